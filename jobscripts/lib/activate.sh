@@ -143,3 +143,11 @@ activate_code() {
   done
   rm -f -- "$NBL_CAUSE_FILE"
 }
+
+# ------------------------------------------------------------------------------------------------- JupyterLab
+
+# What code for `python -c` begins with: else Python would look for modules in the working directory first, where
+# somebody else may have put a json.py.
+not_from_here='import sys; sys.path[:] = [folder for folder in sys.path if folder]'
+
+has_jupyterlab() { type -P jupyter-lab >/dev/null || python3 -c "$not_from_here; import jupyterlab" 2>/dev/null; }

@@ -96,7 +96,7 @@ exec_jupyterlab() {
 # the folder from the path again, before there is a kernel that could see it.
 quicken_start() {
   local folder=$NBL_SESSION_DIR/runtime/python
-  [[ $want_fast_start == yes && -r $NBL_SESSION_DIR/quick_start.py ]] || return 0
+  [[ $want_fast_start == yes && -r $NBL_SESSION_DIR/quick_start.py && $folder != *:* ]] || return 0
   # With the folder for its bytecode, which would have the umask of the user's own files.
   (umask 077 && mkdir -p -- "$folder/__pycache__" && cat -- "$NBL_SESSION_DIR/quick_start.py" >"$folder/sitecustomize.py") \
     2>/dev/null || return 0
@@ -106,9 +106,10 @@ quicken_start() {
 find_jupyterlab() {
   if type -P jupyter-lab >/dev/null; then
     jupyterlab_command=(jupyter-lab)
-  elif python3 -c 'import jupyterlab' 2>/dev/null; then
-    # Installed with `pip install --user`, whose bin directory is on few clusters' PATH.
-    jupyterlab_command=(python3 -m jupyterlab)
+  elif has_jupyterlab; then
+    # Installed with `pip install --user`, whose bin directory is on few clusters' PATH. With -m, Python would look for
+    # every module in the working directory first.
+    jupyterlab_command=(python3 -c "$not_from_here; import runpy; runpy.run_module('jupyterlab', None, '__main__', True)")
   else
     fail jupyter-missing "There is no JupyterLab in $(where_it_should_be jupyterlab)."
   fi
@@ -154,8 +155,8 @@ python_of() {
 
 # has_modules PYTHON MODULE...: are they there? They are not loaded, which may take seconds.
 has_modules() {
-  "$1" -c 'import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))' "${@:2}" \
-    </dev/null 2>/dev/null
+  "$1" -c "$not_from_here; import importlib.util; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))" \
+    "${@:2}" </dev/null 2>/dev/null
 }
 
 # where_it_should_be PACKAGES: print the place, and the hint.

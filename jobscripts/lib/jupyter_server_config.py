@@ -43,8 +43,8 @@ def end_quick_start() -> None:
     quick_start = sys.modules.pop("notebook_launcher_quick_start", None)
     if quick_start is not None:
         quick_start.end()
-    ours = str(Path(os.environ["NBL_SESSION_DIR"], "runtime", "python"))
-    kept = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != ours]
+    ours = os.path.normpath(os.environ["NBL_SESSION_DIR"] + "/runtime/python")
+    kept = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.normpath(folder) != ours]
     if any(kept):
         os.environ["PYTHONPATH"] = os.pathsep.join(kept)
     else:

@@ -1,4 +1,4 @@
-"""What JupyterLab does as it starts and nobody needs then, left out or put off: docs/job-script.md says what and why.
+"""What JupyterLab does as it starts and nobody needs then, left out: docs/job-script.md says what and why.
 
 The job lays this file as `sitecustomize.py` into a folder in front of PYTHONPATH: Python runs it before anything else.
 It takes that folder away at once, so that nothing this process starts will find it, and has the `sitecustomize` run
@@ -10,19 +10,22 @@ import importlib
 import importlib.machinery
 import os
 import sys
-import threading
 import types
 from pathlib import Path
 
 FOLDER = str(Path(__file__).parent)
 NAME = "notebook_launcher_quick_start"  # by which jupyter_server_config.py finds this module
-POSTPONED = "__notebook_launcher_postponed__"
 undone_later = []
+asked_for = set()  # modules that are being looked for
 
 
 def leave_import_path():
-    """Take the folder from the path of this process, and of those that it starts."""
-    kept = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != FOLDER]
+    """Take the folder from the path of this process, and of those that it starts.
+
+    In the variable it is as the job wrote it, such as with a double slash; Python tidies what it has from there.
+    """
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = [folder for folder in folders if os.path.normpath(folder) != FOLDER]
     if any(kept):
         os.environ["PYTHONPATH"] = os.pathsep.join(kept)
     else:
@@ -30,74 +33,24 @@ def leave_import_path():
     sys.path[:] = [folder for folder in sys.path if folder != FOLDER]
 
 
-class Postponed:
-    """How to run a module that is there, and was not run yet.
-
-    `importlib.util.LazyLoader` does this as well, but before Python 3.12 shows a second thread half a module.
-    """
-
-    def __init__(self, loader, module):
-        self.lock, self.is_running = threading.RLock(), False
-        self.loader, self.path = loader, vars(module).pop("__path__", None)
-
-    def run(self, module):
-        """Run it, and wait if another thread does. Return whether it has been run: not so while this thread does."""
-        with self.lock:
-            if self.is_running or type(module) is not PostponedModule:
-                return not self.is_running
-            self.is_running = True
-            try:
-                if self.path is not None:
-                    module.__path__ = self.path
-                self.loader.exec_module(module)
-                del vars(module)[POSTPONED]
-                module.__class__ = types.ModuleType
-            except BaseException:
-                vars(module).pop("__path__", None)
-                raise
-            finally:
-                self.is_running = False
-            return True
-
-
-class PostponedModule(types.ModuleType):
-    """A module that is run when something of it is asked for. To import one below it asks for ``__path__``."""
-
-    def __getattr__(self, name):
-        """Run the module, and say what it has by this name."""
-        postponed = vars(self).get(POSTPONED)
-        if postponed is None or postponed.run(self):
-            return getattr(self, name) if type(self) is not PostponedModule else vars(self)[name]
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-
-    def __dir__(self):
-        """Run the module, and list it."""
-        vars(self)[POSTPONED].run(self)
-        return list(vars(self))
-
-
-def postpone(loader):
-    """Have this loader's module run when it is first used."""
-    original = loader.exec_module
-
-    def exec_module(module):
-        loader.exec_module = original
-        postponed = Postponed(loader, module)
-        module.__class__ = PostponedModule
-        vars(module)[POSTPONED] = postponed
-
-    loader.exec_module = exec_module
-
-
 def around(change):
-    """Return what has a loader's module run inside of ``change``, a context manager."""
+    """Return what has a loader's module run inside of ``change``, a context manager.
+
+    If that fails, the module is run once more, as it is: it may be another than ``change`` was written for. What is
+    wrong in the module itself is then said as without us.
+    """
 
     def alter(loader):
         original = loader.exec_module
 
         def exec_module(module):
             loader.exec_module = original
-            with change(module):
+            is_run = False
+            with contextlib.suppress(Exception):
+                with change(module):
+                    original(module)
+                is_run = True
+            if not is_run:
                 original(module)
 
         loader.exec_module = exec_module
@@ -111,7 +64,7 @@ def without_yarn(commands):
     yield
     original = getattr(commands, "_yarn_config", None)
     if original is not None:
-        commands._yarn_config = lambda logger=None: {"yarn config": {}, "npm config": {}}
+        commands._yarn_config = lambda *_args, **_options: {"yarn config": {}, "npm config": {}}
         undone_later.append(lambda: setattr(commands, "_yarn_config", original))
 
 
@@ -129,6 +82,8 @@ def without_pypi(extensions):
     finally:
         del sys.modules[module]
     make = extensions.get_pypi_manager
+    if vars(extensions).get(manager, ...) is not None or hasattr(extensions, "__getattr__"):
+        raise NotImplementedError(f"{extensions.__name__} is another than expected")
     delattr(extensions, manager)
 
     def get(name):
@@ -150,17 +105,17 @@ def without_ipython(nbserver):
     yield
     list_names, show = nbserver.public_members, nbserver.proxy
 
-    def public_members(thing):
+    def public_members(*args, **options):
         is_hidden = sys.modules.setdefault("IPython.paths", None) is None
         try:
-            return list_names(thing)
+            return list_names(*args, **options)
         finally:
             if is_hidden:
                 del sys.modules["IPython.paths"]
 
-    def proxy(server, notebook_app, name):
+    def proxy(server, notebook_app, name, *args, **options):
         if name != "nbextensions_path":
-            show(server, notebook_app, name)
+            show(server, notebook_app, name, *args, **options)
         else:
             setattr(type(server), name, property(lambda _server: getattr(notebook_app, name)))
 
@@ -171,22 +126,37 @@ ALTERED = {
     "jupyterlab.commands": around(without_yarn),
     "jupyterlab.extensions": around(without_pypi),
     "notebook_shim.nbserver": around(without_ipython),
-    "requests": postpone,
 }
 
 
 class Finder:
     """Finds modules as Python does, and alters how some are run."""
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
         """Return the module's spec; of all but a few nothing, so that the next finder is asked."""
-        if name not in ALTERED:
+        if name not in ALTERED or name in asked_for:  # a finder may itself ask all others
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if isinstance(getattr(spec, "loader", None), importlib.machinery.SourceFileLoader):
+        asked_for.add(name)
+        try:
+            spec = cls.find_as_without_us(name, path, target)
+        finally:
+            asked_for.discard(name)
+        # Another loader may be that of somebody who waits for this module, to alter it as well.
+        if type(getattr(spec, "loader", None)) is importlib.machinery.SourceFileLoader:
             ALTERED[name](spec.loader)
         return spec
+
+    @classmethod
+    def find_as_without_us(cls, *what):
+        """Return what the other finders find, in their order; nothing where Python has to ask one in an old way."""
+        for finder in [finder for finder in sys.meta_path if finder is not cls]:
+            if not hasattr(finder, "find_spec"):
+                return None
+            spec = finder.find_spec(*what)
+            if spec is not None:
+                return spec
+        return None
 
 
 def begin():
@@ -205,6 +175,11 @@ def end():
         del sys.modules["rfc3987_syntax"]
     for undo in undone_later:
         undo()
+    if "notebook_shim" in sys.modules:
+        # JupyterLab imports it as its next step, without us; what is wrong in it is said then.
+        with contextlib.suppress(Exception):
+            importlib.import_module("notebook_shim.nbserver")
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not Finder]
 
 
 if __name__ == "sitecustomize":

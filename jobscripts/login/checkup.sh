@@ -70,7 +70,7 @@ check_lightness() {
 look_inside() {
   activate
   printf 'passed environment\n'
-  if type -P jupyter-lab >/dev/null || python3 -c 'import jupyterlab' 2>/dev/null; then
+  if has_jupyterlab; then
     printf 'passed jupyterlab\n'
   else
     fail jupyter-missing "There is no JupyterLab in it."

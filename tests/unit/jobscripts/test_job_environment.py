@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.jobscripts.job import STAND_IN, Job, module_system, set_up
+from notebook_launcher.core.package_data import job_script
+from tests.unit.jobscripts.job import STAND_IN, Job, library, module_system, set_up
 
 pytestmark = pytest.mark.real_time
 
@@ -30,8 +31,24 @@ def test_jupyterlab_without_its_command(job: Job) -> None:
     shutil.copy(job.tool("stand-in", STAND_IN), package / "__main__.py")
     job.tool("python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     job.env["PYTHONPATH"] = str(job.home)
+    for name in ("jupyterlab", "json", "runpy"):
+        (job.work / f"{name}.py").write_text(f"open({str(job.root / 'taken')!r}, 'w')\n")
     job.start()
     assert job.endpoint()
+    assert not (job.root / "taken").exists(), "what lies in the working directory may be somebody else's"
+
+
+def test_modules_in_the_working_directory_do_not_count(tmp_path: Path) -> None:
+    for name in ("jupyterlab", "theirs", "contextlib", "warnings"):
+        (tmp_path / f"{name}.py").write_text("open('taken', 'w')\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    look = "has_jupyterlab; echo $?; has_modules python3 theirs; echo $?; has_modules python3 json; echo $?"
+    code = f'source "$1"; cd "$2"; {look}'
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    assert library(code, str(job_script("enter.sh")), str(tmp_path), env=env).split() == ["1", "1", "0"]
+    assert not (tmp_path / "taken").exists()
 
 
 def test_setenv_and_names_that_are_none(quick: Job) -> None:

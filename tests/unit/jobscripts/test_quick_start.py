@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,17 +19,21 @@ QUICK_START = job_script("quick_start.py")
 CONFIGURED = "import sys; sys.modules.pop('notebook_launcher_quick_start').end()\n"
 
 
-def run(folder: Path, code: str, **files: str) -> Any:
-    """Run code as the Python of a JupyterLab is run, with modules of these texts; return what it prints as JSON."""
+def run(folder: Path, code: str, named: str = "{}", **files: str) -> Any:
+    """Run code as the Python of a JupyterLab is run, with modules of these texts; return what it prints as JSON.
+
+    ``named`` is how the path of the folder that the job lays is written.
+    """
     laid, installed = folder / "laid", folder / "installed"
     laid.mkdir()
     shutil.copy(QUICK_START, laid / "sitecustomize.py")
     for name, text in files.items():
-        path = installed / name.replace("__in__", "/")
-        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": f"{laid}:{installed}", "LAID": str(laid)}
+        module = installed / name.replace("__in__", "/")
+        module = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text(text)
+    path = f"{named.format(laid)}:{installed}"
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": path, "LAID": str(laid)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
     )
@@ -36,13 +41,14 @@ def run(folder: Path, code: str, **files: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_nothing_of_it_is_left_for_what_python_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", ["{}", "{.parent}//laid", "{}/", "{}/./../laid"])
+def test_nothing_of_it_is_left_for_what_python_starts(tmp_path: Path, named: str) -> None:
     look = "import json, os, sys; look = [sys.path, os.environ['PYTHONPATH'], list(map(str, sys.meta_path))]\n"
     child = f"{look}print(json.dumps(look))"
     code = (
         f"{look}import subprocess\nlook[2] = json.loads(subprocess.check_output([sys.executable, '-c', {child!r}]))\n"
     )
-    path, variable, (childs_path, childs_variable, finders) = run(tmp_path, f"{code}print(json.dumps(look))")
+    path, variable, (childs_path, childs_variable, finders) = run(tmp_path, f"{code}print(json.dumps(look))", named)
     assert variable == childs_variable == str(tmp_path / "installed")
     assert path == childs_path
     assert str(tmp_path / "laid") not in path
@@ -77,51 +83,18 @@ print(json.dumps([missing, rfc3987_syntax.x]))
     assert run(tmp_path, code, rfc3987_syntax="x = 1") == [True, 1]
 
 
-def test_requests_is_run_when_it_is_used(tmp_path: Path) -> None:
-    code = """
-import json, sys, threading
-import requests
-runs = [hasattr(sys, "runs")]
-seen = []
-threads = [threading.Thread(target=lambda: seen.append(requests.late)) for _ in range(8)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-runs.append(sys.runs)
-from requests.below import y
-print(json.dumps([runs, seen, y, type(requests).__name__, requests.__spec__.loader is requests.__loader__]))
-"""
-    text = """
-import sys, time
-sys.runs = getattr(sys, "runs", 0) + 1
-from . import below
-time.sleep(0.05)
-late = below.y + 1
-"""
-    found = run(tmp_path, code, requests__in____init__=text, requests__in__below="y = 1")
-    assert found == [[False, 1], [2] * 8, 1, "module", True]
-
-
-@pytest.mark.parametrize(
-    "use", ["from requests import late", "import requests.below", "import requests; dir(requests)"]
-)
-def test_each_way_to_use_requests_runs_it(tmp_path: Path, use: str) -> None:
-    code = f"import sys, json\n{use}\nprint(json.dumps(sys.runs))"
-    text = "import sys; sys.runs = getattr(sys, 'runs', 0) + 1; late = 1"
-    assert run(tmp_path, code, requests__in____init__=text, requests__in__below="") == 1
-
-
-def test_what_is_wrong_in_requests_is_said_where_it_is_used(tmp_path: Path) -> None:
-    code = """
-import requests, json
-said = []
-for _ in range(2):
-    try: requests.get
-    except ImportError as problem: said.append(problem.name)
-try: import requests.no
-except ImportError as problem: said.append(problem.name)
-print(json.dumps(said))
-"""
-    assert run(tmp_path, code, requests__in____init__="import not_there") == ["not_there"] * 3
+def test_the_configuration_takes_the_folder_from_the_path_where_python_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = job_script("jupyter_server_config.py").read_text()
+    (function,) = re.findall(r"^def end_quick_start\(\).*?\n\n\n", text, re.M | re.S)
+    monkeypatch.setenv("NBL_SESSION_DIR", f"{tmp_path}//session/")
+    for others, left in ((":/users:", "/users:"), ("", None)):
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}//session//runtime/python{others}")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "path", [str(tmp_path / "session/runtime/python"), "/users"])
+            exec(f"{function}end_quick_start()", {"os": os, "sys": sys, "Path": Path})
+            assert (os.environ.get("PYTHONPATH"), sys.path) == (left, ["/users"])
 
 
 PYPI = "class PyPIExtensionManager:\n    def __init__(self, *args): self.args = args\n"
@@ -149,9 +122,122 @@ print(json.dumps([early, made.args, same, hasattr(extensions, "nothing")]))
     assert run(tmp_path, code, **files) == [version != 4, [1, 2], True, False]
 
 
-def test_ipython_is_not_imported_to_list_names_and_show_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from .pypi import PyPIExtensionManager, OTHER\ndef get_pypi_manager(): return PyPIExtensionManager(OTHER)",
+        "from .pypi import PyPIExtensionManager\nfrom .pypi import OTHER\ndef get_pypi_manager(): return Mine(OTHER)\n"
+        "class Mine(PyPIExtensionManager): pass",
+        "from .pypi import PyPIExtensionManager as Mine\ndef get_pypi_manager(): return Mine(1)",
+        "from .pypi import PyPIExtensionManager\n__getattr__ = {'get_pypi_manager': PyPIExtensionManager}.get",
+        "from .pypi import PyPIExtensionManager\n"
+        "def __getattr__(name): return 'own'\n"
+        "def get_pypi_manager(): return PyPIExtensionManager(1 if own() else 0)\ndef own(): return __getattr__('x')",
+    ],
+)
+def test_a_later_module_of_extensions_is_run_as_it_is(tmp_path: Path, text: str) -> None:
     code = """
 import json, sys
+import jupyterlab._version, jupyterlab.extensions as extensions
+names = ["jupyterlab.extensions.pypi" in sys.modules, getattr(extensions, "PyPIExtensionManager", 0) is None]
+print(json.dumps([*names, extensions.get_pypi_manager(*[1] * text.count(".get")).args]))
+"""
+    files = {
+        "jupyterlab__in____init__": "",
+        "jupyterlab__in___version": "version_info = (4, 99)",
+        "jupyterlab__in__extensions__in____init__": text,
+        "jupyterlab__in__extensions__in__pypi": f"{PYPI}OTHER = 1\n",
+    }
+    assert run(tmp_path, f"text = {text!r}\n{code}", **files) == [True, False, [1]]
+
+
+@pytest.mark.parametrize("name", ["jupyterlab.commands", "jupyterlab.extensions", "notebook_shim.nbserver"])
+def test_what_is_wrong_in_a_module_is_said_as_without_us(tmp_path: Path, name: str) -> None:
+    code = f"""
+import json, jupyterlab._version
+try: import {name}
+except ImportError as problem: print(json.dumps([problem.name, repr(problem.__context__)]))
+"""
+    files = {
+        "jupyterlab__in____init__": "",
+        "jupyterlab__in___version": "version_info = (4, 0)",
+        "notebook_shim__in____init__": "",
+        name.replace(".", "__in__"): "import not_there",
+    }
+    assert run(tmp_path, code, **files) == ["not_there", "None"]
+
+
+@pytest.mark.parametrize("name", ["jupyterlab__in__commands", "notebook_shim__in__nbserver"])
+def test_a_module_without_what_is_altered_is_run_as_it_is(tmp_path: Path, name: str) -> None:
+    package, module = name.split("__in__")
+    code = f"import json; from {package} import {module}; print(json.dumps({module}.other))"
+    assert run(tmp_path, code, **{f"{package}__in____init__": "", name: "other = 1"}) == 1
+
+
+# Finders that a .pth file installed before: one puts its own loader around another's, one is written for old Pythons.
+WRAPS = """
+import importlib.util, sys
+class Wraps:
+    is_asking = False
+    def find_spec(self, name, path=None, target=None):
+        if self.is_asking or name != "jupyterlab.commands": return None
+        self.is_asking = True
+        spec = importlib.util.find_spec(name)
+        self.is_asking, self.loader, spec.loader = False, spec.loader, self
+        return spec
+    def create_module(self, spec): return None
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        module.seen = ["wrapped", module._yarn_config()]
+sys.meta_path.insert(1, Wraps())
+"""
+ASKS_ALL = """
+import sys
+class AsksAll:
+    def find_spec(self, *what):
+        for other in sys.meta_path:
+            if other is not self and (spec := other.find_spec(*what)): return spec
+sys.meta_path.insert(1, AsksAll())
+"""
+IS_OLD = """
+import sys
+class Old:
+    def find_module(self, name, path=None): return None
+sys.meta_path.insert(1, Old())
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "seen"), [("", ["quick"]), (WRAPS, ["wrapped", "asked"]), (ASKS_ALL, ["quick"]), (IS_OLD, ["asked"])]
+)
+def test_what_others_do_as_modules_are_imported_is_done(tmp_path: Path, hook: str, seen: list[str]) -> None:
+    code = """
+import json
+from jupyterlab import commands
+answer = commands._yarn_config()
+print(json.dumps(getattr(commands, "seen", [answer if answer == "asked" else "quick"])))
+"""
+    text = "def _yarn_config(logger=None): return 'asked'"
+    files = {"jupyterlab__in____init__": "", "jupyterlab__in__commands": text, "sitecustomize": hook}
+    assert run(tmp_path, code, **files) == seen
+
+
+def test_its_finder_is_gone_when_the_configuration_is_read(tmp_path: Path) -> None:
+    code = f"""
+import json, sys
+found = [str(sys.meta_path)]
+{CONFIGURED}
+found.append(str(sys.meta_path))
+print(json.dumps(["sitecustomize.Finder" in one for one in found]))
+"""
+    assert run(tmp_path, code) == [True, False]
+
+
+def test_ipython_is_not_imported_to_list_names_and_show_them(tmp_path: Path) -> None:
+    code = f"""
+import json, sys
+import notebook_shim
+{CONFIGURED}
 from notebook_shim import nbserver
 class Server: pass
 class App:
@@ -161,7 +247,7 @@ class App:
         import IPython.paths
         return IPython.paths.__name__
 listed = nbserver.public_members(App())
-for name in ("other", "nbextensions_path"): nbserver.proxy(Server(), App(), name)
+for name in ("other", "nbextensions_path"): nbserver.proxy(Server(), App(), name, overwrite=True)
 early = "IPython" in sys.modules
 print(json.dumps([listed, early, Server().other, Server().nbextensions_path, nbserver.public_members(App())]))
 """
@@ -170,7 +256,7 @@ def public_members(thing):
     try: thing.nbextensions_path
     except ImportError: return ["without"]
     return ["with"]
-def proxy(server, app, name):
+def proxy(server, app, name, overwrite=False):
     setattr(type(server), name, getattr(app, name))
 """
     files = {"notebook_shim__in____init__": "", "notebook_shim__in__nbserver": text}
@@ -178,16 +264,21 @@ def proxy(server, app, name):
     assert found == [["without"], False, 1, "IPython.paths", ["with"]]
 
 
-@pytest.mark.parametrize(("asked", "has_it"), [("yes", True), ("yes", False), ("no", True)])
-def test_the_job_lays_it_unless_it_is_switched_off(tmp_path: Path, asked: str, has_it: bool) -> None:
+@pytest.mark.parametrize(
+    ("asked", "has_it", "name"), [("yes", True, "s"), ("yes", False, "s"), ("no", True, "s"), ("yes", True, "a:b")]
+)
+def test_the_job_lays_it_unless_it_is_switched_off(tmp_path: Path, asked: str, has_it: bool, name: str) -> None:
+    """Nor where the session's path cannot stand in PYTHONPATH."""
+    session = tmp_path / name
+    session.mkdir()
     if has_it:
-        shutil.copy(QUICK_START, tmp_path)
+        shutil.copy(QUICK_START, session)
     code = 'source "$1/lib.sh"; source "$1/enter.sh"; want_fast_start=$2; quicken_start; printf %s "$PYTHONPATH"'
-    env = {"PATH": os.environ["PATH"], "NBL_SESSION_DIR": str(tmp_path), "PYTHONPATH": "/users"}
+    env = {"PATH": os.environ["PATH"], "NBL_SESSION_DIR": str(session), "PYTHONPATH": "/users"}
     argv = ["bash", "-c", code, "job", str(QUICK_START.parent), asked]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=True)
-    laid = tmp_path / "runtime" / "python"
-    if asked == "yes" and has_it:
+    laid = session / "runtime" / "python"
+    if asked == "yes" and has_it and ":" not in name:
         assert done.stdout == f"{laid}:/users"
         assert (laid / "sitecustomize.py").read_bytes() == QUICK_START.read_bytes()
     else:
@@ -208,15 +299,15 @@ from notebook_shim import nbserver
 class Server: pass
 for name in nbserver.diff_members(Server(), nbserver.NotebookAppTraits()):
     nbserver.proxy(Server(), nbserver.NotebookAppTraits(), name)
-heavy = [name for name in ("IPython", "httpx", "urllib3", "jupyterlab.extensions.pypi") if name in sys.modules]
+heavy = [name for name in ("IPython", "httpx", "jupyterlab.extensions.pypi") if name in sys.modules]
 ran = os.path.exists({str(tmp_path / "node-ran")!r})
 {CONFIGURED}
 commands._yarn_config(labapp.LabApp().log)
-import importlib.util, requests
+import importlib.util
 from jupyterlab.extensions.pypi import PyPIExtensionManager
-whole = [requests.Session.__name__, any("ipython" in path for path in Server().nbextensions_path)]
+whole = [any("ipython" in path for path in Server().nbextensions_path)]
 whole += [importlib.util.find_spec("rfc3987_syntax") is not None]
 whole += [PyPIExtensionManager is extensions.PyPIExtensionManager]
 print(json.dumps([heavy, ran, whole, os.path.exists({str(tmp_path / "node-ran")!r})]))
 """
-    assert run(tmp_path, code) == [[], False, ["Session", True, True, True], True]
+    assert run(tmp_path, code) == [[], False, [True, True, True], True]
