@@ -28,7 +28,7 @@ _LONGEST = 48  # characters of a label
 
 def plot_error() -> str:
     """Return a sentence on why plots cannot be drawn, "" if they can."""
-    return "" if has_matplotlib() else f"{NO_MATPLOTLIB} To have them: pip install 'notebook-launcher[plot]'"
+    return "" if has_matplotlib() else f"{NO_MATPLOTLIB} To have them: pip install 'matplotlib>=3.7'"
 
 
 def draw_all(report: Report) -> list[Plot]:

@@ -187,7 +187,7 @@ _TAKE_ENVIRONMENTS = ("again", "launch", "shell", "doctor", "run", "bench")
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split at ``--``: before it the flags, after it the environment and the container, where a command has these."""
+    """Split at ``--``: before it the flags, after it the environment and the image, where a command has these."""
     words = list(argv)
     if words and words[0] in COMMANDS and words[0] not in _TAKE_ENVIRONMENTS:
         return words, []
@@ -354,7 +354,8 @@ def cli() -> None:
     \b
       launch-notebook -t 2:00:00 --gpus 1
       launch-notebook -n 4 -p devcore --gpus 0 -- tf-mkl
-      launch-notebook --cluster NAME -- ENVIRONMENT [CONTAINER]
+      launch-notebook --cluster NAME -- ENVIRONMENT [IMAGE]
+      launch-notebook train.ipynb
 
     While JupyterLab runs: ENTER or Ctrl-C ends the session and its job, d and ENTER detaches.
     Every flag of sbatch works, short and long (except --array, --wrap and --test-only).

@@ -98,6 +98,10 @@ def complete_preset(_ctx: click.Context, _parameter: click.Parameter, incomplete
 class TakesEnvironment(click.Command):
     """A command that takes an environment after two dashes."""
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the parts of the usage line; what comes after the two dashes is no parameter of click's."""
+        return [*super().collect_usage_pieces(ctx), "[-- ENVIRONMENT [IMAGE]]"]
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the options; after the two dashes the profile's environments."""
         if "--" in ctx.meta.get(TYPED, ()):

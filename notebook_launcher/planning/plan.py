@@ -197,12 +197,12 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEn
     if late:
         raise UsageError(
             f"Flags come before the two dashes: {' '.join(late)}",
-            hint="for example: launch-notebook -t 2:00:00 -- tf-mkl container.sif",
+            hint="for example: launch-notebook -t 2:00:00 -- tf-mkl tensorflow.sif",
         )
     if len(options.arguments) > 2:
         raise UsageError(
-            f"After -- come the environment and the container, no more: {' '.join(options.arguments)}",
-            hint="for example: launch-notebook -- tf-mkl container.sif",
+            f"After -- come the environment and the image, no more: {' '.join(options.arguments)}",
+            hint="for example: launch-notebook -- tf-mkl tensorflow.sif",
         )
     words = list(options.arguments)
     profile = target.profile

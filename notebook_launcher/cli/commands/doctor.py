@@ -56,8 +56,10 @@ def doctor(
       launch-notebook doctor NAME --gpus 1 -- tf-gpu         a cluster, a request, an environment
       launch-notebook doctor --course FILE --node            the week before a course
 
-    It leaves nothing behind. With --node, a job of five minutes at most checks a compute node, too; in a terminal you
-    are asked about it. The exit code is 0 if nothing is in the way of a launch, and 8 if something is.
+    It leaves nothing behind on the cluster, except the log of a job that found a fault. With --node, a job of five
+    minutes at most checks a compute node, too; in a terminal you are asked about it. A course from a file or an address
+    is saved, and is the default from then on. The exit code is 0 if nothing is in the way of a launch, and 8 if
+    something is.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.doctor.command import doctor as run_doctor
     from notebook_launcher.planning.target import LocalMachine

@@ -24,9 +24,15 @@ if TYPE_CHECKING:
     from notebook_launcher.planning.target import LaunchOptions
 
 
-@click.command(
-    cls=TakesEnvironment, hidden=True, short_help="Start a session (what launch-notebook does without a command)."
-)
+class _Launch(TakesEnvironment):
+    """Takes the name of a notebook before all options, which ``run`` turns into ``--open-at``."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the parts of the usage line, the notebook first."""
+        return ["[NOTEBOOK]", *super().collect_usage_pieces(ctx)]
+
+
+@click.command(cls=_Launch, hidden=True, short_help="Start a session (what launch-notebook does without a command).")
 @target_options
 @open_option
 @click.option("--new", "always_new", is_flag=True, help="Start another session without asking, even if one runs.")

@@ -11,7 +11,10 @@ from notebook_launcher.cli.options import Where, target_options, user_interface
 @target_options
 @click.option("--all", "-a", "every", is_flag=True, help="Also those that ended more than a day ago.")
 def list_(*, where: Where, every: bool) -> int:
-    """List your sessions: the active ones, and those that ended in the last 24 hours."""
+    """List your sessions: the active ones, and those that ended in the last 24 hours.
+
+    Those on the default cluster; for another one add --cluster NAME.
+    """
     from notebook_launcher import sessions
 
     target = where.target()

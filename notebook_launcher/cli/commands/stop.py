@@ -11,11 +11,14 @@ from notebook_launcher.core.errors import UsageError
 
 @click.command(short_help="End sessions and their jobs, from anywhere.")
 @target_options
-@click.option("--all", "-a", "every", is_flag=True, help="End all your sessions there.")
+@click.option("--all", "-a", "every", is_flag=True, help="End all your sessions on that cluster.")
 @click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask before several are ended.")
 @click.argument("names", metavar="[SESSION]...", nargs=-1, shell_complete=complete_active_session)
 def stop(names: tuple[str, ...], *, where: Where, every: bool, sure: bool) -> int:
-    """End sessions and their jobs, from anywhere (by name, a part of it, or nothing if there is one)."""
+    """End sessions and their jobs, from anywhere (by name, a part of it, or nothing if there is one).
+
+    Those on the default cluster; for another one add --cluster NAME.
+    """
     from notebook_launcher import sessions
 
     if names and every:

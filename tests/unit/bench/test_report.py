@@ -428,6 +428,6 @@ def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert charts.plot_error() == ""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert "Plots need matplotlib" in charts.plot_error()
-    assert "pip install 'notebook-launcher[plot]'" in charts.plot_error()
+    assert "pip install 'matplotlib>=3.7'" in charts.plot_error()
     told = dataclasses.replace(reported(ran({"cores": "1"}, record())), missing=charts.plot_error())
     assert charts.plot_error() in as_markdown(told, "plots").splitlines()

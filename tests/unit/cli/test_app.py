@@ -18,6 +18,8 @@ from notebook_launcher.cli.app import run
         (["help", "stop"], "launch-notebook stop [OPTIONS]"),
         (["help", "course", "list"], "launch-notebook course list [OPTIONS]"),
         (["--help", "-t", "2:00:00"], "launch-notebook [OPTIONS] COMMAND"),
+        (["launch", "-h"], "launch-notebook launch [NOTEBOOK] [OPTIONS] [-- ENVIRONMENT [IMAGE]]\n"),
+        (["run", "-h"], "launch-notebook run [OPTIONS] NOTEBOOK [-- ENVIRONMENT [IMAGE]]\n"),
     ],
 )
 def test_help_of_a_command_that_comes_after_it(

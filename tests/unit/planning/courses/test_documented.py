@@ -33,7 +33,7 @@ def test_the_documented_example_is_a_course(tmp_path: Path) -> None:
     take(path)
     plan = plan_on("2026-11-24", arguments=("tf-mkl",), flags={"gpus": "0", "ntasks": "4"})
     assert plan.request.flags["reservation"] == "gpulab-1"
-    assert plan.environment.conda == "tf-mkl"
+    assert plan.environment.venv == "/opt/envs/tf-mkl"
     assert set(saved_course("gpulab2026").course.environments) == {"tf-gpu", "tf-mkl", "tf-pip"}
 
 
