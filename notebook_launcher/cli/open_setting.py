@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from notebook_launcher.core import events
 from notebook_launcher.core.view import View
 
-
-class ConfirmPrompts(Protocol):
-    """Asks the user for confirmation."""
-
-    @property
-    def asks(self) -> bool:
-        """Whether there is a terminal."""
-
-    def confirm(self, text: str) -> bool | None:
-        """Ask yes or no; ``None`` if there is no answer."""
+if TYPE_CHECKING:
+    from notebook_launcher.planning.profile_commands import ConfirmPrompts
 
 
 def open_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,8 +21,10 @@ def open_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def wants_browser(typed: bool | None, view: View, questions: ConfirmPrompts | None = None) -> bool:
-    """Whether to open the browser; a setting counts only if there is a display.
+def wants_browser(
+    typed: bool | None, view: View, questions: ConfirmPrompts | None = None, *, as_json: bool = False
+) -> bool:
+    """Whether to open the browser; a setting counts only if there is a display, and never for a program (``--json``).
 
     ``questions``: ask if the setting is ``ask``, and save the answer. Raises ``ProfileError``.
     """
@@ -38,7 +32,7 @@ def wants_browser(typed: bool | None, view: View, questions: ConfirmPrompts | No
     from notebook_launcher.profiles import load_configuration
     from notebook_launcher.profiles.edit import save_setting
 
-    if typed is not None or not has_display():
+    if typed is not None or as_json or not has_display():
         return bool(typed)
     setting = load_configuration().open
     if setting != "ask" or questions is None or not questions.asks:

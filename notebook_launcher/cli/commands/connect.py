@@ -32,6 +32,6 @@ def connect(
 
     target = where.target(route)
     with user_interface(where, verbose=verbose, notify=notify) as (view, prompts, interrupts):
-        view.open_browser = bool(open_browser) if where.as_json else wants_browser(open_browser, view)
+        view.open_browser = wants_browser(open_browser, view, as_json=where.as_json)
         sessions.connect(target, session, view, prompts, interrupts, forwards)
     return view.exit_code

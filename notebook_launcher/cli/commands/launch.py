@@ -131,6 +131,6 @@ def _launch(
 
                 save_preset(preset, typed, plan.target, view, prompts)
             remember_launch(typed, None if launch_options.host else options.host)
-            view.open_browser = wants_browser(open_browser, view, prompts) if not where.as_json else bool(open_browser)
+            view.open_browser = wants_browser(open_browser, view, prompts, as_json=where.as_json)
             launch_module.launch(plan, view, prompts, interrupts)
     return view.exit_code
