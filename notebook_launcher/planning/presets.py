@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ProfileError, UsageError
@@ -55,7 +55,8 @@ def find_preset(name: str, cluster: str | None, here: LocalMachine) -> list[str]
     target = resolve_target(LaunchOptions(cluster=cluster), here)
     if text := target.profile.presets.get(name):
         return _with_cluster(text, cluster)
-    others = {} if cluster else dict(_in_user_profiles(name))
+    saved = [] if cluster else _of_user_profiles()
+    others = {place: presets[name] for place, presets in saved if presets.get(name)}
     if len(others) == 1:
         (place, text), *_ = others.items()
         return _with_cluster(text, place)
@@ -77,17 +78,15 @@ def find_preset(name: str, cluster: str | None, here: LocalMachine) -> list[str]
 def known_presets(cluster: str | None, here: LocalMachine) -> list[tuple[str, str]]:
     """Return the presets that ``find_preset`` finds, each with its launch."""
     known = dict(resolve_target(LaunchOptions(cluster=cluster), here).profile.presets)
-    for place in [] if cluster else user_profiles():
-        with contextlib.suppress(ProfileError):
-            known = {**load_profile(place).presets, **known}
+    for _, presets in [] if cluster else _of_user_profiles():
+        known = {**presets, **known}
     return sorted(known.items())
 
 
-def _in_user_profiles(name: str) -> Iterator[tuple[str, str]]:
+def _of_user_profiles() -> Iterator[tuple[str, Mapping[str, str]]]:
     for place in user_profiles():
         with contextlib.suppress(ProfileError):  # a launch there reports the mistake
-            if text := load_profile(place).presets.get(name):
-                yield place, text
+            yield place, load_profile(place).presets
 
 
 def _with_cluster(text: str, cluster: str | None) -> list[str]:
