@@ -97,7 +97,7 @@ def judge_partition(names: Sequence[str], report: SchedulerReport, account: str 
         return fault(
             f"There is no partition {missing[0]}. {'Open to you' if is_shortened else 'The partitions are'}: "
             f"{names_for(missing[0], usable)}.",
-            f"did you mean -p {near}?" if near else "name one of these with -p, or none",
+            _name_one("-p", near),
         )
     closed = [name for name in names if name in known and known[name].is_up is False]
     opened = [name for name in usable if known[name].is_up]
@@ -295,7 +295,7 @@ def judge_qos(request: Request, report: SchedulerReport, refusal: LauncherError)
         near, whose = nearest(name, usable), f" with account {account}" if account else ""
         return fault(
             f"There is no QOS {name}, or it is not yours. Yours{whose}: {names_for(name, usable)}.",
-            f"did you mean -q {near}?" if near else "name one of these with -q, or none",
+            _name_one("-q", near),
         )
     others = [qos for qos in usable if qos != name]
     hint = f"name another with -q: {names_for(name, others)}" if others else refusal.hint
@@ -318,7 +318,7 @@ def judge_features(request: Request, names: Sequence[str], report: SchedulerRepo
     if not there:
         return fault(f"No node of {_where(names)} has any feature.", "leave out -C")
     near = nearest(missing, there)
-    hint = f"did you mean -C {near}?" if near else "name one of these with -C, or none"
+    hint = _name_one("-C", near)
     if others := [name for name, features in report.features.items() if missing in features]:
         hint = f"partition {others[0]} has it: -p {others[0]}"
     found = f"No node of {_where(names)} has the feature {missing}. Its nodes have: {names_for(missing, there)}."
@@ -340,10 +340,15 @@ def judge_nodelist(nodelist: str | None, nodes: Sequence[Node] | None) -> Findin
         return None
     near = nearest(missing, there)
     found = f"There is no node {missing}. The nodes are: {names_for(missing, there)}."
-    return fault(found, f"did you mean -w {near}?" if near else "name one of these with -w, or none")
+    return fault(found, _name_one("-w", near))
 
 
 _NODE = re.compile(r"[\w.-]+")
+
+
+def _name_one(flag: str, near: str | None) -> str:
+    """Return the hint where the names that there are have just been listed. ``near``: what was probably meant."""
+    return f"did you mean {flag} {near}?" if near else f"name one of these with {flag}, or none"
 
 
 def _where(partitions: Sequence[str]) -> str:
