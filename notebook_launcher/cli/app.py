@@ -20,35 +20,36 @@ from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
 
 REPORT_TO = "the project's issue tracker"
-#: every command: a module of its own in ``commands``, which is imported when the command runs or is described
-COMMANDS = (
-    "again",
-    "bench",
-    "bill",
-    "clusters",
-    "completion",
-    "connect",
-    "copy",
-    "course",
-    "doctor",
-    "env",
-    "forward",
-    "image",
-    "init",
-    "launch",
-    "list",
-    "logs",
-    "notebooks",
-    "open",
-    "queue",
-    "results",
-    "run",
-    "shell",
-    "status",
-    "stop",
-    "usage",
-    "when",
-)
+#: every command: a module of its own in ``commands``, and what ``--help`` and TAB say of it without importing that
+COMMANDS = {
+    "again": "Repeat the last launch here, or a preset.",
+    "bench": "Run a notebook with many settings, and compare.",
+    "bill": "Show what an ended session asked for, and used.",
+    "clusters": "List, show, choose and change cluster profiles.",
+    "completion": "Print the completion script for your shell.",
+    "connect": "Reconnect to a session that is running.",
+    "copy": "Copy files and folders to or from the cluster.",
+    "course": "Saved courses: list, show, update, forget.",
+    "doctor": "Check all that a launch needs; each fault with a hint.",
+    "env": "List, check, export and create environments.",
+    "forward": "Open ports of a session's node here.",
+    "image": "Build or pull a container image on the cluster.",
+    "init": "Read an unknown cluster, and write a profile of it.",
+    "launch": "",  # what is meant without a command, and not listed
+    "list": "List your sessions: active, and recently ended.",
+    "logs": "Show what a session's job printed.",
+    "notebooks": "Bundled notebooks: list them, copy them.",
+    "open": "Open a session in the browser.",
+    "queue": "Show which GPUs and cores are free, and what waits.",
+    "results": "Fetch the results of a run, also while it runs.",
+    "run": "Run a notebook as a batch job, and fetch the results.",
+    "shell": "Open a terminal, or run a command, on the node.",
+    "status": "Show a session's state and what it uses.",
+    "stop": "End sessions and their jobs, from anywhere.",
+    "usage": "Show what a session has used since it began.",
+    "when": "Show when a launch would start, and what starts sooner.",
+}
+_LISTED = {name: about for name, about in COMMANDS.items() if about}
 
 
 @functools.cache
@@ -312,9 +313,18 @@ class _Commands(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the commands, and the options of a launch, for which no command need be named."""
-        launch = self.get_command(ctx, "launch")
-        options = launch.shell_complete(ctx, incomplete) if launch and incomplete.startswith("-") else []
-        return super().shell_complete(ctx, incomplete) + options
+        launch = self.get_command(ctx, "launch") if incomplete.startswith("-") else None
+        options = launch.shell_complete(ctx, incomplete) if launch else []
+        return [
+            *(CompletionItem(name, help=about) for name, about in _LISTED.items() if name.startswith(incomplete)),
+            *click.Command.shell_complete(self, ctx, incomplete),  # not the group's, which imports the commands
+            *options,
+        ]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_LISTED.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

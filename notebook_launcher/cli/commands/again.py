@@ -25,7 +25,6 @@ def remember_launch(words: Sequence[str], host: str | None = None) -> None:
 
 @click.command(
     cls=TakesEnvironment,
-    short_help="Repeat the last launch here, or a preset.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PRESET] [FLAGS]", shell_complete=complete_preset)

@@ -32,7 +32,7 @@ class _Bench(TakesEnvironment):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_Bench, short_help="Run a notebook with many settings, and compare.")
+@click.command(cls=_Bench)
 @target_options
 @click.option("--matrix", default="", metavar="TEXT", help='What is varied: "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1".')
 @click.option("--at-once", type=int, default=4, metavar="N", help="Jobs in the queue at the same time (4).")

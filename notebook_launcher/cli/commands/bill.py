@@ -7,7 +7,7 @@ import click
 from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
-@click.command(short_help="Show what an ended session asked for, and used.")
+@click.command()
 @target_options
 @session_argument
 def bill(session: str, *, where: Where) -> int:

@@ -26,7 +26,7 @@ def _name(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("name", shell_complete=complete_cluster)(command)
 
 
-@click.group(invoke_without_command=True, short_help="List, show, choose and change cluster profiles.")
+@click.group(invoke_without_command=True)
 @_json
 @click.pass_context
 def clusters(ctx: click.Context, *, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from notebook_launcher.core.errors import UsageError
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(short_help="Print the completion script for your shell.")
+@click.command()
 @click.argument("shell", type=click.Choice(SHELLS), default="bash")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:

@@ -8,7 +8,7 @@ from notebook_launcher.cli.open_setting import open_option, wants_browser
 from notebook_launcher.cli.options import Where, route_options, session_argument, target_options, user_interface
 
 
-@click.command(short_help="Reconnect to a session that is running.")
+@click.command()
 @target_options
 @open_option
 @click.option(

@@ -8,7 +8,7 @@ from notebook_launcher.cli.completion import complete_copied
 from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
-@click.command(short_help="Copy files and folders to or from the cluster.")
+@click.command()
 @target_options
 @click.option("--force", is_flag=True, help="Replace files that are there already and differ.")
 @click.argument(

@@ -27,7 +27,7 @@ def _interface(as_json: bool) -> Iterator[tuple[BaseView, TerminalPrompts]]:
         yield view, prompts
 
 
-@click.group("course", short_help="Saved courses: list, show, update, forget.")
+@click.group("course")
 def course() -> None:
     """Saved courses. To save one, name it: launch-notebook --course FILE_OR_URL."""
 

@@ -18,7 +18,7 @@ from notebook_launcher.cli.run_options import run_launch_options
 from notebook_launcher.core.errors import UsageError
 
 
-@click.command(cls=TakesEnvironment, short_help="Check all that a launch needs; each fault with a hint.")
+@click.command(cls=TakesEnvironment)
 @target_options
 @click.option("--node/--no-node", default=None, help="Check a compute node as well, with a job of a few minutes.")
 @click.option(

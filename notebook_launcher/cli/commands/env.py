@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from notebook_launcher.planning.target import LaunchOptions
 
 
-@click.group(invoke_without_command=True, short_help="List, check, export and create environments.")
+@click.group(invoke_without_command=True)
 @target_options
 @click.pass_context
 def env(ctx: click.Context, /, *, where: Where) -> int | None:

@@ -14,7 +14,7 @@ from notebook_launcher.core.errors import UsageError
 _NUMBERS = re.compile(r"[0-9:]+")
 
 
-@click.command(short_help="Open ports of a session's node here.")
+@click.command()
 @target_options
 @click.option("--notify", is_flag=True, help="Notify the desktop before the walltime ends.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")

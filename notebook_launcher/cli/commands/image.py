@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from notebook_launcher.profiles import ClusterProfile
 
 
-@click.group(short_help="Build or pull a container image on the cluster.")
+@click.group()
 def image() -> None:
     """Build or pull a container image, in a job without GPUs.
 

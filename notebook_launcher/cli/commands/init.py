@@ -9,7 +9,7 @@ import click
 from notebook_launcher.cli.options import ENGINES, Where, user_interface
 
 
-@click.command(short_help="Read an unknown cluster, and write a profile of it.")
+@click.command()
 @click.option("--name", metavar="NAME", help="What to call the profile; without it the login node's name.")
 @click.option("--force", is_flag=True, help="Replace a profile of that name without asking; the old file is kept.")
 @click.option(

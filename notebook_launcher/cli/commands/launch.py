@@ -32,7 +32,7 @@ class _Launch(TakesEnvironment):
         return ["[NOTEBOOK]", *super().collect_usage_pieces(ctx)]
 
 
-@click.command(cls=_Launch, hidden=True, short_help="Start a session (what launch-notebook does without a command).")
+@click.command(cls=_Launch, hidden=True)
 @target_options
 @open_option
 @click.option("--new", "always_new", is_flag=True, help="Start another session without asking, even if one runs.")

@@ -7,7 +7,7 @@ import click
 from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
-@click.command("list", short_help="List your sessions: active, and recently ended.")
+@click.command("list")
 @target_options
 @click.option("--all", "-a", "every", is_flag=True, help="Also those that ended more than a day ago.")
 def list_(*, where: Where, every: bool) -> int:

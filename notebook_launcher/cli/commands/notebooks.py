@@ -8,7 +8,7 @@ from notebook_launcher.cli.completion import complete_notebook
 from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
-@click.group(short_help="Bundled notebooks: list them, copy them.")
+@click.group()
 def notebooks() -> None:
     """Bundled notebooks: to learn with, and to measure CPUs against GPUs.
 

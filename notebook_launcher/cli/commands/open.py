@@ -7,7 +7,7 @@ import click
 from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
-@click.command("open", short_help="Open a session in the browser.")
+@click.command("open")
 @target_options
 @click.option("--notify", is_flag=True, help="Notify the desktop before the walltime ends.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")

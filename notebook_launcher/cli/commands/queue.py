@@ -7,7 +7,7 @@ import click
 from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
-@click.command(short_help="Show which GPUs and cores are free, and what waits.")
+@click.command()
 @target_options
 @click.option("--clusters", "-M", metavar="NAME", help="Another cluster of the same Slurm.")
 def queue(*, where: Where, clusters: str | None) -> int:

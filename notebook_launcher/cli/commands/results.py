@@ -8,7 +8,7 @@ from notebook_launcher.cli.options import Where, session_argument, target_option
 from notebook_launcher.cli.run_options import output_folder
 
 
-@click.command(short_help="Fetch the results of a run, also while it runs.")
+@click.command()
 @target_options
 @click.option(
     "--output",

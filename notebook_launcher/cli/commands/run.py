@@ -22,7 +22,7 @@ from notebook_launcher.cli.run_options import (
 from notebook_launcher.core.errors import UsageError
 
 
-@click.command(cls=TakesEnvironment, short_help="Run a notebook as a batch job, and fetch the results.")
+@click.command(cls=TakesEnvironment)
 @target_options
 @parameter_option
 @dependencies_option

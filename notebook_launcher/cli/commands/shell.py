@@ -25,7 +25,7 @@ from notebook_launcher.core.errors import UsageError
 _CORES = "cpus-per-task"
 
 
-@click.command(cls=TakesEnvironment, short_help="Open a terminal, or run a command, on the node.")
+@click.command(cls=TakesEnvironment)
 @target_options
 @click.option("--outside", is_flag=True, help="On the node itself, outside of the container: sbatch is there.")
 @click.option("--command", metavar="COMMAND", help="Run one command without a terminal.")

@@ -7,7 +7,7 @@ import click
 from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
-@click.command(short_help="Show a session's state and what it uses.")
+@click.command()
 @target_options
 @click.option("--watch", is_flag=True, help="Keep updating it, until the session ends or Ctrl-C.")
 @session_argument

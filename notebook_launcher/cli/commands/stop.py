@@ -9,7 +9,7 @@ from notebook_launcher.cli.options import Where, target_options, user_interface
 from notebook_launcher.core.errors import UsageError
 
 
-@click.command(short_help="End sessions and their jobs, from anywhere.")
+@click.command()
 @target_options
 @click.option("--all", "-a", "every", is_flag=True, help="End all your sessions on that cluster.")
 @click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask before several are ended.")

@@ -9,7 +9,7 @@ import click
 from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
-@click.command(short_help="Show what a session has used since it began.")
+@click.command()
 @target_options
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 @click.option(

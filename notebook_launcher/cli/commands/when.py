@@ -7,7 +7,7 @@ import click
 from notebook_launcher.cli.options import SCHEDULER_FLAGS, Where, scheduler_options, target_options, user_interface
 
 
-@click.command(short_help="Show when a launch would start, and what starts sooner.")
+@click.command()
 @target_options
 @scheduler_options
 @click.pass_context

@@ -22,3 +22,15 @@ def test_help_and_mistakes_are_quick(words: list[str]) -> None:
     # The exit code is that of the words, the wrong ones' too: main() ends the program for good (cli/__init__._leave).
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
     assert done.stdout.endswith("HEAVY []\n"), done.stdout[-300:] + done.stderr[-300:]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h", "--json"]])
+def test_the_list_of_commands_imports_none_but_the_launch(words: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from notebook_launcher.cli.app import run\n"
+        "run(sys.argv[1:])\n"
+        "print('\\nCOMMANDS', sorted(name for name in sys.modules if name.startswith('notebook_launcher.cli.commands.')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("COMMANDS ['notebook_launcher.cli.commands.launch']\n"), done.stdout[-300:]
