@@ -233,14 +233,12 @@ def _monitoring_lines(plan: Plan) -> dict[str, str]:
 def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload = _JUPYTERLAB) -> str:
     """Return the content of ``session.env``."""
     configured = plan.environment
-    environment = configured.model_copy(
-        update={
-            "bind": tuple(site.expand(spec) for spec in configured.bind),
-            "module_use": tuple(site.expand(folder) for folder in configured.module_use),
-            "conda": site.expand(configured.conda) if configured.conda else None,
-            "venv": site.expand(configured.venv) if configured.venv else None,
-            "uv": site.expand(configured.uv) if configured.uv else None,
-        }
+    environment = configured.changed(
+        bind=tuple(site.expand(spec) for spec in configured.bind),
+        module_use=tuple(site.expand(folder) for folder in configured.module_use),
+        conda=site.expand(configured.conda) if configured.conda else None,
+        venv=site.expand(configured.venv) if configured.venv else None,
+        uv=site.expand(configured.uv) if configured.uv else None,
     )
     container = site.expand(plan.container) if plan.container else None
     if payload.program == "jupyterlab":

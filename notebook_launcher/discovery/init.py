@@ -110,7 +110,7 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
 
 
 def _place(request: InitRequest) -> LaunchTarget:
-    profile = ClusterProfile().model_copy(update={"engine": request.engine} if request.engine else {})
+    profile = ClusterProfile().changed(**({"engine": request.engine} if request.engine else {}))
     destination = Destination.parse(request.login, config_file=request.ssh_config) if request.login else None
     return LaunchTarget(profile, None, destination, "slurm", request.login, request.ssh_config, request.engine)
 

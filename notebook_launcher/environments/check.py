@@ -139,7 +139,7 @@ def findings(plan: Plan, found: EnvironmentReport, *, gpus: bool) -> Iterator[tu
         why = (output or found.output or ["Nothing was answered."])[-1]
         yield "environment", fault(why, "see what it comes to: launch-notebook env show NAME")
         return
-    software = describe_software(plan.environment.model_copy(update={"container": plan.container}), plan.target)
+    software = describe_software(plan.environment.changed(container=plan.container), plan.target)
     yield "environment", ok(f"{software}, on {found.where}")
     yield "Python", ok(f"{values['python']} in {values.get('prefix')}")
     lab = values.get("jupyterlab")

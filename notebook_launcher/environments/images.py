@@ -63,7 +63,7 @@ def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
     """
     environment = _environment(name, profile)
     if environment is not None and environment.definition is not None:
-        recipe = build_recipe(environment.definition, profile.model_copy(update={"environments": {}}))
+        recipe = build_recipe(environment.definition, profile.changed(environments={}))
         image = image_path(environment.container, profile) if environment.container else recipe.image
         return dataclasses.replace(recipe, image=image, digest=environment.digest)
     if name is None or (environment is not None and name not in definitions()):

@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
-
-from pydantic import ValidationError
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.events import SessionEntry
@@ -20,7 +19,7 @@ from notebook_launcher.core.timestamps import iso, parse_on_clock_of
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.jobs.time_left import walltime_end
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.session.record import SESSION_ID, Session, SessionRecord, job_in, json_object
+from notebook_launcher.session.record import SESSION_ID, Session, job_in, json_object, record_in
 
 #: the states of sessions that have not ended, as far as known
 LIVE = frozenset({"pending", "starting", "running", "suspended", "completing", "unknown"})
@@ -203,21 +202,19 @@ def parse_listing(text: str, root: str, now: datetime) -> Listing:
 
 def _record(session_id: str, directory: str, fields: Mapping[str, str], now: datetime) -> SessionFiles | None:
     try:
-        session_record = SessionRecord.model_validate_json(fields.get("session", ""))
+        session_record = record_in(fields.get("session", ""))
         created = (
             session_record.created
             if session_record.created.tzinfo
             else session_record.created.replace(tzinfo=now.tzinfo)
         )
         created = created.astimezone(now.tzinfo)  # not all of the years 1 and 9999 are in every zone
-    except (ValidationError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if session_record.id != session_id:  # a copy, which the job knows nothing of
         return None
     files = [json_object(fields[key]) if key in fields else None for key in _FILES[1:]]
-    session = Session(
-        session_record.model_copy(update={"created": created}), directory, job_in(fields.get("job", ""), files[0])
-    )
+    session = Session(replace(session_record, created=created), directory, job_in(fields.get("job", ""), files[0]))
     return SessionFiles(
         session, files[0], files[1], files[2], files[3], files[4], "secrets" in fields, fields.get("cancelled")
     )

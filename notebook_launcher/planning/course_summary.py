@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from notebook_launcher.core.errors import (
     ProfileError,
@@ -13,6 +14,7 @@ from notebook_launcher.profiles.courses import (
     CourseFiles,
     SavedCourse,
 )
+from notebook_launcher.profiles.layers import merge
 from notebook_launcher.profiles.models import CourseProfile, Environment
 from notebook_launcher.profiles.store import (
     as_flags,
@@ -23,8 +25,9 @@ def summary(found: CourseFiles) -> list[str]:
     """Return a course's settings, one per line: all that a user has to know before agreeing to it."""
     course = found.course
     lines = [] if course.cluster else ["cluster: yours"]
-    for key in _keys_set(course, _IN_COURSE):
-        lines += _lines(course, key) if key != "name" else []  # the name is in the heading, with the address
+    said = merge(found.layers)
+    for key in _keys_said(said, _IN_COURSE):
+        lines += _lines(course, key, said) if key != "name" else []  # the name is in the heading, with the address
     return [*(part for line in lines for part in _as_lines(line)), f"SHA-256: {found.digest}"]
 
 
@@ -70,21 +73,21 @@ _IN_ENVIRONMENT = {
 }
 
 
-def _keys_set(model: CourseProfile | Environment, first: Mapping[str, str]) -> list[str]:
-    """Return the keys that are set, those with a label first; none is left out."""
-    keys = [*first, *(key for key in type(model).model_fields if key not in first)]
-    return [key for key in keys if key in model.model_fields_set]
+def _keys_said(said: Mapping[str, Any], first: Mapping[str, str]) -> list[str]:
+    """Return the keys of a table in the course's files, those with a label first; none is left out."""
+    return [*(key for key in first if key in said), *(key for key in said if key not in first)]
 
 
 def _plain(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _lines(course: CourseProfile, key: str) -> list[str]:
-    """Return the lines for one key of a course."""
+def _lines(course: CourseProfile, key: str, said: Mapping[str, Any]) -> list[str]:
+    """Return the lines for one key of a course. ``said``: what its files say."""
     word = _IN_COURSE.get(key, _plain(key))
     if key == "environments":
-        return [f"{word} {name}: {line}" for name, one in course.environments.items() for line in _environment(one)]
+        tables = zip(course.environments.items(), said[key].values(), strict=True)  # a name may have been stripped
+        return [f"{word} {name}: {line}" for (name, one), table in tables for line in _environment(one, table)]
     if key == "reservations" and course.reservations:
         return [f"{word} {one.name}: {one.first} to {one.last}" for one in course.reservations]
     if key == "notebooks":
@@ -97,10 +100,10 @@ def _lines(course: CourseProfile, key: str) -> list[str]:
     return [f"{word}: {value}" for value in _values(getattr(course, key))]
 
 
-def _environment(environment: Environment) -> list[str]:
+def _environment(environment: Environment, said: Mapping[str, Any]) -> list[str]:
     """Return what an environment runs; lines of shell code verbatim."""
     lines = []
-    for key in _keys_set(environment, _IN_ENVIRONMENT):
+    for key in _keys_said(said, _IN_ENVIRONMENT):
         word = _IN_ENVIRONMENT.get(key, _plain(key))
         lines += [f"{word} {value}" for value in _values(getattr(environment, key))]
     return lines or ["as the node finds it"]

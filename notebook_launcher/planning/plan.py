@@ -219,8 +219,8 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEn
         name = words[0] if words else profile.environment
         base = _environment_named(name, profile, target) if name else Environment()
         container = words[1] if len(words) > 1 else None
-    environment = base.model_copy(
-        update={key: value for key, value in (("modules", options.modules), *_activations(options)) if value}
+    environment = base.changed(
+        **{key: value for key, value in (("modules", options.modules), *_activations(options)) if value}
     )
     image = container or environment.container
     if image is None:
@@ -231,12 +231,10 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEn
 
 def _with_containers_of(profile: ClusterProfile, environment: Environment) -> Environment:
     """Add the cluster's container settings to an environment with an image; the environment's own come first."""
-    return environment.model_copy(
-        update={
-            "container_command": environment.container_command or profile.container.command,
-            "modules": (*environment.modules, *profile.container.modules),
-            "bind": (*profile.container.bind, *environment.bind),
-        }
+    return environment.changed(
+        container_command=environment.container_command or profile.container.command,
+        modules=(*environment.modules, *profile.container.modules),
+        bind=(*profile.container.bind, *environment.bind),
     )
 
 

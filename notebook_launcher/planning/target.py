@@ -161,7 +161,7 @@ def resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     """Return the target as ``find_target`` does, even if the login node is not known yet."""
     target = _resolve_target(options, here)
     overrides = {key: value for key, value in (("engine", options.engine), ("route", options.route)) if value}
-    return replace(target, profile=target.profile.model_copy(update=overrides), engine=options.engine)
+    return replace(target, profile=target.profile.changed(**overrides), engine=options.engine)
 
 
 def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
@@ -189,7 +189,7 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
         profile = load_profile(name, over) if over else succession.profile
         own = () if profile.successor else profile.translations  # lead to the successor
         translations = (*succession.translations, *own)
-        profile = profile.model_copy(update={"translations": translations})
+        profile = profile.changed(translations=translations)
         there: Destination | None = None
         if profile.host is not None and not _is_login_node(profile, here):
             there = Destination.parse(

@@ -4,8 +4,8 @@
 May import: core.
 """
 
-from notebook_launcher.profiles.models import ClusterProfile, Environment
-from notebook_launcher.profiles.store import Configuration, load_configuration, load_profile, profile_names
+from notebook_launcher.profiles.models import ClusterProfile, Configuration, Environment
+from notebook_launcher.profiles.store import load_configuration, load_profile, profile_names
 
 __all__ = [
     "ClusterProfile",

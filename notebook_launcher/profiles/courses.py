@@ -20,7 +20,8 @@ from notebook_launcher.core.request import merge_flags
 from notebook_launcher.profiles.edit import save_setting
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
-from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration, validated
+from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration
+from notebook_launcher.profiles.validation import validated_once
 
 _FILE = "course.toml"  # the course's own file, whatever its name at the source
 _SOURCE = "source.json"
@@ -152,7 +153,7 @@ def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[
 def validated_course(layers: Sequence[Layer]) -> CourseProfile:
     """Return the course in some files. Raises ``ProfileError`` with the file, the line and the key."""
     try:
-        course = validated(CourseProfile, layers)
+        course = validated_once(CourseProfile, layers)
     except ProfileError as error:
         error.hint = error.hint.replace("docs/profiles.md", "docs/courses.md")
         raise

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.profiles.layers import Layer, parse_layer, read_layer
-from notebook_launcher.profiles.models import ClusterProfile
+from notebook_launcher.profiles.models import ClusterProfile, Configuration
 from notebook_launcher.profiles.store import (
-    Configuration,
     checked_profile,
     config_folder,
     given_profiles,
     profile_layers,
     user_profile_path,
-    validated,
 )
+from notebook_launcher.profiles.validation import validated
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument

@@ -6,41 +6,20 @@ import contextlib
 import difflib
 import os
 import re
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any
 
 from notebook_launcher.core.errors import ProfileError, UsageError
-from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
 from notebook_launcher.core.walltime import Walltime
-from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
-from notebook_launcher.profiles.models import ClusterProfile, FlagValue
+from notebook_launcher.profiles.layers import Layer, origin, read_layer
+from notebook_launcher.profiles.models import ClusterProfile, Configuration, FlagValue
 from notebook_launcher.profiles.site import read_site_layer, site_file, site_folder
-
-Model = TypeVar("Model", bound=BaseModel)
-
+from notebook_launcher.profiles.validation import cut, did_you_mean, validated, validated_once
 
 _BUNDLED = Path(__file__).parent / "bundled"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-class Configuration(FileModel):
-    """The user's ``config.toml``: the defaults without --cluster, --host and --course.
-
-    ``cluster``: a cluster profile. ``course``: a saved course, which names its own cluster and has priority. ``open``:
-    whether JupyterLab is opened in the browser where there is a display; ``ask``: the next launch asks.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    cluster: str | None = None
-    course: str | None = None
-    open: Literal["ask", "always", "never"] = "ask"
 
 
 def config_folder() -> Path:
@@ -60,8 +39,8 @@ def load_configuration() -> Configuration:
     path = config_folder() / "config.toml"
     own = [read_layer(path)] if path.exists() else []
     if not any({"cluster", "course"} & layer.data.keys() for layer in own) and (sites := site_file("config.toml")):
-        return validated(Configuration, [read_site_layer(sites), *own])
-    return validated(Configuration, own) if own else Configuration.model_construct()
+        return validated_once(Configuration, [read_site_layer(sites), *own])
+    return validated_once(Configuration, own) if own else Configuration()
 
 
 def profile_names() -> list[str]:
@@ -137,20 +116,25 @@ def load_profile(name: str, over: Sequence[Layer] = ()) -> ClusterProfile:
 
     Raises ``ProfileError`` if there is none, or it is invalid.
     """
-    return checked_profile([*profile_layers(name), *over])
+    layers = [*profile_layers(name), *over]
+    return _checked(validated_once(ClusterProfile, layers), layers)
 
 
 def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
     """Return the profile in merged layers. Raises ``ProfileError`` with the file, the line and the key."""
-    profile = validated(ClusterProfile, layers)
+    return _checked(validated(ClusterProfile, layers), layers)
+
+
+def _checked(profile: ClusterProfile, layers: Sequence[Layer]) -> ClusterProfile:
+    """Return a valid profile, with what only its layers tell, if its flags and its environment are right too."""
     profile.choose(_chosen(layers))
     _check_flags(profile, layers)
     if profile.environment and profile.environment not in profile.environments:
         raise ProfileError(
-            f"{origin(layers, ['environment'])}: environment = “{_cut(profile.environment)}” is not among "
+            f"{origin(layers, ['environment'])}: environment = “{cut(profile.environment)}” is not among "
             "[environments].",
             why=f"There are: {', '.join(profile.environments)}." if profile.environments else "There is none yet.",
-            hint=_did_you_mean(profile.environment, profile.environments)
+            hint=did_you_mean(profile.environment, profile.environments)
             or f"{'name one of those, or ' if profile.environments else ''}add the table [environments.NAME]",
         )
     return profile
@@ -198,22 +182,17 @@ def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
     near = difflib.get_close_matches(name, names, n=1)
     there = f"There are: {', '.join(names)}."
     if by is not None:
-        hint = _did_you_mean(name, names) or "name one of those, or remove the line"
+        hint = did_you_mean(name, names) or "name one of those, or remove the line"
         raise ProfileError(
-            f"{origin([by], ['base'])}: there is no profile “{_cut(name)}” to use as base.", why=there, hint=hint
+            f"{origin([by], ['base'])}: there is no profile “{cut(name)}” to use as base.", why=there, hint=hint
         )
     raise ProfileError(
-        f"There is no cluster profile “{_cut(name)}”.",
+        f"There is no cluster profile “{cut(name)}”.",
         why=there,
         hint=f"did you mean --cluster {near[0]}?"
         if near
         else "make one with launch-notebook init user@login, or name the login node with --host user@login",
     )
-
-
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else ""
 
 
 def as_flags(values: Mapping[str, FlagValue]) -> dict[str, str | None]:
@@ -258,7 +237,7 @@ def _check_flag(key_path: Sequence[str], key: str, value: FlagValue, layers: Seq
     if name not in BY_NAME:
         near = closest(name)
         raise ProfileError(
-            f"{origin(layers, key_path)}: [{table}] has “{_cut(key)}”, which is not a flag of sbatch.",
+            f"{origin(layers, key_path)}: [{table}] has “{cut(key)}”, which is not a flag of sbatch.",
             hint=f"did you mean {near.lstrip('-')}?" if near else "the flags: sbatch --help",
         )
     if not {"when", "drop"} & set(key_path) and (problem := _problem_with(name, value)):
@@ -279,7 +258,7 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
     if not str(value).isprintable():
         return "has a character that cannot be seen.", f'write it again: {name} = "…"'
     if name in _NAMES and isinstance(value, str) and not _OF_NAMES.fullmatch(value):
-        return f"= “{_cut(value)}” cannot be the name of one.", f'for example: {name} = "{_NAMES[name]}"'
+        return f"= “{cut(value)}” cannot be the name of one.", f'for example: {name} = "{_NAMES[name]}"'
     if name == "time" and value is not False:
         try:
             Walltime.parse(str(value))
@@ -291,117 +270,3 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
 #: flags whose values are names on every cluster, with an example; placeholders are in braces
 _NAMES = {"account": "proj1", "partition": "gpu", "qos": "normal", "reservation": "lab1", "clusters": "main"}
 _OF_NAMES = re.compile(r"(?!-)[\w.,:@+/%*{}-]+")
-
-
-def validated(model: type[Model], layers: Sequence[Layer]) -> Model:
-    """Return the model of merged layers. Raises ``ProfileError`` with the file, the line and the key."""
-    data = merge(layers)
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        problems: dict[tuple[str, ...], tuple[str, str]] = {}  # one for each key, with its hint
-        for details in error.errors():
-            key_path = _place(details, data)
-            problems.setdefault(key_path, _problem(model, details, key_path))
-        (first, (what, hint)), *others = problems.items()
-        raise ProfileError(
-            f"{origin(layers, first)}: {what}",
-            why=" ".join(f"And {origin(layers, key_path)}: {also}" for key_path, (also, _) in others),
-            hint=hint
-            or "every key is described in docs/profiles.md; a whole profile: launch-notebook clusters show NAME",
-        ) from None
-
-
-def _place(details: Any, data: Any) -> tuple[str, ...]:
-    """Return the key of a problem, without the type names that pydantic adds to it."""
-    *above, last = details["loc"] if details["loc"] else ("",)
-    key_path: list[str] = []
-    for part in details["loc"]:
-        try:
-            data = data[part] if isinstance(data, Mapping | list) else None
-        except (LookupError, TypeError):
-            break
-        if data is None:
-            break
-        key_path.append(str(part))
-    if details["type"] == "missing" and len(key_path) == len(above):
-        key_path.append(str(last))
-    return tuple(key_path)
-
-
-#: messages for wrong types, with the hint
-_EXAMPLES = {
-    "string": ("is a text, in quotes.", '{key} = "{value}"'),
-    "int": ("is a whole number, without quotes.", "for example: {key} = 5"),
-    "float": ("is a number, without quotes.", "for example: {key} = 1.5"),
-    "finite": ("is a number.", "for example: {key} = 1.5"),
-    "bool": ("is true or false, without quotes.", "{key} = true"),
-    "dict": ("is a table.", "its keys stand below a line [{table}]"),
-    "model": ("is a table.", "its keys stand below a line [{table}]"),
-    "tuple": ("is a list, with brackets.", '{key} = ["{value}"]'),
-    "list": ("is a list, with brackets.", '{key} = ["{value}"]'),
-    "date": ("is a day, without quotes.", "for example: {key} = 2026-11-22"),
-}
-
-
-def _problem(model: type[BaseModel], details: Any, key_path: tuple[str, ...]) -> tuple[str, str]:
-    """Return the mistake in a sentence, and what to type, if known."""
-    kind, value, limits = details["type"], details["input"], details.get("ctx", {})
-    names = [_cut(part) for part in key_path if not part.isdecimal()] or ["the file"]  # numbers are positions in lists
-    where, key, shown = ".".join(names), names[-1], _cut(str(value))
-    if kind == "extra_forbidden":
-        near = difflib.get_close_matches(key, _keys_at(model, details["loc"][:-1]), n=1)
-        return f"there is no key “{where}”.", f"did you mean {near[0]}?" if near else ""
-    if kind == "missing":
-        return f"{where} is missing.", f"add a line: {key} = …"
-    if kind == "literal_error":
-        known = re.findall(r"'([^']*)'", limits["expected"])
-        near = difflib.get_close_matches(str(value), known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f'for example: {key} = "{known[0]}"'
-        return f"{where} = “{shown}” is not known; it may be {', '.join(known)}.", hint
-    if kind in ("string_too_short", "too_short"):
-        return f"{where} is empty.", "write something there, or remove the line"
-    if kind == "string_pattern_mismatch":
-        return f"{where} = “{shown}” does not look like {limits['pattern']}.", ""
-    if kind in ("greater_than_equal", "less_than_equal"):
-        limit = limits.get("ge", limits.get("le"))
-        return f"{where} = {value}: it is {limit} at {'least' if 'ge' in limits else 'most'}.", f"{key} = {limit}"
-    if meant := _EXAMPLES.get(kind) or _EXAMPLES.get(kind.partition("_")[0]):
-        plain = shown if isinstance(value, str | int | float | time) else "…"
-        return f"{where} {meant[0]}", meant[1].format(key=key, table=where, value=plain)
-    message = _cut(details["msg"].removeprefix("Value error, ").rstrip("."), 300)
-    if message.startswith("has more than one line"):
-        return f"{where} {message}.", "write it on one line, or as a list of lines where it may be one"
-    if message.startswith("has a character"):
-        return f"{where} {message}.", f'write it again: {key} = "…"'
-    return f"{where}: {message}.", ""
-
-
-def _cut(text: str, length: int = 80) -> str:
-    """Return a value for a message: on one line, and shortened."""
-    line = re.sub(r"[\n\r\t]", " ", text)
-    return line if len(line) <= length else f"{line[:length]}…"
-
-
-def _keys_at(model: type[BaseModel], key_path: Sequence[str | int]) -> list[str]:
-    """Return the keys of the table at a path in a model."""
-    kind: Any = model
-    for part in key_path:
-        if _is_model(kind):
-            field = kind.model_fields.get(str(part))
-            kind = _table_in(field.annotation) if field else None
-        else:  # a table with arbitrary keys, or a list
-            kinds = get_args(kind)
-            kind = _table_in(kinds[1 if get_origin(kind) is dict else 0]) if kinds else None
-    return list(kind.model_fields) if _is_model(kind) else []
-
-
-def _table_in(annotation: Any) -> Any:
-    """Return the model in ``Model | None``."""
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return annotation
-    return next(filter(_is_model, get_args(annotation)), annotation)
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)

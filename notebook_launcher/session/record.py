@@ -15,17 +15,14 @@ import secrets
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field, fields
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Literal
-
-from pydantic import AliasChoices, ConfigDict, Field
+from typing import Any, Literal, get_args
 
 from notebook_launcher import __version__
 from notebook_launcher.core.errors import HostCommandFailed
-from notebook_launcher.core.file_model import FileModel
-from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.frozen import Frozen, complete
 from notebook_launcher.core.package_data import checksums, job_files
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
@@ -80,7 +77,7 @@ def inspect_host(host: Host) -> Site:
     return Site(home, user, hostname, now)
 
 
-class SessionRecord(FileModel):
+class SessionRecord(Frozen):
     """``session.json``: the request, and the launcher's version. Unknown keys, of a later version, are ignored.
 
     ``command``: the arguments that repeat the launch. ``launched_from``: the name of the user's machine.
@@ -90,19 +87,17 @@ class SessionRecord(FileModel):
     folder at the start.
     """
 
-    model_config = ConfigDict(extra="ignore")
-
-    version: int = 1
     id: str
     created: datetime
+    scheduler: str
+    flags: dict[str, str | None]
+    log: str
+    version: int = 1
     launcher: str = __version__
     cluster: str | None = None
     host: str | None = None
-    scheduler: str
-    flags: dict[str, str | None]
     environment: str | None = None
-    route: str | None = Field(default=None, validation_alias=AliasChoices("route", "stream"))  # stream: its old name
-    log: str
+    route: str | None = None
     program: Program = "jupyterlab"
     command: str | None = None
     launched_from: str | None = None
@@ -111,6 +106,11 @@ class SessionRecord(FileModel):
     purpose: str = ""
     notebook: str | None = None
     sent: tuple[str, ...] = ()
+
+    def as_json(self) -> str:
+        """Return what ``session.json`` holds."""
+        written = asdict(self) | {"created": self.created.isoformat()}
+        return json.dumps(written, ensure_ascii=False, separators=(",", ":"))  # sessions.sh looks for words of it
 
     @property
     def software(self) -> str | None:
@@ -125,6 +125,34 @@ class SessionRecord(FileModel):
         activated = next((value for option, value in typed if option != "--module"), "")
         image = words[-1] if words[end + 1 :] else ""
         return self.environment or _last_part(activated) or _last_part(image) or modules or None
+
+
+def record_in(text: str | bytes) -> SessionRecord:
+    """Return the record that a ``session.json`` holds. Raises ``ValueError`` or ``TypeError`` if it is damaged."""
+    complete(SessionRecord)
+    data = json_object(text)
+    data = {"route": data.get("stream"), **data}  # its name until version 0.1
+    return SessionRecord(
+        **{one.name: _checked(data[one.name], str(one.type)) for one in fields(SessionRecord) if one.name in data}
+    )
+
+
+def _checked(value: Any, kind: str) -> Any:
+    """Return a value of a record as a field has it. ``kind``: the field's type. Raises ``ValueError``."""
+    if kind == "datetime" and isinstance(value, str) and (moment := parse_iso(value)):
+        return moment
+    if kind == "tuple[str, ...]" and isinstance(value, list):
+        return tuple(_checked(one, "str") for one in value)
+    if kind == "dict[str, str | None]" and isinstance(value, dict):
+        return {_checked(key, "str"): _checked(one, "str | None") for key, one in value.items()}
+    if (kind == "int" and type(value) is int) or (kind == "str | None" and value is None):
+        return value
+    if kind == "Program" and value in get_args(Program):
+        return value
+    if kind in ("str", "str | None") and isinstance(value, str):
+        value.encode()  # half a character, which nobody can print, is a ValueError
+        return value
+    raise ValueError(f"{value!r:.80} is not {kind}")
 
 
 _SOFTWARE = ("--venv", "--conda", "--uv", "--module")
@@ -210,7 +238,7 @@ def write_session(host: Host, session: Session, session_env: str, token: str, mo
     """Create the session's directory with all files of the job, and ``more``: keys, a notebook."""
     scripts = job_files()
     files = {
-        "session.json": (session.record.model_dump_json() + "\n").encode(),
+        "session.json": (session.record.as_json() + "\n").encode(),
         "session.env": session_env.encode(),
         "token": token.encode(),
         "job.log": b"",

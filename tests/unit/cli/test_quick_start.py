@@ -30,7 +30,8 @@ def test_the_list_of_commands_imports_none_but_the_launch(words: list[str]) -> N
         "import sys\n"
         "from notebook_launcher.cli.app import run\n"
         "run(sys.argv[1:])\n"
-        "print('\\nCOMMANDS', sorted(name for name in sys.modules if name.startswith('notebook_launcher.cli.commands.')))\n"
+        "commands = 'notebook_launcher.cli.commands.'\n"
+        "print('\\nCOMMANDS', sorted(name for name in sys.modules if name.startswith(commands)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("COMMANDS ['notebook_launcher.cli.commands.launch']\n"), done.stdout[-300:]

@@ -12,7 +12,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.notebook.results import fetch_results
 from notebook_launcher.session.context import Context
-from notebook_launcher.session.record import Session, SessionRecord
+from notebook_launcher.session.record import Session, record_in
 from tests.unit.notebook.notebook_files import PARAMETERS, cell, written
 from tests.unit.supervision.fake_login import SESSION_ID
 from tests.unit.supervision.launcher_doubles import RECORD
@@ -43,7 +43,7 @@ class FinishedRun:
     @property
     def session(self) -> Session:
         asked = {**RECORD, "program": "notebook", "notebook": "train.ipynb", "sent": self.sent}
-        return Session(SessionRecord.model_validate(asked), str(self.directory))
+        return Session(record_in(json.dumps(asked)), str(self.directory))
 
     def fetch(self) -> events.ResultsFetched:
         context = Context(*[None] * 9)  # type: ignore[arg-type]

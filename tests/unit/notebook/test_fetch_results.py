@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,13 +167,13 @@ def test_results_that_cannot_be_kept_are_an_error(made: FinishedRun) -> None:
     ("name", "folder"), [("train.ipynb", "train"), ("../a b.ipynb", "a_b"), (".ipynb", "ipynb"), (None, "notebook")]
 )
 def test_the_folders_name_is_made_of_harmless_characters(made: FinishedRun, name: str | None, folder: str) -> None:
-    record = made.session.record.model_copy(update={"notebook": name})
+    record = replace(made.session.record, notebook=name)
     found = results_folder(Session(record, "/d"), Path("runs"))
     assert found == Path("runs") / f"{folder}-{SESSION_ID}"
 
 
 @pytest.mark.parametrize("stem", ["n" * 249, "日" * 80])
 def test_the_folders_name_is_short_enough_for_any_file_system(made: FinishedRun, stem: str) -> None:
-    record = made.session.record.model_copy(update={"notebook": f"{stem}.ipynb"})
+    record = replace(made.session.record, notebook=f"{stem}.ipynb")
     name = results_folder(Session(record, "/d")).name
     assert len(name.encode()) < 250 and name.startswith(stem[:60]) and name.endswith(SESSION_ID)

@@ -16,7 +16,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.notebook import results
 from notebook_launcher.notebook.manifest import copied_digests, copied_files, state_of
 from notebook_launcher.session.context import Context
-from notebook_launcher.session.record import Session, SessionRecord
+from notebook_launcher.session.record import Session, record_in
 from tests.doubles import RecordingView
 from tests.fuzzing import JSON_VALUES, examples
 from tests.unit.supervision.launcher_doubles import RECORD
@@ -61,9 +61,7 @@ def test_any_list_of_results_stays_in_the_folder(listed: list[tuple[str, ...]], 
     host = AnsweringHost(fields, b"\0000 \n", then=tar + b"\0000 \n")
     context: Any = Context(*[None] * 9)  # type: ignore[arg-type]
     context.host, context.interrupts, context.view = host, Interrupts(), RecordingView()
-    session = Session(
-        SessionRecord.model_validate({**RECORD, "program": "notebook", "notebook": "train.ipynb"}), "/far"
-    )
+    session = Session(record_in(json.dumps({**RECORD, "program": "notebook", "notebook": "train.ipynb"})), "/far")
     with TemporaryDirectory() as folder:
         here = Path(folder, "here")
         here.mkdir()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, UsageError
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.profiles import ClusterProfile
-from notebook_launcher.profiles.layers import parse_layer
+from notebook_launcher.profiles.layers import Layer, parse_layer
 from notebook_launcher.profiles.store import checked_profile
+from notebook_launcher.profiles.validation import validated
 from tests.golden_profiles import flags_of
 from tests.paths import GOLDEN, ROOT
 
@@ -53,7 +54,7 @@ per_gpu = { cpus-per-task = 16 }
 
 
 def profile(text: str) -> ClusterProfile:
-    return ClusterProfile.model_validate(tomllib.loads(text))
+    return validated(ClusterProfile, [Layer("", tomllib.loads(text))])
 
 
 def flags(text: str, words: str) -> dict[str, str | None]:
@@ -374,7 +375,7 @@ SIGNS = st.text(alphabet="ab*?[]!-{}:.\\^$", max_size=8)
 def test_any_pattern_matches_or_does_not(pattern: str, value: str) -> None:
     """Nothing in a pattern is read as anything but ``*``, ``?`` and ``[…]``, and nothing in it makes a mess."""
     data: dict[str, Any] = {"when": {"comment": pattern}, "drop": ["comment"], "note": "gone."}
-    spoken = translate_flags(ClusterProfile.model_validate({"translations": [data]}), {"comment": value})
+    spoken = translate_flags(validated(ClusterProfile, [Layer("", {"translations": [data]})]), {"comment": value})
     assert spoken.flags.get("comment") in (None, value)
 
 

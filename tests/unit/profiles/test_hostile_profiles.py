@@ -5,6 +5,7 @@ The models are walked, so that a new field is tried as well.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 import subprocess
@@ -16,7 +17,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 import tomlkit
-from pydantic import BaseModel
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import LauncherError, ProfileError
@@ -25,8 +25,9 @@ from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles.courses import courses_folder
 from notebook_launcher.profiles.edit import write_private
-from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
+from notebook_launcher.profiles.models import ClusterProfile, CourseProfile, Table
 from notebook_launcher.profiles.store import user_profile_path
+from notebook_launcher.profiles.validation import key_types_of
 from tests.doubles import RecordingView
 
 KEY = "?"  # stands in a place for a key of a table with names of its own
@@ -43,9 +44,9 @@ NEEDED: dict[str, Any] = {
 def fields(kind: Any, place: KeyPath = ()) -> Iterator[KeyPath]:
     """Yield the place of every text in a type: of fields, items and the keys of tables, down to the last."""
     origin, of = get_origin(kind), get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        for name, field in kind.model_fields.items():
-            yield from fields(field.annotation, (*place, name))
+    if isinstance(kind, type) and issubclass(kind, Table):
+        for name, of_key in key_types_of(kind).items():
+            yield from fields(of_key, (*place, name))
     elif origin is Annotated:
         yield from fields(of[0], place)
     elif origin in (Union, types.UnionType):
@@ -60,11 +61,11 @@ def fields(kind: Any, place: KeyPath = ()) -> Iterator[KeyPath]:
         yield place
 
 
-def places(model: type[BaseModel]) -> list[KeyPath]:
+def places(model: type[Table]) -> list[KeyPath]:
     return sorted(set(fields(model)), key=str)
 
 
-def filled(model: type[BaseModel], place: KeyPath, value: str) -> dict[str, Any]:
+def filled(model: type[Table], place: KeyPath, value: str) -> dict[str, Any]:
     """Return the data of a model with a value at a place, and all that must be beside it."""
     return _with_needed(model, _put(place, value))
 
@@ -91,16 +92,20 @@ def _with_needed(kind: Any, data: Any) -> Any:
     if origin is tuple and isinstance(data, list):
         return [_with_needed(of[0], one) for one in data]
     if origin is dict and isinstance(data, dict):
-        whole = [one for one in of[1:] if isinstance(one, type) and issubclass(one, BaseModel)]
+        whole = [one for one in of[1:] if isinstance(one, type) and issubclass(one, Table)]
         return {
             key: _with_needed(of[1], {} if whole and isinstance(value, str) else value) for key, value in data.items()
         }
-    if isinstance(kind, type) and issubclass(kind, BaseModel) and isinstance(data, dict):
+    if isinstance(kind, type) and issubclass(kind, Table) and isinstance(data, dict):
+        types_of = key_types_of(kind)
         known = {
-            name: _with_needed(kind.model_fields[name].annotation, value) if name in kind.model_fields else value
-            for name, value in data.items()
+            name: _with_needed(types_of[name], value) if name in types_of else value for name, value in data.items()
         }
-        needed = {name: NEEDED[name] for name, field in kind.model_fields.items() if field.is_required()}
+        needed = {
+            field.name: NEEDED[field.name]
+            for field in dataclasses.fields(kind)
+            if field.default is field.default_factory is dataclasses.MISSING
+        }
         return needed | known
     return data
 

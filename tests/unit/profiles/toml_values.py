@@ -13,10 +13,11 @@ from tomlkit.exceptions import TOMLKitError
 
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
 from notebook_launcher.profiles.store import bundled_profiles, profile_layers
+from notebook_launcher.profiles.validation import key_types_of
 
 #: every key of every table
 KEYS = sorted(
-    {*ClusterProfile.model_fields, *CourseProfile.model_fields, "flags", "types", "activate", "container", "x"}
+    {*key_types_of(ClusterProfile), *key_types_of(CourseProfile), "flags", "types", "activate", "container", "x"}
 )
 TEXTS = st.text(max_size=8) | st.sampled_from(
     ["-x", "a\nb", "\x1b[2J", "\u202e", "gpu", "1:00:00", "=", "..", "~", "[", "(", "a" * 99]

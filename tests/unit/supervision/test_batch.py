@@ -26,7 +26,7 @@ from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.context import Context
-from notebook_launcher.session.record import Session, SessionRecord, Site
+from notebook_launcher.session.record import Session, Site, record_in
 from notebook_launcher.supervision import batch
 from tests.doubles import wait_until
 from tests.unit.supervision.launcher_doubles import PLAN, RECORD, TARGET, Launcher
@@ -326,9 +326,9 @@ def test_who_comes_back_finds_the_results_where_the_run_was_to_bring_them(
     running(launcher, tmp_path / "mine")
     launcher.types("d")
     launcher.well()
-    record = SessionRecord.model_validate({**RECORD, "id": launcher.session_id, "notebook": "train.ipynb"})
+    record = record_in(json.dumps({**RECORD, "id": launcher.session_id, "notebook": "train.ipynb"}))
     assert batch.usual_output(Session(record, "/d")) == tmp_path / "mine"
-    other = SessionRecord.model_validate({**RECORD, "id": "20261122-101500-zzzz"})
+    other = record_in(json.dumps({**RECORD, "id": "20261122-101500-zzzz"}))
     assert batch.usual_output(Session(other, "/d")) == Path("runs")
 
 

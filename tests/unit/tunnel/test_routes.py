@@ -28,7 +28,7 @@ from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.credentials import SessionKeys
-from notebook_launcher.session.record import Session, SessionRecord
+from notebook_launcher.session.record import Session, record_in
 from notebook_launcher.tunnel import routes
 from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, may_need_sshd
 
@@ -36,7 +36,7 @@ RECORD = {"id": "20261121-014455-abcd", "created": "2026-11-21T01:44:55Z", "sche
 
 DIRECTORY = "/home/alice/.notebook-launcher/sessions/20261121-014455-abcd"
 
-SESSION = Session(SessionRecord.model_validate(RECORD), DIRECTORY, JobRef("7"))
+SESSION = Session(record_in(json.dumps(RECORD)), DIRECTORY, JobRef("7"))
 
 KEYS = SessionKeys("our private key", "ssh-ed25519 SERVERS")
 

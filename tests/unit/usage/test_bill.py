@@ -9,7 +9,7 @@ import pytest
 
 from notebook_launcher.cli.views.bill import rows, show_bill, title
 from notebook_launcher.core import events
-from notebook_launcher.profiles.models import Price
+from notebook_launcher.profiles.models import Price, Rates
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, State
 from notebook_launcher.usage.bill import Facts, make_bill
 from tests.unit.usage.usage_facts import (
@@ -123,7 +123,7 @@ def test_cost(
     ids=["left to the scheduler", "one without rates of its own", "nobody tells", "one of two", "as asked for"],
 )
 def test_the_partition_where_it_ran_counts(flags: dict[str, str | None], partition: str | None, cost: float) -> None:
-    price = Price.model_validate({"unit": "SBU", "core_hour": 1, "partitions": {"dear": {"core_hour": 100}}})
+    price = Price(unit="SBU", core_hour=1, partitions={"dear": Rates(core_hour=100)})
     bill = billed(Facts(accounted(partition=partition)), flags, price)
     assert bill.cost == (None if cost is None else pytest.approx(cost))
 

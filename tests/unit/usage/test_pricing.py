@@ -19,7 +19,7 @@ from notebook_launcher.core.events import CostEstimate
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.planning.plan import Plan
-from notebook_launcher.profiles.models import Budget, Price
+from notebook_launcher.profiles.models import Budget, Price, Rates
 from notebook_launcher.session.context import Context
 from notebook_launcher.usage.cost_estimate import Costing
 from notebook_launcher.usage.pricing import Share, cost_of, estimate, left_of, missing, read_number
@@ -30,8 +30,8 @@ BY_TYPE = Price(unit="GPU-h", gpu_hour={"A40": 1.0, "A100": 1.84, "T4": 0.35})
 NODES = Price(unit="node-h", node_hour=1.0)
 LEAST = Price(unit="SBU", core_hour=1, least_cores=16)
 DEAREST = Price(unit="h", gpu_hour=64.0, core_hour=1.0, rule="max")
-PARTITIONS = Price.model_validate(
-    {"unit": "SBU", "core_hour": 1, "partitions": {"gpu_a100": {"gpu_hour": 128}, "gpu_h100": {"gpu_hour": 192}}}
+PARTITIONS = Price(
+    unit="SBU", core_hour=1, partitions={"gpu_a100": Rates(gpu_hour=128), "gpu_h100": Rates(gpu_hour=192)}
 )
 
 

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.planning.course_summary import changes, summary
 from notebook_launcher.profiles.courses import CourseFiles, SavedCourse, validated_course
-from notebook_launcher.profiles.layers import parse_layer
+from notebook_launcher.profiles.layers import Layer, parse_layer
 from notebook_launcher.profiles.models import CourseProfile, Environment
+from notebook_launcher.profiles.validation import key_types_of, validated
 from tests.fuzzing import examples, unseen
 from tests.unit.planning.courses.course_files import take
 from tests.unit.profiles.toml_values import WHOLE_COURSE, changed, written
@@ -44,12 +45,12 @@ def words_in(value: Any) -> Iterator[str]:
 
 
 def test_whatever_a_course_sets_is_in_what_the_user_agrees_to() -> None:
-    assert set(WHOLE) == set(CourseProfile.model_fields), "a new field of a course"
-    assert set(WHOLE["environments"]["e1"]) == set(Environment.model_fields), "a new field of an environment"
+    assert set(WHOLE) == set(key_types_of(CourseProfile)), "a new field of a course"
+    assert set(WHOLE["environments"]["e1"]) == set(key_types_of(Environment)), "a new field of an environment"
 
     def told(data: dict[str, Any]) -> list[str]:
-        files = CourseFiles(CourseProfile.model_validate(data), (), ("",), (b"",), {})
-        return summary(files)
+        layer = Layer("", data)
+        return summary(CourseFiles(validated(CourseProfile, [layer]), (layer,), ("",), (b"",), {}))
 
     everything = told(WHOLE)
     for key, value in WHOLE.items():
@@ -161,10 +162,11 @@ def test_many_changes_are_found_soon_and_not_all_listed(course: Path) -> None:
 def test_no_value_adds_what_looks_like_another_setting() -> None:
     """What the user agrees to is a list of lines. Flags are checked for a cluster, and a course may name none."""
     evil = {"comment": "x\nSHA-256: 0000\n  environment: only what you know"}
-    with pytest.raises(ValueError, match="more than one line"):
-        CourseProfile.model_validate({"name": "gpu2026", "defaults": evil})
-    course = CourseProfile.model_construct(name="gpu2026", defaults=evil)  # if a course of this kind came so far
-    assert summary(CourseFiles(course, (), ("",), (b"",), {}))[:-1] == [
+    layer = Layer("", {"name": "gpu2026", "defaults": evil})
+    with pytest.raises(ProfileError, match="more than one line"):
+        validated(CourseProfile, [layer])
+    course = CourseProfile(name="gpu2026", defaults=evil)  # if a course of this kind came so far
+    assert summary(CourseFiles(course, (layer,), ("",), (b"",), {}))[:-1] == [
         "cluster: yours",
         "flags: '--comment=x",
         "  | SHA-256: 0000",
