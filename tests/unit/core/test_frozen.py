@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,62 @@ def test_its_objects_are_those_of_a_frozen_dataclass() -> None:
         job.number = 2  # type: ignore[misc]
     with pytest.raises(TypeError, match="number"):
         Job()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("values", "named", "told"),
+    [
+        ((), {}, "number"),
+        ((1, "c", [], 4), {}, "3 fields"),
+        ((1,), {"number": 2}, "two values for: number"),
+        ((1,), {"nodse": []}, "no: nodse"),
+        ((), {"cluster": "c"}, "number"),
+    ],
+)
+def test_a_value_that_is_missing_or_too_much_is_named(
+    values: tuple[Any, ...], named: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(TypeError, match=told):
+        Job(*values, **named)
+
+
+def test_a_field_may_be_given_by_its_name_alone() -> None:
+    class Price(Frozen):
+        hour: float = 0.0
+        unit: str = dataclasses.field(kw_only=True)
+
+    assert Price(1.5, unit="h") == Price(hour=1.5, unit="h") != Price(unit="h")
+    assert dataclasses.asdict(Price(unit="h")) == {"hour": 0.0, "unit": "h"}
+    with pytest.raises(TypeError, match="1 fields in order"):
+        Price(1.5, "h")  # type: ignore[call-arg, misc]
+
+
+def test_a_field_that_is_not_compared_or_shown() -> None:
+    class Login(Frozen):
+        host: str
+        password: str = dataclasses.field(repr=False)
+        at: int = dataclasses.field(default=0, compare=False)
+
+    assert Login("h", "secret", 1) == Login("h", "secret", 2) != Login("h", "other")
+    assert hash(Login("h", "secret", 1)) == hash(Login("h", "secret", 2))
+    assert repr(Login("h", "secret")) == ("test_a_field_that_is_not_compared_or_shown.<locals>.Login(host='h', at=0)")
+    assert Login("h", "s") != ("h", "s", 0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del Login("h", "s").host  # type: ignore[misc]
+
+
+def test_a_class_may_have_rules_for_its_values() -> None:
+    class Port(Frozen):
+        number: int
+
+        def __post_init__(self) -> None:
+            if not 0 < self.number < 65536:
+                raise ValueError("not a port")
+
+    assert Port(22).number == 22
+    for wrong in (lambda: Port(0), lambda: Port(number=0), lambda: dataclasses.replace(Port(22), number=0)):
+        with pytest.raises(ValueError, match="not a port"):
+            wrong()
 
 
 def test_a_class_that_extends_another_has_its_fields_whichever_is_made_first() -> None:
@@ -92,4 +149,4 @@ def test_ctrl_c_while_a_class_is_made_leaves_it_as_it_was(monkeypatch: pytest.Mo
 
 
 def test_what_a_signals_handler_makes_is_made_before() -> None:
-    assert "__setattr__" in vars(interrupts.Interrupt)
+    assert "__dataclass_fields__" in vars(interrupts.Interrupt)
