@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import threading
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 if sys.version_info >= (3, 11):
@@ -12,7 +13,21 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Self, dataclass_transform
 
-_completed: set[type[Frozen]] = set()
+
+class _Shape:
+    """What the methods of ``Frozen`` need to know of a class, read from its fields once."""
+
+    def __init__(self, fields: Sequence[dataclasses.Field[Any]]) -> None:
+        none = dataclasses.MISSING
+        self.names = {one.name for one in fields}
+        self.in_order = [one.name for one in fields if not one.kw_only]
+        self.defaults = {one.name: one.default for one in fields if one.default is not none}
+        self.factories = {one.name: one.default_factory for one in fields if one.default_factory is not none}
+        self.compared = [one.name for one in fields if one.compare]
+        self.shown = [one.name for one in fields if one.repr]
+
+
+_shapes: dict[type[Frozen], _Shape] = {}  # of the classes that are dataclasses already
 _completing = threading.RLock()  # threads make objects too
 
 
@@ -34,11 +49,14 @@ class Frozen:
 
     def __init__(self, *values: object, **named: object) -> None:
         """Take the values of the fields, in their order or by their names."""
-        fields = dataclasses.fields(self)
-        if len(values) == len(fields) and not named and not any(one.kw_only for one in fields):
-            given: dict[str, object] = {one.name: value for one, value in zip(fields, values, strict=True)}
-        else:
-            given = _with_defaults(type(self), fields, values, named)
+        shape = _shapes[type(self)]
+        in_order = dict(zip(shape.in_order, values, strict=False))
+        given = {**shape.defaults, **in_order, **named}
+        for name, make in shape.factories.items():
+            if name not in given:
+                given[name] = make()
+        if given.keys() != shape.names or len(values) > len(in_order) or not in_order.keys().isdisjoint(named):
+            raise TypeError(_mistake(type(self).__qualname__, shape, given, values, named))
         vars(self).update(given)
         self.__post_init__()
 
@@ -52,7 +70,7 @@ class Frozen:
         return hash(_compared(self))
 
     def __repr__(self) -> str:
-        shown = (f"{one.name}={getattr(self, one.name)!r}" for one in dataclasses.fields(self) if one.repr)
+        shown = (f"{name}={getattr(self, name)!r}" for name in _shapes[type(self)].shown)
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def __setattr__(self, name: str, _value: object) -> None:
@@ -63,34 +81,18 @@ class Frozen:
 
 
 def _compared(one: Frozen) -> tuple[object, ...]:
-    return tuple(getattr(one, field.name) for field in dataclasses.fields(one) if field.compare)
+    return tuple([getattr(one, name) for name in _shapes[type(one)].compared])
 
 
-def _with_defaults(
-    kind: type[Frozen],
-    fields: tuple[dataclasses.Field[Any], ...],
-    values: tuple[object, ...],
-    named: dict[str, object],
-) -> dict[str, object]:
-    """Return the values of all fields. Raises ``TypeError`` for a missing or an unexpected one."""
-    in_order = [one.name for one in fields if not one.kw_only]
-    given = dict(zip(in_order, values, strict=False))
-    if len(values) > len(in_order):
-        raise TypeError(f"{kind.__qualname__} has {len(in_order)} fields in order, and got {len(values)} values")
-    if twice := given.keys() & named.keys():
-        raise TypeError(f"{kind.__qualname__} got two values for: {', '.join(twice)}")
-    given |= named
-    for one in fields:
-        if one.name not in given:
-            if one.default is not dataclasses.MISSING:
-                given[one.name] = one.default
-            elif one.default_factory is not dataclasses.MISSING:
-                given[one.name] = one.default_factory()
-            else:
-                raise TypeError(f"{kind.__qualname__} needs a value for: {one.name}")
-    if len(given) > len(fields):
-        raise TypeError(f"{kind.__qualname__} has no: {', '.join(given.keys() - {one.name for one in fields})}")
-    return given
+def _mistake(kind: str, shape: _Shape, given: Collection[str], values: Sequence[object], named: Collection[str]) -> str:
+    """Return what is wrong with the values that were given for an object."""
+    if len(values) > len(shape.in_order):
+        return f"{kind} has {len(shape.in_order)} fields in order, and got {len(values)} values"
+    if twice := [name for name in shape.in_order[: len(values)] if name in named]:
+        return f"{kind} got two values for: {', '.join(twice)}"
+    if missing := [name for name in shape.in_order if name not in given]:
+        return f"{kind} needs a value for: {', '.join(missing)}"
+    return f"{kind} has no, or needs: {', '.join(shape.names ^ set(given))}"
 
 
 def complete(kind: type[Frozen]) -> None:
@@ -99,22 +101,23 @@ def complete(kind: type[Frozen]) -> None:
     A signal's handler may end this at any moment: then the class is as it was. A class whose objects are made by such a
     handler is to be completed before.
     """
-    if kind in _completed:
+    if kind in _shapes:
         return
     with _completing:
         for base in kind.__mro__[1:]:
             if base is not Frozen and issubclass(base, Frozen):
                 complete(base)
-        if kind not in _completed:
+        if kind not in _shapes:
             _make_dataclass(kind)
-            _completed.add(kind)
 
 
 def _make_dataclass(kind: type[Frozen]) -> None:
     before = dict(vars(kind))
     try:
         dataclasses.dataclass(init=False, repr=False, eq=False)(kind)  # nothing to compile
+        _shapes[kind] = _Shape(dataclasses.fields(kind))
     except BaseException:
+        _shapes.pop(kind, None)
         for name in [name for name in vars(kind) if name not in before]:
             delattr(kind, name)
         for name, value in before.items():

@@ -47,7 +47,7 @@ def test_its_objects_are_those_of_a_frozen_dataclass() -> None:
         ((), {}, "number"),
         ((1, "c", [], 4), {}, "3 fields"),
         ((1,), {"number": 2}, "two values for: number"),
-        ((1,), {"nodse": []}, "no: nodse"),
+        ((1,), {"nodse": []}, "has no.*nodse"),
         ((), {"cluster": "c"}, "number"),
     ],
 )
