@@ -27,7 +27,7 @@ PRACTICE_CLUSTER := $(PYTHON) tests/practice_cluster
 NO_CLUSTER_HERE := [ $$? = 3 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-cluster test-beside quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-cluster test-beside quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -95,6 +95,9 @@ cluster-down: ## stop the practice cluster
 
 bench: $(VENV)/with-tests ## time a launch, and compare it with the fastest possible one, on the practice cluster
 	tests/as-root.sh $(VENV)/bin/python benchmarks/launch.py $(ARGS)
+
+bench-start: $(VENV)/with-tests ## time how commands start, beside python -c pass (needs no cluster)
+	$(VENV)/bin/python benchmarks/start.py $(ARGS)
 
 bench-tunnel: $(VENV)/with-tests ## compare the tunnel's speed with ssh -L, on the practice cluster
 	tests/as-root.sh $(VENV)/bin/python benchmarks/tunnel.py $(ARGS)

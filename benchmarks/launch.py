@@ -1,4 +1,4 @@
-"""How long from the command to a usable JupyterLab, beside the floor; and how long ``--help`` takes.
+"""How long from the command to a usable JupyterLab, beside the floor; and how long commands take to start.
 
     make bench            (root; uses the practice cluster, and brings it up if need be)
 
@@ -22,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.start import show_starts
 from tests.practice_cluster import PracticeCluster
 
 IMAGE = "/sw/images/jupyterlab.sif"
@@ -128,13 +129,6 @@ def wait_for_empty_queue(cluster: PracticeCluster) -> None:
         time.sleep(0.2)
 
 
-def measure_command(argv: list[str]) -> float:
-    """Return the seconds that a command takes."""
-    began = time.perf_counter()
-    subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began
-
-
 def show(name: str, values: list[float], unit: str = "s") -> None:
     """Print one figure: median, and the range."""
     middle = statistics.median(values)
@@ -169,14 +163,7 @@ def main() -> None:
     for name in names:
         show(name, [launch.moments[name] for launch in launches if name in launch.moments])
 
-    here = [str(Path(sys.executable).parent / "launch-notebook"), "--help"]
-    helps, passes = [], []
-    for _ in range(20):
-        helps.append(measure_command(here))
-        passes.append(measure_command([sys.executable, "-c", "pass"]))
-    print("\nstarting")
-    show("launch-notebook --help", helps)
-    show("python -c pass", passes)
+    show_starts(15)
 
 
 if __name__ == "__main__":

@@ -55,9 +55,12 @@ def keep(table: Table, data: Mapping[str, Any]) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # written beside and renamed, so that two commands at once leave one whole file
         descriptor, beside = tempfile.mkstemp(dir=folder)  # readable and writable by its owner alone
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(beside).replace(folder / digest)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(beside).replace(folder / digest)
+        except OSError:
+            Path(beside).unlink()
         for old in sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime)[:-_MOST_ENTRIES]:
             old.unlink()
 

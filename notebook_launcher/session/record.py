@@ -131,7 +131,7 @@ def record_in(text: str | bytes) -> SessionRecord:
     """Return the record that a ``session.json`` holds. Raises ``ValueError`` or ``TypeError`` if it is damaged."""
     complete(SessionRecord)
     data = json_object(text)
-    data = {"route": data.get("stream"), **data}  # its name until version 0.1
+    data = {"route": data.get("stream"), **data}  # its old name
     return SessionRecord(
         **{one.name: _checked(data[one.name], str(one.type)) for one in fields(SessionRecord) if one.name in data}
     )

@@ -1,9 +1,11 @@
-"""``--help`` and mistakes are answered quickly: nothing heavy is imported for them."""
+"""``--help`` and mistakes are answered quickly, and commands start so: nothing is imported that they do not need."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +37,49 @@ def test_the_list_of_commands_imports_none_but_the_launch(words: list[str]) -> N
     )
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("COMMANDS ['notebook_launcher.cli.commands.launch']\n"), done.stdout[-300:]
+
+
+PROFILE = """
+base = "snellius"
+host = "login.example"
+user = "alice"
+presets = { lab = "-t 2:00:00" }
+"""
+
+
+def imported_by(words: list[str], folder: Path) -> set[str]:
+    """Return the modules that a command imports, with a cluster ``uni`` and its state in a folder."""
+    program = (
+        "import sys\n"
+        "from notebook_launcher.cli.app import run\n"
+        "print('\\nCODE', run(sys.argv[1:]))\n"
+        "print(*sys.modules)\n"
+    )
+    places = {f"NOTEBOOK_LAUNCHER_{what}": str(folder / what) for what in ("CONFIG", "STATE")}
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | places, cwd=folder)
+    told, _, modules = done.stdout.rstrip("\n").rpartition("\n")
+    assert told.endswith("CODE 0"), told + done.stderr
+    return set(modules.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        (
+            ["list", "--cluster", "here"],
+            {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.launch"},
+        ),
+        (["--dry-run", "--cluster", "uni", "-A", "p1"], {"pydantic", "paramiko", "cryptography", "asyncio"}),
+        (["clusters"], {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.launch"}),
+        (["again", "--cluster", "uni", "lab", "--dry-run", "-A", "p1"], {"pydantic", "paramiko", "cryptography"}),
+    ],
+    ids=["list", "dry run", "clusters", "preset"],
+)
+def test_a_command_imports_only_what_it_needs(words: list[str], unwanted: set[str], tmp_path: Path) -> None:
+    profile = tmp_path / "CONFIG" / "clusters" / "uni.toml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(PROFILE)
+    first, second = (imported_by(words, tmp_path) for _ in range(2))
+    assert not second & unwanted
+    assert not first & (unwanted - {"pydantic"})  # which checks the profiles that are new
