@@ -104,6 +104,7 @@ def _read_lists(suite: str, directory: Path, kind: str) -> list[str]:
         "Dir::Cache::srcpkgcache": "",
         "Acquire::Check-Valid-Until": "false",
         "APT::Sandbox::User": "root",
+        "APT::Update::Error-Mode": "any",  # otherwise a mirror that does not answer is only warned of
     }
     options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
     run_logged(["apt-get", *options, "update"], kind)
