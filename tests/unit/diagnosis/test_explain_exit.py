@@ -215,7 +215,7 @@ OVER_MEMORY_AT = [
     "[2026-11-23T19:11:43.079] error: *** JOB 7 ON node1 CANCELLED AT 2026-11-23T19:11:43 DUE to SIGNAL Killed ***",
     "[2026-11-23T19:11:43.092] error: Exceeded job memory limit",
 ]
-TOO_LATE_AT = "[2026-11-23T19:36:50.016] error: *** JOB 3 ON node1 CANCELLED AT 2026-11-23T19:36:50 DUE TO TIME LIMIT ***"
+TOO_LATE_AT = "[2026-11-23T19:36:50.016] error: *** JOB 3 ON n1 CANCELLED AT 2026-11-23T19:36:50 DUE TO TIME LIMIT ***"
 
 
 @pytest.mark.parametrize(
