@@ -1,4 +1,4 @@
-"""Every flag of ``sbatch`` in its manual (22.05 to 25.05), the closest match, and how flags are typed."""
+"""Every flag of ``sbatch`` in its manual (22.05 to 26.05), the closest match, and how flags are typed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Flag(Frozen):
 
 
 _REQUIRED = """
-account:A acctg-freq array:a batch bb bbf begin:b chdir:D cluster-constraint clusters:M comment constraint:C
-container container-id core-spec:S cores-per-socket cpu-freq cpus-per-gpu cpus-per-task:c deadline delay-boot
-dependency:d distribution:m error:e exclude:x export export-file extra extra-node-info:B gid gpu-bind gpu-freq
-gpus:G gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input:i job-name:J kill-on-invalid-dep
-licenses:L mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile:F
-nodelist:w nodes:N ntasks:n ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode
-output:o partition:p power prefer priority profile qos:q reservation resources segment signal sockets-per-node
-switches thread-spec threads-per-core time:t time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap
+account:A acctg-freq array:a batch bb bbf begin:b chdir:D cluster-constraint clusters:M comment constraint:C container
+container-id container-type core-spec:S cores-per-socket cpu-freq cpus-per-gpu cpus-per-task:c deadline delay-boot
+dependency:d distribution:m error:e exclude:x export export-file extra extra-node-info:B gid gpu-bind gpu-freq gpus:G
+gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input:i job-name:J kill-on-invalid-dep licenses:L
+mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nodefile:F nodelist:w nodes:N
+ntasks:n ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output:o partition:p power prefer
+priority profile qos:q reservation resources segment signal sockets-per-node switches thread-spec threads-per-core
+time:t time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap
 """
 _OPTIONAL = "exclusive get-user-env nice no-kill:k oom-kill-step propagate resv-ports"
 _NONE = """

@@ -184,6 +184,12 @@ def missing_module_hint(message: str) -> str:
 # --- messages in a log ---------------------------------------------------------------------------------------------
 
 _LAST_LINES = 10  # earlier lines may belong to an earlier run
+# How a line of Slurm's step daemon begins in a job's log. Since 26.05 the time stands in place of the program, as in
+# the logs of many programs, so what the daemon reports has to follow.
+_STEP_DAEMONS_LINE = re.compile(
+    r"\s*(?:slurmstepd|\[[^]]{1,80}\] error: "
+    r"(?:\*\*\* (?:JOB|STEP) |StepId=|Detected \d+ oom_kill |Exceeded job memory))"
+)
 # Messages of Slurm's step daemon in a job's log.
 _MEMORY_SHORT: tuple[tuple[str, Cause], ...] = (
     (r"oom[-_]kill|out-of-memory handler|exceeded (job |step )?memory limit", BY_STATE[State.OUT_OF_MEMORY]),
@@ -234,7 +240,7 @@ def step_daemon_message(log: Sequence[str]) -> tuple[Cause, str] | None:
 
 
 def _by_step_daemon(log: Sequence[str]) -> list[str]:
-    return [line for line in log if re.match(r"\s*slurmstepd", line)]
+    return [line for line in log if _STEP_DAEMONS_LINE.match(line)]
 
 
 def _last(table: Sequence[tuple[str, Cause]], lines: Sequence[str]) -> tuple[Cause, str] | None:

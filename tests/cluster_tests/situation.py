@@ -46,10 +46,10 @@ class Situation:
     ``provoked``: how, in words and commands; ``arguments``: those of launch-notebook, in which ``{}`` is what the
     arrangement gives; ``sees``: a regular expression for each sentence that the user must have seen; ``ends``: the
     error that the launch ends with, ``None`` where it ends well; ``arranged``: the circumstances; ``acts``: what is
-    done meanwhile, one after the other; ``each_slurm``: whether generations of Slurm differ in it; ``killed``: whether
-    the launcher is; ``alone``: whether other sessions would be disturbed, or would disturb it; ``turn``: what only one
-    session at a time may be played with (a node, a partition, somebody's home); ``long``: whether it takes a minute or
-    more.
+    done meanwhile, one after the other; ``each_slurm``: whether generations of Slurm differ in it; ``newest_slurm``:
+    whether it is also played on the newest one; ``killed``: whether the launcher is; ``alone``: whether other sessions
+    would be disturbed, or would disturb it; ``turn``: what only one session at a time may be played with (a node, a
+    partition, somebody's home); ``long``: whether it takes a minute or more.
     """
 
     part: Part
@@ -63,6 +63,7 @@ class Situation:
     user: str = "alice"
     box: str = "laptop"
     each_slurm: bool = False
+    newest_slurm: bool = False
     killed: bool = False
     alone: bool = False
     turn: str = ""

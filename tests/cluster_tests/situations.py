@@ -120,7 +120,7 @@ REFUSED = (
               (*ONE, "--gres=tape:1"), (r"no such GPU \(or other GRES\)", r"→ .*t4"), errors.GresRefused),
     Situation(Part.REFUSED, "unknown type of GPU", "`--gres=gpu:h9000:1`",
               (*ONE, "--gres=gpu:h9000:1"), (r"no GPU h9000 in partition core", r"→ .*--gpus t4:1"), errors.SizeRefused,
-              each_slurm=True),
+              each_slurm=True, newest_slurm=True),
     Situation(Part.REFUSED, "more GPUs than a node has", "`-p gpu --gres=gpu:a100:5`",
               ("-n", "1", "-p", "gpu", "--gres=gpu:a100:5"), (r"asks for 5 GPUs of type a100", r"→ .*fewer"),
               errors.SizeRefused),
@@ -196,7 +196,7 @@ WAITS = (
               acts=(When("waits for its begin time", CTRL_C),)),
     Situation(Part.WAITS, "no free node", "bob's job has all of node1 for an hour; it ends, and ours starts",
               (*ON_NODE1, *LIGHT), (r"waits until enough.*≈ (\w+ )?\d", r"JupyterLab runs on node1"), None,
-              each_slurm=True, arranged=lambda cluster: cluster.busy("node1"),
+              each_slurm=True, newest_slurm=True, arranged=lambda cluster: cluster.busy("node1"),
               acts=(When("≈", do("ctl", "scancel -u bob")), ENTER), alone=True),
     Situation(Part.WAITS, "jobs ahead", "`gpu` is busy, and two jobs of bob's with higher priority wait for it",
               ("-n", "1", "-p", "gpu"), (r"2 jobs",), errors.Interrupted,
@@ -334,7 +334,7 @@ ENDS = (
               turn="gpu1"),
     Situation(Part.ENDS, "too little memory", "`--mem=100M` and a JupyterLab that takes 400",
               (*ONE, "--mem=100M", "--venv", "~/hungry", "--", "plain"), (r"memory", r"→ .*--mem"), errors.OutOfMemory,
-              each_slurm=True,
+              each_slurm=True, newest_slurm=True,
               arranged=venv("hungry", "exec python3 -c \"import time; x = b'x' * 400000000; time.sleep(60)\"")),
 )  # fmt: skip
 

@@ -41,6 +41,7 @@ def checks(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 @each_slurm
+@pytest.mark.newest_slurm
 def test_a_cluster_is_read_looked_at_with_a_job_and_launched_on(cluster: PracticeCluster, start: Start) -> None:
     with cluster.pam_slurm():  # who has a job on a node gets in there, and nobody else
         done = init(cluster, "--name", "found", "--probe", "--json")

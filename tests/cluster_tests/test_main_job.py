@@ -18,8 +18,8 @@ from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
-# run again on the other generation of Slurm by `make test`
-each_slurm = pytest.mark.each_slurm
+# run again on other generations of Slurm by `make test`
+each_slurm, newest_slurm = pytest.mark.each_slurm, pytest.mark.newest_slurm
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,7 +55,7 @@ LAUNCHES = [
                  ["NumCPUs=16 ", "Partition=devcore", "TimeLimit=00:59:00"], "59 minutes", "tf-pip", "Ctrl-C",
                  id="a line of the course's lab"),
     pytest.param("login", ["-t", "2:00:00", "--gpus", "1"], ["TimeLimit=02:00:00"], "JupyterLab runs on gpu1", "tf-gpu",
-                 "lost", id="a GPU, from the login node", marks=each_slurm),
+                 "lost", id="a GPU, from the login node", marks=[each_slurm, newest_slurm]),
 ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from tests.practice_cluster.layout import USERS
 Start = Callable[..., Session]
 LAUNCH = in_box.launch
 Record = Callable[[Situation, list[str]], None]
-each_slurm = pytest.mark.each_slurm
+each_slurm, newest_slurm = pytest.mark.each_slurm, pytest.mark.newest_slurm
 QUIET = [one for one in SITUATIONS if not one.alone]
 AT_ONCE = 2  # of these, besides the long ones and those that take turns
 # Where somebody's files could be left: homes (the cluster's and the laptop's) and what every box has of its own.
@@ -103,7 +103,11 @@ def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders
 
 
 def parameters(situations: Iterable[Situation]) -> list[object]:
-    return [pytest.param(one, id=one.name, marks=[each_slurm] if one.each_slurm else []) for one in situations]
+    return [pytest.param(one, id=one.name, marks=marks_of(one)) for one in situations]
+
+
+def marks_of(situation: Situation) -> list[pytest.MarkDecorator]:
+    return [*[each_slurm] * situation.each_slurm, *[newest_slurm] * situation.newest_slurm]
 
 
 class SideBySide:
@@ -177,6 +181,7 @@ def test_a_situation_is_told(side_by_side: SideBySide, quiet: Situation) -> None
 
 
 @each_slurm
+@newest_slurm
 def test_nothing_is_left_of_those(side_by_side: SideBySide) -> None:
     side_by_side.assert_nothing_left()
 

@@ -117,6 +117,15 @@ class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, Crowds):
             yield
 
     @contextmanager
+    def penalties(self, box: str) -> Iterator[None]:
+        """Let a box's sshd refuse addresses for a while after failed logins, as OpenSSH does since 9.8.
+
+        At the end it has forgotten whom it refused. Raises ClusterError if the sshd is too old for that.
+        """
+        with self._changed([box], sshd.PENALTIES, sshd.NO_PENALTIES):
+            yield
+
+    @contextmanager
     def pam_slurm(self, *nodes: str) -> Iterator[None]:
         """Let only those in by ssh who have a job there, on these compute nodes (on all)."""
         without = [

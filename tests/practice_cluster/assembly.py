@@ -76,7 +76,7 @@ def _write_files(box: Box, upper: Path, keys: Path, generation: Generation, root
         files["etc/ssh/ssh_known_hosts"] = users.known_hosts_of_cluster(keys).encode()
     if box.has_sshd:
         files["etc/ssh/ssh_host_ed25519_key.pub"] = (keys / f"host-{box.name}.pub").read_bytes()
-        files["etc/ssh/sshd_config.d/practice.conf"] = sshd.settings(box, generation).encode()
+        files[sshd.CONFIGURATION.lstrip("/")] = sshd.settings(box, generation).encode()
         files["etc/pam.d/sshd"] = sshd.pam(box, (rootfs / "etc/pam.d/sshd").read_text()).encode()
         files |= sshd.greetings(box)
         private["etc/ssh/ssh_host_ed25519_key"] = (keys / f"host-{box.name}").read_bytes()

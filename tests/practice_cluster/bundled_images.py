@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cache, debian, recipes, state
+from . import cache, debian, recipes, rolling, state
 from .cache import Artefact
 from .cluster import PracticeCluster
 from .errors import ClusterError
-from .layout import GENERATIONS, Bind
+from .layout import Bind
 
 DEFINITIONS = recipes.CHECKOUT / "jobscripts" / "lib" / "containers"
 # what each of them installs, as its %post says; a test holds the two against each other
@@ -60,7 +60,7 @@ def definition_here(name: str) -> str:
 
 def image(name: str, generation: str) -> Artefact:
     """Return the image of that name, built or not."""
-    parts = recipes.artefacts(GENERATIONS[generation])
+    parts = recipes.artefacts(rolling.generation(generation))
     wanted = BASES.get(name, Base())
     base = recipes.image_base(wanted.suite, wanted.packages)
     wheels = recipes._artefact(f"wheels-image-{name}", _make_wheels, REQUIREMENTS[name], wanted.python, _index(name))

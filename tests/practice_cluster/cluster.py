@@ -20,13 +20,14 @@ from . import (
     network,
     processes,
     recipes,
+    rolling,
     service_faults,
     slurm,
     state,
 )
 from .arrangements import Arrangements
 from .errors import ClusterError, NotPossibleHereError, NotUpError
-from .layout import BOXES, COMPUTE_NODES, DEFAULT_GENERATION, GENERATIONS, USERS
+from .layout import BOXES, COMPUTE_NODES, DEFAULT_GENERATION, GENERATIONS, USERS, Generation
 from .processes import InBox
 from .progress import say
 
@@ -73,7 +74,14 @@ class PracticeCluster(Arrangements):
         check_machine()
         check_tools()
         state.prepare_root()
-        cache.provide(recipes.artefacts(GENERATIONS[self.generation]).all(), state.artefacts_in_use())
+        if GENERATIONS[self.generation].is_rolling:
+            rolling.build_newest(self.generation, self._provide)
+        else:
+            self._provide(GENERATIONS[self.generation])
+
+    @staticmethod
+    def _provide(generation: Generation) -> None:
+        cache.provide(recipes.artefacts(generation).all(), state.artefacts_in_use())
 
     def up(self, *, pam_slurm: bool = False, until_end_of: int | None = None) -> None:
         """Start the cluster, building what is missing; a healthy one is left alone, a damaged one replaced.
@@ -89,7 +97,11 @@ class PracticeCluster(Arrangements):
                 say(f"The practice cluster (Slurm {self.generation}) is up already.")
                 return
             self._clean()
-            self.build()
+            if rolling.is_built(self.generation):
+                check_tools()
+                self._provide(rolling.generation(self.generation))
+            else:
+                self.build()
             try:
                 self._start(pam_slurm)
             except BaseException:
@@ -134,7 +146,7 @@ class PracticeCluster(Arrangements):
             shutil.rmtree(self.directory)
 
     def _start(self, pam_slurm: bool) -> None:
-        generation = GENERATIONS[self.generation]
+        generation = rolling.generation(self.generation)
         parts = recipes.artefacts(generation)
         record = state.State(pam_slurm=pam_slurm, artefacts=[str(part.path) for part in parts.all()])
         self.directory.mkdir()

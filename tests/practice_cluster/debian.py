@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -83,24 +84,42 @@ def download(suite: str, packages: Sequence[str], directory: Path, kind: str) ->
     Returns the package files, in the order of `packages`.
     """
     lists = directory / "apt"
-    (lists / "lists" / "partial").mkdir(parents=True)
-    (lists / "sources.list").write_text(f"deb [signed-by={KEYRING}] {mirror()} {suite} main\n")
-    settings = {
-        "Dir::Etc::SourceList": lists / "sources.list",
-        "Dir::Etc::SourceParts": "/dev/null",
-        "Dir::State::Lists": lists / "lists",
-        "Dir::Cache::pkgcache": "",
-        "Dir::Cache::srcpkgcache": "",
-        "Acquire::Check-Valid-Until": "false",
-        "APT::Sandbox::User": "root",
-    }
-    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    run_logged(["apt-get", *options, "update"], kind)
+    options = _read_lists(suite, lists, kind)
     # apt-get download writes to the working directory and has no option for it.
     fetch = 'cd "$1" && shift && exec apt-get "$@"'
     run_logged(["sh", "-c", fetch, "sh", str(directory), *options, "download", *packages], kind)
     shutil.rmtree(lists)
     return [next(directory.glob(f"{package}_*.deb")) for package in packages]
+
+
+def _read_lists(suite: str, directory: Path, kind: str) -> list[str]:
+    """Fetch the lists of a suite into `directory`; returns the options by which apt reads these and no others."""
+    (directory / "lists" / "partial").mkdir(parents=True)
+    (directory / "sources.list").write_text(f"deb [signed-by={KEYRING}] {mirror()} {suite} main\n")
+    settings = {
+        "Dir::Etc::SourceList": directory / "sources.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": directory / "lists",
+        "Dir::Cache::pkgcache": "",
+        "Dir::Cache::srcpkgcache": "",
+        "Acquire::Check-Valid-Until": "false",
+        "APT::Sandbox::User": "root",
+        "APT::Update::Error-Mode": "any",  # otherwise a mirror that does not answer is only warned of
+    }
+    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    run_logged(["apt-get", *options, "update"], kind)
+    return options
+
+
+def versions(suite: str, pattern: str, kind: str) -> dict[str, str]:
+    """Ask the mirror for the packages of a suite whose whole name matches `pattern`, and return their versions."""
+    with tempfile.TemporaryDirectory() as name:
+        _read_lists(suite, Path(name), kind)
+        # apt's own questions would first index all the packages, for seconds
+        lists = [str(path) for path in (Path(name) / "lists").glob("*_Packages*")]
+        shown = subprocess.run(["/usr/lib/apt/apt-helper", "cat-file", *lists], capture_output=True, text=True)
+    found = re.findall(rf"^Package: ({pattern})\n(?:.+\n)*?Version: (\S+)$", shown.stdout, re.MULTILINE)
+    return {match[0]: match[-1] for match in found}
 
 
 def unpack(packages: Iterable[Path], directory: Path, kind: str) -> None:

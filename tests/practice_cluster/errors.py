@@ -13,5 +13,11 @@ class NotPossibleHereError(ClusterError):
     exit_code = 3
 
 
+class ReleaseUnusableError(ClusterError):
+    """A Debian that changes from day to day cannot be installed today: not a fault of what is tested."""
+
+    exit_code = 4
+
+
 class NotUpError(ClusterError):
     """A command needs a running cluster and there is none."""

@@ -12,11 +12,20 @@ class Generation:
 
     slurm: str
     suite: str
-    python: str
-    libslurm: str
     cgroup_plugin: str
     """What stands for "no cgroups": 22.05 does not know `disabled`, 24.11 tries to use cgroups without it."""
+    python: str = ""
+    libslurm: str = ""
     sshd_options: tuple[str, ...] = ()
+    restarts_slurmd: bool = True
+    """Whether `scontrol reconfigure` starts each slurmd anew, as since 23.11."""
+    versions: tuple[str, ...] = ()
+    """Of a release that changes: which packages it was found to have, as "slurmctld 26.05.5-1"; see `rolling`."""
+
+    @property
+    def is_rolling(self) -> bool:
+        """Whether the release changes from day to day, so that its mirror has to be asked what it has."""
+        return self.suite == "sid"
 
 
 GENERATIONS = {
@@ -35,7 +44,10 @@ GENERATIONS = {
         python="3.11",
         libslurm="libslurm38",
         cgroup_plugin="cgroup/v1",
+        restarts_slurmd=False,
     ),
+    # Whatever Debian sid has; its sshd does lock addresses out, as that of any site with a new OpenSSH.
+    "sid": Generation(slurm="sid", suite="sid", cgroup_plugin="disabled"),
 }
 DEFAULT_GENERATION = "24.11"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import boxes, cache, debian, processes
 from .cache import Artefact
-from .errors import ClusterError, NotPossibleHereError
+from .errors import ClusterError, NotPossibleHereError, ReleaseUnusableError
 from .layout import USERS, Bind, BoxPlan, Generation
 
 HERE = Path(__file__).resolve().parent
@@ -189,12 +189,17 @@ def _make_tools(directory: Path, kind: str) -> None:
 
 def _rootfs(generation: Generation, tools: Artefact) -> Artefact:
     people = tuple(f"{user.name}:{user.uid}:{user.shell}:{user.password or ''}" for user in USERS.values())
-    make = _make_rootfs_of_trixie if generation.suite == "trixie" else _make_rootfs_of_bookworm
     script = (HERE / "rootfs.sh").read_text()
     packages = (*BOX_PACKAGES, generation.libslurm)
     kind = f"rootfs-{generation.slurm}"
-    also = [script, debian.recipe(), *([inspect.getsource(_apptainer)] if generation.suite != "trixie" else [])]
-    return _artefact(kind, make, packages, people, tools=(tools,), also=also)
+    also = [script, debian.recipe()]
+    if generation.suite == "trixie":
+        return _artefact(kind, _make_rootfs_of_trixie, packages, people, tools=(tools,), also=also)
+    if generation.is_rolling:
+        also += generation.versions
+        return _artefact(kind, _make_rootfs_of_sid, packages, people, tools=(tools,), also=also)
+    also.append(inspect.getsource(_apptainer))
+    return _artefact(kind, _make_rootfs_of_bookworm, packages, people, tools=(tools,), also=also)
 
 
 def _make_rootfs_of_trixie(
@@ -210,6 +215,16 @@ def _make_rootfs_of_bookworm(
 ) -> None:
     debian.make_root(directory, ["bookworm"], packages, tools, kind)
     _apptainer(directory, kind, tools)
+    _customise(directory, kind, people)
+
+
+def _make_rootfs_of_sid(
+    directory: Path, kind: str, tools: Path, packages: Sequence[str], people: Sequence[str]
+) -> None:
+    try:
+        debian.make_root(directory, ["sid"], [*packages, "apptainer"], tools, kind)
+    except ClusterError as error:
+        raise ReleaseUnusableError(f"Debian sid cannot be installed today. {error}") from error
     _customise(directory, kind, people)
 
 

@@ -148,10 +148,14 @@ LogFile=/var/log/slurm/slurmdbd.log
 PidFile=/run/slurmdbd.pid
 """
 
-# The data lie in memory: Slurm makes some fifty tables, and a disk would be waited for at each of them.
+# The data lie in memory: Slurm makes some fifty tables, and a disk would be waited for at each of them. Newer Debians
+# have data and socket in directories called after MariaDB.
 _START_DATABASE = """\
-cp -a /var/lib/mysql /dev/shm/mysql
+for data in /var/lib/mariadb /var/lib/mysql; do
+    if [ -d "$data/mysql" ]; then cp -a "$data" /dev/shm/mysql && break; fi
+done
 mkdir -p /run/mysqld
+ln -sfn mysqld /run/mariadbd
 chown -R mysql:mysql /run/mysqld
 setsid mariadbd --user=mysql --datadir=/dev/shm/mysql --socket=/run/mysqld/mysqld.sock --skip-networking \
     --skip-log-bin --innodb-buffer-pool-size=64M --innodb-flush-log-at-trx-commit=0 --innodb-fast-shutdown=2 \

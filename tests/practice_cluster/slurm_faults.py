@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .arrangement_tools import Arranging, overwrite, until
 from .errors import ClusterError
-from .layout import COMPUTE_NODES
+from .layout import COMPUTE_NODES, GENERATIONS
 from .slurm import BOTH, MAIN, SNOWY
 
 # From slurm.h: what a node's own program says of a job when the node did not come up, or its memory was not enough.
@@ -23,8 +23,6 @@ slurm.slurm_init(None)
 function, job, argument = sys.argv[1:]
 getattr(slurm, function)(ctypes.c_uint32(int(job)), ctypes.c_uint32(int(argument)))
 """
-_STARTS_ANEW = ("24.11",)
-"""Generations of Slurm whose `scontrol reconfigure` starts each slurmd anew."""
 _NODE_STATE = re.compile(r"NodeName=(?P<node>\S+).* State=(?P<state>\S+).* SlurmdStartTime=(?P<start>\S+)")
 FEDERATED_IDS = 1 << 26
 """Job ids of a federation are larger than this: the upper bits say where the job was submitted."""
@@ -190,7 +188,7 @@ class SlurmFaults(Arranging):
         responding = self._started_slurmds()
         begun = self._checked_root("ctl", ["date", "+%FT%T"]).strip()
         self._scontrol("reconfigure")
-        if self.generation in _STARTS_ANEW:
+        if GENERATIONS[self.generation].restarts_slurmd:
             until(
                 lambda: all(start >= begun for node, start in self._started_slurmds().items() if node in responding),
                 "the nodes to register after the settings were read",

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from . import totp
 from .layout import LOGIN_PORTS, USERS, Box, Generation, User
 
+CONFIGURATION = "/etc/ssh/sshd_config.d/practice.conf"
 _OPTIONS = (
     "PasswordAuthentication yes",
     "UseDNS no",
@@ -35,6 +36,16 @@ _PAM_SLURM = "account required pam_slurm.so"
 ADD_PAM_SLURM = f"sed -i 's/^@include common-account/{_PAM_SLURM}\\n&/' /etc/pam.d/sshd"
 REMOVE_PAM_SLURM = f"sed -i '/^{_PAM_SLURM}$/d' /etc/pam.d/sshd"
 HAS_PAM_SLURM = f"grep -qx '{_PAM_SLURM}' /etc/pam.d/sshd"
+
+# The shell's part of letting the sshd refuse addresses, and no longer. It starts anew, and its sessions stay.
+_PENALTIES = "PerSourcePenalties no"
+_START_ANEW = "sshd -t && pkill -HUP -o -x sshd"
+PENALTIES = f"""\
+sshd -T | grep -qi ^PerSourcePenalties
+sed -i 's/^{_PENALTIES}/#&/' {CONFIGURATION}
+{_START_ANEW}
+"""
+NO_PENALTIES = f"sed -i 's/^#{_PENALTIES}/{_PENALTIES}/' {CONFIGURATION}; {_START_ANEW}"
 
 
 def settings(box: Box, generation: Generation) -> str:

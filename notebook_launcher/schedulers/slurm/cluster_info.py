@@ -265,7 +265,9 @@ def _partition(record: Mapping[str, str]) -> Partition:
         qos=_allowed(record.get("AllowQos")),
         denied_qos=_allowed(record.get("DenyQos")) or frozenset(),
         groups=_allowed(record.get("AllowGroups")),
-        whole_nodes=record.get("OverSubscribe", record.get("Shared")) == "EXCLUSIVE",
+        # 26.05 has a field of its own for it
+        whole_nodes=record.get("OverSubscribe", record.get("Shared")) == "EXCLUSIVE"
+        or record.get("Exclusive") == "NODE",
         preemptible=not _PREEMPTS.isdisjoint(record.get("PreemptMode", "").split(",")),
     )
 

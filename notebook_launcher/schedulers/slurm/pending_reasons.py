@@ -1,6 +1,6 @@
 """Slurm's reasons why a job is pending, in plain words: those of its guide to job reason codes and of squeue's manual.
 
-From 22.05 to 25.11, with all their spellings, and the sentences that squeue prints instead of a reason. The reason does
+From 22.05 to 26.05, with all their spellings, and the sentences that squeue prints instead of a reason. The reason does
 not contain the numbers that hold a job back.
 """
 

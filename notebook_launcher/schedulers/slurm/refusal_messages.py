@@ -1,6 +1,6 @@
 """sbatch's messages when it refuses a job, as patterns, with what they mean and what to type.
 
-The texts are those of Slurm's error table and of sbatch itself, 22.05 to 25.05. If sbatch prints several, as ``CPU
+The texts are those of Slurm's error table and of sbatch itself, 22.05 to 26.05. If sbatch prints several, as ``CPU
 count per node can not be satisfied`` before ``Requested node configuration is not available``, the more specific one
 comes first.
 """
@@ -259,6 +259,12 @@ REFUSAL_MESSAGES = (
         "on the login node, list the states of nodes with: sinfo -N -o '%N %P %T'",
     ),
     RefusalMessage(
+        r"Required nodes (lack available resources|do not fit topology)",
+        ConstraintRefused,
+        "The nodes that are asked for with -w do not have what the job asks for, or do not lie together.",
+        "leave out -w, or ask for less",
+    ),
+    RefusalMessage(
         r"Requested nodes not in this partition",
         ConstraintRefused,
         "The nodes asked for with -w are not in this partition.",
@@ -303,7 +309,8 @@ REFUSAL_MESSAGES = (
         "a notebook needs no --array",
     ),
     RefusalMessage(
-        r"Requested (node|topology) configuration is not available",
+        r"Requested (node|topology) configuration is not available|topology unit|No available nodes in topology|"
+        r"Exceeded maximum node limit during topology allocation",
         SizeRefused,
         "The partition can never give as many nodes, or nodes with these cores, memory, GPUs and features.",
         _LESS,
@@ -388,6 +395,7 @@ REFUSAL_MESSAGES = (
     ),
     RefusalMessage(
         r"Rate limit exceeded|Unable to create job record|temporarily (unable|disabled)|job queue full|"
+        r"MaxJobCount limit reached|"
         r"Resource temporarily unavailable",
         SchedulerAway,
         "The scheduler is too busy at the moment.",

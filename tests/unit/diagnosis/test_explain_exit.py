@@ -209,6 +209,13 @@ OVER_MEMORY = [
     SCANCELLED,
     "slurmstepd-node1: error: Exceeded job memory limit",
 ]
+# 26.05, which puts the time in place of the program
+OVER_MEMORY_AT = [
+    "[2026-11-23T19:11:43.064] error: StepId=7.batch exceeded memory limit (321871872 > 104857600), being killed",
+    "[2026-11-23T19:11:43.079] error: *** JOB 7 ON node1 CANCELLED AT 2026-11-23T19:11:43 DUE to SIGNAL Killed ***",
+    "[2026-11-23T19:11:43.092] error: Exceeded job memory limit",
+]
+TOO_LATE_AT = "[2026-11-23T19:36:50.016] error: *** JOB 3 ON n1 CANCELLED AT 2026-11-23T19:36:50 DUE TO TIME LIMIT ***"
 
 
 @pytest.mark.parametrize(
@@ -222,10 +229,14 @@ OVER_MEMORY = [
         (CRASHED, None, [KILLED], OutOfMemory),
         ({}, status(State.FAILED, exit_code=0, signal=9), OVER_MEMORY, OutOfMemory),
         ({}, status(State.CANCELLED, by="0"), OVER_MEMORY, OutOfMemory),
+        ({}, status(State.FAILED, exit_code=0, signal=9), OVER_MEMORY_AT, OutOfMemory),
+        ({}, status(State.FAILED, exit_code=0, signal=9), OVER_MEMORY_AT[:1], OutOfMemory),
         ({}, status(State.FAILED, exit_code=1), [NO_SPACE], HomeUnusable),
         # where the scheduler keeps no history
         (STOPPED, None, [TOO_LATE], JobTimedOut),
         ({}, None, [TOO_LATE], JobTimedOut),
+        ({}, None, [TOO_LATE_AT], JobTimedOut),
+        ({}, None, [TOO_LATE_AT.replace("TIME LIMIT", "PREEMPTION")], Preempted),
         ({}, None, [NODE_FELL], NodeFailed),
         ({}, None, [TOO_LATE.replace("TIME LIMIT", "PREEMPTION")], Preempted),
         ({}, None, [SCANCELLED], JobCancelled),
@@ -249,6 +260,7 @@ def test_the_logs_last_words_may_name_the_cause(
         (CRASHED, None, ["Killed", "error", NO_SPACE, *["later"] * 10], JupyterCrashed),
         (CRASHED, None, [NODE_FELL], JupyterCrashed),
         (CRASHED, None, ["print('CANCELLED AT 12 DUE TO TIME LIMIT')"], JupyterCrashed),
+        (CRASHED, None, ["[2026-11-23T19:11:43.064] error: the trial exceeded memory limit"], JupyterCrashed),
         ({}, status(State.FAILED, exit_code=1), [NODE_FELL], JobFailed),
         ({}, status(State.TIMEOUT), [NO_SPACE], JobTimedOut),
         ({}, status(State.COMPLETED), [NO_SPACE], JobFailed),

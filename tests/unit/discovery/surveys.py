@@ -24,7 +24,7 @@ from tests import paths
 
 RECORDED = paths.RECORDED / "survey"
 DAY = date(2026, 11, 22)
-GENERATIONS = ("22.05", "24.11")
+GENERATIONS = ("22.05", "24.11", "26.05")
 each = pytest.mark.parametrize("generation", GENERATIONS)
 
 

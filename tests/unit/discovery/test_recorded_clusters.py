@@ -1,4 +1,4 @@
-"""What recorded clusters of both generations report becomes a profile that can be read."""
+"""What recorded clusters of each generation report becomes a profile that can be read."""
 
 from __future__ import annotations
 

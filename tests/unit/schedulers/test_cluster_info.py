@@ -1,4 +1,4 @@
-"""What Slurm tells beyond one's own job: recorded answers of both generations, and damaged ones."""
+"""What Slurm tells beyond one's own job: recorded answers of each generation, and damaged ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests import paths
 
 CLUSTER_INFO = Slurm.cluster_info
-GENERATIONS = ("22.05", "24.11")
+GENERATIONS = ("22.05", "24.11", "26.05")
 RECORDED = paths.RECORDED  # what alice was told on the practice cluster
 
 each_generation = pytest.mark.parametrize("generation", GENERATIONS)
@@ -155,6 +155,8 @@ def test_partitions(generation: str) -> None:
             Partition("a", is_up=False, groups=frozenset({"g1", "g2"}), denied_qos=frozenset({"slow"})),
         ),
         ("PartitionName=a Shared=EXCLUSIVE PreemptMode=OFF", Partition("a", whole_nodes=True)),
+        ("PartitionName=a Exclusive=NODE OverSubscribe=NO", Partition("a", whole_nodes=True)),
+        ("PartitionName=a Exclusive=USER OverSubscribe=NO", Partition("a")),
         ("PartitionName=a PreemptMode=REQUEUE", Partition("a", preemptible=True)),
         ("PartitionName=a PreemptMode=GANG,SUSPEND", Partition("a", preemptible=True)),
     ],
@@ -266,7 +268,7 @@ def test_what_is_told_of_somebody_else_only_is_nothing() -> None:
 # --- nodes -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("generation", "state"), [("22.05", "mixed"), ("24.11", "mixed-")])
+@pytest.mark.parametrize(("generation", "state"), [("22.05", "mixed"), ("24.11", "mixed-"), ("26.05", "mixed-")])
 def test_nodes(generation: str, state: str) -> None:
     nodes = CLUSTER_INFO.read_nodes(recorded(generation, "nodes"))
     assert nodes is not None
@@ -391,7 +393,10 @@ def test_whether_jobs_are_hidden(text: str, hidden: bool | None) -> None:
 # --- when something would start --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("generation", "start"), [("22.05", "2026-11-22T03:12:20"), ("24.11", "2026-11-22T03:12:03")])
+@pytest.mark.parametrize(
+    ("generation", "start"),
+    [("22.05", "2026-11-22T03:12:20"), ("24.11", "2026-11-22T03:12:03"), ("26.05", "2026-11-24T02:20:27")],
+)
 def test_would_start(generation: str, start: str) -> None:
     told = said(generation, "starts", 0)
     assert CLUSTER_INFO.read_start_estimate(told) == StartEstimate(start, "gpu", "gpu1", message=told.stderr.strip())

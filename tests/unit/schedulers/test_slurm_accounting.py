@@ -42,9 +42,10 @@ def test_the_command_of_the_accounting() -> None:
 def test_a_job_with_gpus_counts_them_once(generation: str) -> None:
     told = recorded(generation, "1")
     assert (told.gpus, told.gpu_type, told.cores, told.nodes, told.partition) == (2, "a100", 2, 1, "gpu")
-    assert (told.wall, told.walltime, told.state) == (6, 2 * HOUR, State.COMPLETED)
-    assert told.cpu_used == pytest.approx({"22.05": 3.831, "24.11": 4.976}[generation])
-    assert told.cpu_reserved == 12  # CPUTime: 6 s of 2 cores
+    wall = {"22.05": 6, "24.11": 6, "26.05": 7}[generation]
+    assert (told.wall, told.walltime, told.state) == (wall, 2 * HOUR, State.COMPLETED)
+    assert told.cpu_used == pytest.approx({"22.05": 3.831, "24.11": 4.976, "26.05": 1.001}[generation])
+    assert told.cpu_reserved == 2 * wall  # CPUTime, of 2 cores
     assert told.memory_asked == 400
     assert told.memory_peak == pytest.approx(4, abs=2)
     assert told.complete
@@ -54,14 +55,14 @@ def test_a_job_with_gpus_counts_them_once(generation: str) -> None:
 @each_generation
 def test_a_job_with_several_steps(generation: str) -> None:
     told = recorded(generation, "2")
-    assert told.cpu_used == pytest.approx({"22.05": 0.749, "24.11": 1.767}[generation])
+    assert told.cpu_used == pytest.approx({"22.05": 0.749, "24.11": 1.767, "26.05": 0.423}[generation])
     assert (told.gpus, told.memory_asked, told.memory_peak) == (0, 400, None)
 
 
 @each_generation
 def test_a_job_that_was_put_back_into_the_queue_has_earlier_runs(generation: str) -> None:
     told = recorded(generation, "4")
-    earlier = {"22.05": 3, "24.11": 4}[generation]
+    earlier = {"22.05": 3, "24.11": 4, "26.05": 3}[generation]
     assert (told.wall, told.earlier, told.state, told.complete) == (12, earlier, State.COMPLETED, True)
     assert told.partition == "scavenge"
 

@@ -1,0 +1,84 @@
+"""A Debian that changes from day to day: what it has is asked of the mirror at each build, and kept for each start.
+
+The root file system is built again when Slurm, OpenSSH or Python has a new version there. On days on which such a
+Debian cannot be installed, the one that was built before stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from . import cache, debian, recipes
+from .errors import ClusterError, ReleaseUnusableError
+from .layout import GENERATIONS, Generation
+from .progress import say
+
+_LIBSLURM = r"libslurm\d+(t64)?"
+_PACKAGES = ("slurmctld", "openssh-server", "python3")
+
+
+def generation(name: str) -> Generation:
+    """Return a generation of Slurm, with the versions that were built if its release changes.
+
+    Raises ClusterError if nothing was built of it.
+    """
+    named = GENERATIONS[name]
+    if not named.is_rolling:
+        return named
+    if (built := _built(named)) is None:
+        raise ClusterError(f"Debian {name} is not built yet: python3 tests/practice_cluster build --slurm {name}")
+    return built
+
+
+def is_built(name: str) -> bool:
+    """Return whether a generation's root file system is there, so that no mirror has to be asked."""
+    named = GENERATIONS[name]
+    built = _built(named) if named.is_rolling else named
+    return built is not None and recipes.artefacts(built).rootfs.path.exists()
+
+
+def build_newest(name: str, provide: Callable[[Generation], None]) -> None:
+    """Have `provide` build what the mirror has today, or else what was built before, and say so.
+
+    Raises ReleaseUnusableError if it cannot be installed today, and nothing was built before.
+    """
+    named = GENERATIONS[name]
+    try:
+        found = _ask(named)
+        say(f"Debian {named.suite} has {', '.join(found.versions)}")
+        provide(found)
+        _kept(named).write_text(json.dumps([found.python, found.libslurm, found.versions]))
+    except ReleaseUnusableError as error:
+        if (before := _built(named)) is None:
+            raise
+        say(f"{error} The one that was built before stays: {', '.join(before.versions)}")
+        provide(before)
+
+
+def _ask(named: Generation) -> Generation:
+    pattern = "|".join((*_PACKAGES, _LIBSLURM))
+    try:
+        found = debian.versions(named.suite, pattern, f"versions-{named.suite}")
+    except ClusterError as error:
+        raise ReleaseUnusableError(f"What Debian {named.suite} has today cannot be found out. {error}") from error
+    library = next((package for package in sorted(found) if package not in _PACKAGES), None)
+    if library is None or any(package not in found for package in _PACKAGES):
+        raise ReleaseUnusableError(f"Debian {named.suite} lacks one of {', '.join(_PACKAGES)} and libslurm today.")
+    python = ".".join(found["python3"].split(".")[:2])
+    versions = tuple(f"{package} {found[package]}" for package in _PACKAGES)
+    return replace(named, python=python, libslurm=library, versions=versions)
+
+
+def _kept(named: Generation) -> Path:
+    return cache.cache_directory() / f"{named.suite}.json"
+
+
+def _built(named: Generation) -> Generation | None:
+    try:
+        python, libslurm, versions = json.loads(_kept(named).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return replace(named, python=python, libslurm=libslurm, versions=tuple(versions))
