@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import SCHEDULER_FLAGS, Where, scheduler_options, target_options, user_interface
+from notebook_launcher.cli.options import Where, scheduler_options, target_options, user_interface
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS, TakesSchedulerFlags
 
 
-@click.command(short_help="Show when a launch would start, and what starts sooner.")
+@click.command(cls=TakesSchedulerFlags, short_help="Show when a launch would start, and what starts sooner.")
 @target_options
 @scheduler_options
 @click.pass_context
