@@ -120,6 +120,8 @@ def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompt
         nodes = cluster_info.read_nodes(answers[0])
         if nodes is None:
             message = answers[0].stderr.strip()
+            if answers[0].exit_code == 127:
+                raise SchedulerMissing("The scheduler's commands are not found there.", why=message)
             raise SchedulerSilent("The scheduler reports nothing about its nodes.", why=message, hint=_LATER)
         partitions, waiting = cluster_info.read_partitions(answers[1]), cluster_info.read_pending_jobs(answers[2])
         view.show(

@@ -81,8 +81,9 @@ def test_the_closest_flag_may_be_one_of_ours() -> None:
 OWN = ("--dry-run", "--open", "--cluster", "--save")
 
 
-# of Slurm 26.05, of Pyxis and of other plugins, and what people make up
-@pytest.mark.parametrize("name", ["container-type", "container-image", "container-mounts", "container-kind", "expedite",
+# of Pyxis and of other plugins, and what people make up
+@pytest.mark.parametrize("name", ["container-image", "container-mounts", "container-workdir", "container-kind",
+                                  "expedite",
                                   "ssd", "gpu-mps", "x11", "no-such-thing", "timing", "ear"])  # fmt: skip
 def test_a_flag_unlike_all_others_may_be_one_of_a_newer_sbatch(name: str) -> None:
     assert may_be_newer(name, OWN)
@@ -210,13 +211,16 @@ def test_a_flag_is_not_the_value_of_another(
 @pytest.mark.parametrize(
     ("words", "flags"),
     [
-        (["--container-type=oci"], {"container-type": "oci"}),
-        (["--container-type="], {"container-type": ""}),
-        (["--container-type=a=b c"], {"container-type": "a=b c"}),
+        (["--container-image=oci"], {"container-image": "oci"}),
+        (["--container-image="], {"container-image": ""}),
+        (["--container-image=a=b c"], {"container-image": "a=b c"}),
         (["--fresh-nodes", "-t", "5"], {"fresh-nodes": None, "time": "5"}),
         (["-t", "5", "--fresh-nodes"], {"fresh-nodes": None, "time": "5"}),
         (["--fresh-nodes", "--", "tf-mkl"], {"fresh-nodes": None}),
-        (["--fresh-nodes", "--container-type=a", "--container-type=b"], {"fresh-nodes": None, "container-type": "b"}),
+        (
+            ["--fresh-nodes", "--container-image=a", "--container-image=b"],
+            {"fresh-nodes": None, "container-image": "b"},
+        ),
         (["--comment", "--fresh-nodes", "--fresh-nodes"], {"comment": "--fresh-nodes", "fresh-nodes": None}),
         (["--module", "--fresh-nodes", "--nice=-5"], {"nice": "-5"}),
     ],
@@ -278,11 +282,11 @@ def nothing_contacted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--host", "login", "--wra=date"], "did you mean --wrap?"),
         (["--host", "login", "--test-on"], "did you mean --test-only?"),
         (["--host", "login", "--autocomplete=bash"], "There is no flag --autocomplete"),
-        (["--host", "login", "--container-type", "a b", "-t", "5"], "write --container-type='a b'"),
+        (["--host", "login", "--container-image", "a b", "-t", "5"], "write --container-image='a b'"),
         (["run", "--fresh-nodes", "train.ipynb"], "if it takes none put it behind train.ipynb"),
-        (["--host", "login", "--container-type=a\nb"], "more than one line"),
-        (["--cluster", "here", "--container-type=oci"], "There is no flag --container-type"),
-        (["list", "--container-type=oci"], "“list” has no flag --container-type"),
+        (["--host", "login", "--container-image=a\nb"], "more than one line"),
+        (["--cluster", "here", "--container-image=oci"], "There is no flag --container-image"),
+        (["list", "--container-image=oci"], "“list” has no flag --container-image"),
         (["--host", "login", "--matrix=x"], "it belongs to: launch-notebook bench"),
         (["--host", "login", "--comment", "a\nb"], "more than one line"),
         (["--host", "login", "--cluster", "uni"], "exclude each other"),

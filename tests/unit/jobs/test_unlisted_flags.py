@@ -36,8 +36,8 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import inspect_host
 from tests.doubles import Answer, FakeHost, FakePrompts, RecordingView
 
-# Has --container-type with a value, --fresh-nodes without and --shared-gpu with an optional one, and the launcher's own
-# beside these; reads its words in their order, as getopt does. It submits nothing: the site refuses every account.
+# Has --container-image with a value, --fresh-nodes without, --shared-gpu with an optional one, and those that a launch
+# sets; reads its words in their order, as getopt does. It submits nothing: the site refuses every account.
 SBATCH = r"""#!/bin/sh
 echo "$*" >>"$SBATCH_LOG"
 refuse() { echo "sbatch: $*" >&2; echo 'Try "sbatch --help" for more information' >&2; exit 1; }
@@ -45,13 +45,13 @@ swallow=
 for word do
   test -z "$swallow" || { swallow=; continue; }
   case $word in
-    --help) echo 'Usage: sbatch [OPTIONS(0)...]'; echo '      --container-type        OCI runtime of the container'
+    --help) echo 'Usage: sbatch [OPTIONS(0)...]'; echo '      --container-image        the image (a plugin)'
             echo '      --fresh-nodes           boot them'; echo '      --wrap[=command string] wrap it'; exit 0 ;;
     --usage) printf 'Usage: sbatch [-N nnodes] [-n ntasks]\n              [--shared-gpu[=how]]\n'; exit 0 ;;
-    --container-type=never) echo "sbatch: error: Invalid --container-type specification" >&2; exit 1 ;;
-    --container-type) swallow=yes ;;
+    --container-image=never) echo "sbatch: error: Invalid --container-image specification" >&2; exit 1 ;;
+    --container-image) swallow=yes ;;
     --fresh-nodes=*) refuse "option '--fresh-nodes' doesn't allow an argument" ;;
-    --container-type=*|--fresh-nodes|--shared-gpu|--shared-gpu=*|--parsable|--test-only) ;;
+    --container-image=*|--fresh-nodes|--shared-gpu|--shared-gpu=*|--parsable|--test-only) ;;
     --job-name=*|--time=*|--output=*|--open-mode=*|--gpus=*|--ntasks=*|--cpus-per-task=*) ;;
     --*) refuse "unrecognized option '$word'" ;;
   esac
@@ -95,9 +95,9 @@ def a_context(host: LocalHost | FakeHost, scheduler: Scheduler | None = None) ->
 @pytest.mark.parametrize(
     ("typed", "passed_on"),
     [
-        ("--container-type=oci", "--container-type=oci"),
+        ("--container-image=oci", "--container-image=oci"),
         ("--fresh-nodes", "--fresh-nodes"),
-        ("--shared-gpu --container-type=", "--container-type="),
+        ("--shared-gpu --container-image=", "--container-image="),
         ("--shared-gpu=half", "--shared-gpu=half"),
     ],
 )
@@ -135,7 +135,7 @@ def test_one_that_it_does_not_have_is_refused_before_anything_is_submitted(
     told = capsys.readouterr().err
     assert "There is no flag --container-kind." in told
     assert "Neither the launcher nor sbatch on " in told
-    assert "did you mean --container-type?" in told
+    assert "did you mean --container-image?" in told
     assert submissions(sbatch()) == [] != sbatch()
     assert len(sbatch()) == 3  # the flag itself, and the two lists
 
@@ -145,7 +145,7 @@ def test_doctor_names_it_among_the_faults(sbatch: Callable[[], list[str]], capsy
     checks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     [flags] = [check for check in checks if check.get("check") == "flags"]
     assert flags["result"] == "fault" and "--container-kind" in flags["found"]
-    assert "--container-type" in flags["hint"]
+    assert "--container-image" in flags["hint"]
     assert submissions(sbatch()) == []
 
 
@@ -155,22 +155,22 @@ def test_a_preset_keeps_it_as_it_was_typed(
     profile = tmp_path / "config" / "clusters" / "uni.toml"
     profile.parent.mkdir(parents=True)
     profile.write_text('scheduler = "slurm"\n')
-    assert app.run(["--cluster", "uni", "--container-type=oci", "--save", "oci"]) == AccountRefused.exit_code
-    assert "--container-type=oci" in profile.read_text()
+    assert app.run(["--cluster", "uni", "--container-image=oci", "--save", "oci"]) == AccountRefused.exit_code
+    assert "--container-image=oci" in profile.read_text()
     first = submissions(sbatch())
     assert app.run(["again", "oci", "--cluster", "uni"]) == AccountRefused.exit_code
     again = submissions(sbatch())[len(first) :]
-    assert len(first) == len(again) == 1 and " --container-type=oci " in again[0]
+    assert len(first) == len(again) == 1 and " --container-image=oci " in again[0]
 
 
 def test_a_dry_run_tells_that_it_was_not_checked(
     sbatch: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert app.run(["--container-type=oci", "--dry-run"]) == 0
+    assert app.run(["--container-image=oci", "--dry-run"]) == 0
     told = capsys.readouterr()
     shown = " ".join((told.out + told.err).split())
-    assert "--container-type=oci" in shown
-    assert "--container-type: whether it is a flag of the cluster's sbatch" in shown and "it was not checked" in shown
+    assert "--container-image=oci" in shown
+    assert "--container-image: whether it is a flag of the cluster's sbatch" in shown and "it was not checked" in shown
     assert sbatch() == []
 
 
@@ -180,11 +180,11 @@ def test_a_dry_run_tells_that_it_was_not_checked(
 @pytest.mark.parametrize(
     ("flags", "error", "what", "hint"),
     [
-        ({"container-type": None}, UsageError, "sbatch on ", "write --container-type=VALUE"),
+        ({"container-image": None}, UsageError, "sbatch on ", "write --container-image=VALUE"),
         ({"fresh-nodes": "yes"}, UsageError, "sbatch on ", "write --fresh-nodes"),
         ({"shared-gpus": None}, UsageError, "There is no flag --shared-gpus.", "did you mean --shared-gpu?"),
         ({"zzz": "1"}, UsageError, "There is no flag --zzz.", "see: launch-notebook --help, and sbatch's own flags"),
-        ({"container-type": "never"}, SubmitRefused, "Slurm refused the job. One of the", "about --container-type."),
+        ({"container-image": "never"}, SubmitRefused, "Slurm refused the job. One of the", "about --container-image."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_passed_on_is_refused_with_the_reason(
@@ -199,11 +199,11 @@ def test_what_cannot_be_passed_on_is_refused_with_the_reason(
 
 def test_each_is_asked_about_once(sbatch: Callable[[], list[str]]) -> None:
     context = a_context(LocalHost())
-    check_unlisted_flags(context, {"container-type": "oci"})
-    check_unlisted_flags(context, {"container-type": "oci", "time": "10"})
+    check_unlisted_flags(context, {"container-image": "oci"})
+    check_unlisted_flags(context, {"container-image": "oci", "time": "10"})
     assert len(sbatch()) == 3
     with pytest.raises(UsageError):
-        check_unlisted_flags(context, {"container-type": None})  # typed in another way
+        check_unlisted_flags(context, {"container-image": None})  # typed in another way
 
 
 def test_nothing_is_asked_about_flags_that_are_known() -> None:
@@ -214,16 +214,16 @@ def test_nothing_is_asked_about_flags_that_are_known() -> None:
 
 def test_without_slurm_nothing_is_asked() -> None:
     host = FakeHost()
-    with pytest.raises(UsageError, match="There is no flag --container-type"):
-        check_unlisted_flags(a_context(host, Lsf()), {"container-type": "oci"})
+    with pytest.raises(UsageError, match="There is no flag --container-image"):
+        check_unlisted_flags(a_context(host, Lsf()), {"container-image": "oci"})
     assert host.ran == []
 
 
 @pytest.mark.parametrize("scheduler", ["lsf", "local"])
 def test_where_the_profile_names_another_scheduler_it_is_refused_before_the_login(scheduler: SchedulerName) -> None:
     target = LaunchTarget(ClusterProfile(), "uni", None, scheduler)
-    with pytest.raises(UsageError, match="There is no flag --container-type"):
-        make_plan(LaunchOptions({"container-type": "oci"}), LocalMachine("laptop", has_slurm=False), target)
+    with pytest.raises(UsageError, match="There is no flag --container-image"):
+        make_plan(LaunchOptions({"container-image": "oci"}), LocalMachine("laptop", has_slurm=False), target)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_where_the_profile_names_another_scheduler_it_is_refused_before_the_logi
 def test_without_a_clear_answer_the_flag_is_not_accepted(answer: Answer, error: type[LauncherError]) -> None:
     context = a_context(FakeHost(answer))
     with pytest.raises(error):
-        check_unlisted_flags(context, {"container-type": "oci"})
+        check_unlisted_flags(context, {"container-image": "oci"})
     assert not context.accepted_flags
 
 
