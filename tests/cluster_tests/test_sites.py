@@ -370,3 +370,34 @@ def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: Practice
         there = people_processes(cluster, ("login",))
         assert not [process for process in there if "sleep" in process or "jupyter" in process], there
     assert_nothing_left(cluster)
+
+
+# as sites that bring Slurm by a module have it; nothing of it is on the PATH of a new login
+HIDDEN_SLURM = """\
+mkdir -p /opt/slurm/bin /etc/lmod/modules/slurm
+for name in sbatch squeue scancel scontrol srun sacct sacctmgr sinfo; do
+  mv /usr/bin/$name /opt/slurm/bin/$name
+done
+echo 'prepend_path("PATH", "/opt/slurm/bin")' >/etc/lmod/modules/slurm/24.11.lua
+"""
+SLURM_AGAIN = "mv /opt/slurm/bin/* /usr/bin/; rm -r /opt/slurm /etc/lmod/modules/slurm"
+
+
+def test_slurm_that_a_module_brings_is_named_and_found_once_the_start_up_file_loads_it(
+    cluster: PracticeCluster,
+) -> None:
+    cluster.root("login", ["sh", "-ec", HIDDEN_SLURM], check=True)
+    try:
+        for words in (["--venv", "~/light"], ["run", "hello"], ["when"], ["queue"], ["init"]):
+            where = ["login"] if words == ["init"] else ["--host", "login"]
+            done = in_box.launcher(cluster, "laptop", "alice", *words, *where)
+            said = " ".join(f"{done.stdout}{done.stderr}".split())
+            assert done.returncode == SchedulerMissing.exit_code, said
+            assert "A module may provide the commands: slurm/24.11." in said, said
+            assert "to ~/.profile): module load slurm/24.11" in said, said
+        with cluster.start_up_file("alice", ".bash_profile", "module load slurm/24.11\n"):
+            done = in_box.launcher(cluster, "laptop", "alice", "when", "--host", "login", "-p", "core", "-t", "5")
+            assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        cluster.root("login", ["sh", "-c", SLURM_AGAIN], check=True)
+    assert_nothing_left(cluster)
