@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from notebook_launcher.core.errors import ChecksFailed, SchedulerMissing
+from notebook_launcher.core.errors import ChecksFailed, HostCommandFailed, SchedulerMissing
 from tests.cluster_tests import in_box
 from tests.cluster_tests.situation import STAND_IN
 from tests.conftest import Session, assert_nothing_left, fetch, people_processes
@@ -400,4 +400,16 @@ def test_slurm_that_a_module_brings_is_named_and_found_once_the_start_up_file_lo
             assert done.returncode == 0, done.stdout + done.stderr
     finally:
         cluster.root("login", ["sh", "-c", SLURM_AGAIN], check=True)
+    assert_nothing_left(cluster)
+
+
+def test_a_home_that_cannot_be_written_on_the_login_node_is_told_before_anything_is_submitted(
+    cluster: PracticeCluster,
+) -> None:
+    with cluster.read_only_home("alice", "login"):
+        done = in_box.launcher(cluster, "laptop", "alice", "-t", "5", *VENV)
+        said = " ".join(f"{done.stdout}{done.stderr}".split())
+        assert done.returncode == HostCommandFailed.exit_code, said
+        assert "is on a read-only file system" in said and "session_root" in said, said
+        assert "is there room" not in said
     assert_nothing_left(cluster)
