@@ -1,8 +1,4 @@
-"""Every flag of ``sbatch`` in its manual (22.05 to 25.05), the closest match, and how flags are typed.
-
-Newer versions of Slurm and plugins of a site have further flags, which are not listed here: the cluster's own sbatch is
-asked about these (``jobs/unlisted_flags.py``).
-"""
+"""Every flag of ``sbatch`` in its manual (22.05 to 25.05), the closest match, and how flags are typed."""
 
 from __future__ import annotations
 
@@ -91,6 +87,9 @@ def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
             return f"--{ends.get(near, near)}"
     near_names = difflib.get_close_matches(name, [*names, *ends], n=1, cutoff=0.5)
     return f"--{ends.get(near_names[0], near_names[0])}" if near_names else None
+
+
+# --- flags that are not listed: of a newer sbatch, or of a site's plugins; see ``jobs/unlisted_flags.py`` ---
 
 
 def may_be_newer(name: str, own: Sequence[str] = ()) -> bool:
