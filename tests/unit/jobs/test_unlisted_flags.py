@@ -1,6 +1,6 @@
 """Flags that the launcher does not know: from the command line to a stand-in for a newer sbatch on this machine.
 
-That a real sbatch answers these questions in the same words is shown by ``tests/cluster_tests/test_main_job.py``.
+That a real sbatch answers these questions in the same words is shown by ``tests/cluster_tests/test_unlisted_flags.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What sbatch says about a flag, and how it is read; a real sbatch is asked in ``cluster_tests/test_main_job.py``."""
+"""What sbatch says about a flag, and how it is read. A real one is asked in ``cluster_tests/test_unlisted_flags.py``."""
 
 from __future__ import annotations
 
