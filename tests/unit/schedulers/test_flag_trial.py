@@ -1,4 +1,4 @@
-"""What sbatch says about a flag, and how it is read. A real one is asked in ``cluster_tests/test_unlisted_flags.py``."""
+"""How it is read what sbatch says about a flag; a real one is asked in ``cluster_tests/test_unlisted_flags.py``."""
 
 from __future__ import annotations
 
