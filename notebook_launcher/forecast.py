@@ -42,6 +42,7 @@ from notebook_launcher.diagnosis.request_check import NAMED, SchedulerReport, re
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import read_report, run_queries, run_query
+from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.plan import Plan, begin_note, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition
@@ -84,6 +85,7 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
     Raises a ``LauncherError`` if there was no answer; a refused request is an answer, not an error.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
+        check_unlisted_flags(context, plan.request.flags)
         _show_notes(plan, context)
         if context.scheduler.cluster_info is None:
             _require_no_queue(context)
@@ -118,6 +120,8 @@ def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompt
         nodes = cluster_info.read_nodes(answers[0])
         if nodes is None:
             message = answers[0].stderr.strip()
+            if answers[0].exit_code == 127:
+                raise SchedulerMissing("The scheduler's commands are not found there.", why=message)
             raise SchedulerSilent("The scheduler reports nothing about its nodes.", why=message, hint=_LATER)
         partitions, waiting = cluster_info.read_partitions(answers[1]), cluster_info.read_pending_jobs(answers[2])
         view.show(

@@ -20,8 +20,9 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
+from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.courses import course_used
-from notebook_launcher.planning.plan import Plan, begin_note, open_port_note, useless_flags_note
+from notebook_launcher.planning.plan import Plan, begin_note, open_port_note, unlisted_flags_note, useless_flags_note
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
@@ -52,6 +53,7 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True) as context:
         costing = Costing(plan, context)
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
+        check_unlisted_flags(context, plan.request.flags)
         if offer_existing_session(plan, context):
             return
         if plan.target.course:
@@ -111,6 +113,7 @@ def queue_payload(
 ) -> tuple[Session, Access]:
     """Create a session with its payload, and submit its job, as ``queue_session``."""
     session = _new_session(plan, context.scheduler, context.site, context.root, payload, purpose)
+    check_unlisted_flags(context, plan.request.flags)
     context.scheduler.submit(plan.request, session.submission)  # an impossible request raises before anything is done
     context.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
     with _discarded_if_not_queued(context, session), name_profile_in_refusal(plan):
@@ -133,8 +136,10 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
     scheduler = make_scheduler(plan.target.scheduler, root)
     payload = payload_on(there is None)
     session = _new_session(plan, scheduler, site, root, payload)
-    for note in (*plan.target.notes, *notes_before(plan, scheduler, site, payload.program)):
-        view.show(events.Note(note))
+    unchecked = unlisted_flags_note(plan.request)
+    for note in (*plan.target.notes, *notes_before(plan, scheduler, site, payload.program), unchecked):
+        if note:
+            view.show(events.Note(note))
     if priced := estimate_price(plan, scheduler) or no_price_note(plan, scheduler):
         view.show(priced)
     command = scheduler.submit(plan.request, session.submission)

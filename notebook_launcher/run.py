@@ -25,6 +25,7 @@ from notebook_launcher.hosts.base import RUN_TIMEOUT, Prompts
 from notebook_launcher.jobs.cancel import cancel_job, report_detached
 from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
 from notebook_launcher.jobs.session_index import IndexedSession
+from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.launch import Payload, dry_run, notes_before, queue_payload, submitted
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.notebook.results import SENT, fetch_results, results_folder
@@ -82,6 +83,7 @@ def run_notebook(
     ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
+        check_unlisted_flags(context, plan.request.flags)
         costing = Costing(plan, context)
         if plan.target.course:
             view.show(course_used(plan.target.course))

@@ -14,6 +14,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job, launcher_command
 from notebook_launcher.jobs.lookup import find_session
+from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Plan, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
@@ -73,6 +74,7 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
     could reconnect to it.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
+        check_unlisted_flags(context, plan.request.flags)
         useless = useless_flags_note(plan.user_flags) if context.scheduler.same_machine else None
         for note in (*plan.notes, *([useless] if useless else ())):
             view.show(events.Note(note))

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import click
 
-from notebook_launcher.cli.options import SCHEDULER_FLAGS, scheduler_options
+from notebook_launcher.cli.options import scheduler_options
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine

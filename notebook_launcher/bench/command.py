@@ -26,6 +26,7 @@ from notebook_launcher.core.text import listed
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.lookup import read_session_index, with_jobs
+from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.first_run import LinePrompts, complete_options
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.schedulers.local import HONOURED
@@ -85,6 +86,7 @@ def bench(
                 with _naming_earlier_jobs(folder, target), connect() as context:
                     if context.scheduler.same_machine:
                         _refuse_without_scheduler(matrix)
+                    check_unlisted_flags(context, options.flags)
                     Runner(context, folder, ready, request.at_once, timing).run()
             else:
                 view.show(folder.progress("All combinations were run before; nothing is queued."))

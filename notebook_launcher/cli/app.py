@@ -14,7 +14,8 @@ from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
 from notebook_launcher.cli.completion import TYPED
-from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, TYPED_WORDS, WITH_VALUE
+from notebook_launcher.cli.options import ARGUMENTS, TYPED_WORDS, WITH_VALUE
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
 from notebook_launcher.core.common_options import HELP, place_of_command
 from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from notebook_launcher.cli.unlisted_flags import TakesSchedulerFlags
 from notebook_launcher.core.text import printable
 
 TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one to complete
@@ -95,7 +96,7 @@ def complete_preset(_ctx: click.Context, _parameter: click.Parameter, incomplete
         return []
 
 
-class TakesEnvironment(click.Command):
+class TakesEnvironment(TakesSchedulerFlags):
     """A command that takes an environment after two dashes."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from notebook_launcher.cli.completion import complete_cluster, complete_course, complete_session
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.sbatch_options import FLAGS, Flag
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "paramiko", "openssh")
 ROUTES = ("auto", "node-ssh", "step", "job-sshd", "direct")
 ARGUMENTS = "words"  # key in click's context: the arguments after --
-SCHEDULER_FLAGS = "flags"  # key in click's context: the scheduler's flags as typed
 TYPED_WORDS = "typed"  # key in click's context: the whole command line
 WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, Where
+from notebook_launcher.cli.options import ARGUMENTS, Where
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
 from notebook_launcher.core.errors import NotebookInvalid, UsageError
 
 if TYPE_CHECKING:

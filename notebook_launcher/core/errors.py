@@ -39,7 +39,7 @@ class OurBug(LauncherError):
 
 
 class UsageError(LauncherError):
-    """The command line asks for something impossible; raised before anything is contacted."""
+    """The command line asks for something impossible; raised before anything is submitted."""
 
     exit_code = 2
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import GPU_FLAGS
 
@@ -53,6 +55,11 @@ FULFILLED = {
     "ignore-pbs": "the job script has no #PBS lines",
 }
 
+# Flags of sbatch that print something and queue nothing, beside those that the launcher has itself.
+_QUEUE_NOTHING = ("autocomplete", "help", "usage", "version")
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", re.A)
+_LONGEST_NAME = 60  # characters; Slurm's longest flag has twenty
+
 
 def _flags(words: str, argument: Argument) -> list[Flag]:
     return [Flag(*word.partition(":")[::2], argument) for word in words.split()]
@@ -82,6 +89,69 @@ def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
     return f"--{ends.get(near_names[0], near_names[0])}" if near_names else None
 
 
+# --- flags that are not listed: of a newer sbatch, or of a site's plugins; see ``jobs/unlisted_flags.py`` ---
+
+
+def may_be_newer(name: str, own: Sequence[str] = ()) -> bool:
+    """Whether a flag that is not listed may be one of a newer sbatch, rather than a slip; ``own``: the launcher's.
+
+    Never where sbatch would take it for a flag that is listed: ``--wra`` is ``--wrap`` for its parser.
+    """
+    known = {*BY_NAME, *_QUEUE_NOTHING, *(other.lstrip("-") for other in own)}
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME or name in known:
+        return False
+    return not any(_is_slip(name, other) for other in {*known, *_last_parts(sorted(known))})
+
+
+def _is_slip(name: str, known: str) -> bool:
+    """Whether a name is the beginning of a known one, that one with an ending (``memory``), or nearly that one."""
+    longer = len(known) > 2 and name.startswith(known) and not name.removeprefix(known).startswith("-")
+    typed, meant = _where_they_differ(name.split("-"), known.split("-"))
+    return longer or known.startswith(name) or _slips(typed, meant) <= (1 if len(meant) < 6 else 2)
+
+
+def _where_they_differ(parts: list[str], others: list[str]) -> tuple[str, str]:
+    """Return two names without the parts that both begin or end with: a short one is soon nearly another."""
+    for place in (0, -1):
+        while parts and others and parts[place] == others[place]:
+            parts, others = (parts[1:], others[1:]) if place == 0 else (parts[:-1], others[:-1])
+    return "-".join(parts), "-".join(others)
+
+
+def _slips(word: str, other: str) -> int:
+    """Return how many letters were left out, added, changed or exchanged with the next one, 3 for more."""
+    if abs(len(word) - len(other)) > 2:
+        return 3
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word):
+        above, row = row, [i + 1]
+        for j, wanted in enumerate(other):
+            row.append(min(above[j] + (letter != wanted), above[j + 1] + 1, row[j] + 1))
+            if i and j and letter == other[j - 1] and word[i - 1] == wanted:
+                row[-1] = min(row[-1], before[j - 1] + 1)
+        before = above
+    return min(row[-1], 3)
+
+
+def unlisted(flags: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the flags that only the cluster's own sbatch can know."""
+    return {name: value for name, value in flags.items() if name not in BY_NAME}
+
+
+def no_such_flag(name: str, why: str = "", known: Sequence[str] | None = None) -> UsageError:
+    """Return the error for a flag that does not exist; ``known``: those that a cluster's sbatch has."""
+    if known is None:
+        near = [found] if (found := closest(name)) else []
+    else:
+        beginning = [one for one in known if one.startswith(name) or name.startswith(f"{one}-")]
+        near = [f"--{one}" for one in (*beginning, *difflib.get_close_matches(name, known, n=3, cutoff=0.5))]
+    hint = f"did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
+    return UsageError(
+        f"There is no flag --{name}.", why=why, hint=hint or "see: launch-notebook --help, and sbatch's own flags"
+    )
+
+
 def _last_parts(names: Sequence[str]) -> dict[str, str]:
     """Return the last parts of names that occur once, each with its name."""
     parts = Counter(name.rpartition("-")[2] for name in set(names))
@@ -106,4 +176,4 @@ def _typed(name: str, value: str | None) -> str:
         return f"--{name}"
     if flag is not None and flag.letter and flag.argument == "required" and name not in GPU_FLAGS:
         return f"-{flag.letter} {shlex.quote(value)}"
-    return f"--{name}{' ' if flag is None or flag.argument == 'required' else '='}{shlex.quote(value)}"
+    return f"--{name}{' ' if flag is not None and flag.argument == 'required' else '='}{shlex.quote(value)}"

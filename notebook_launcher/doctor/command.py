@@ -29,6 +29,7 @@ from notebook_launcher.doctor.checks.queue import (
     WALLTIME,
     check_accounting,
     check_capacity,
+    check_flags,
     check_request,
     check_scheduler,
 )
@@ -165,6 +166,8 @@ class _Doctor:
             for name in ("start", IMAGE, ENVIRONMENT):
                 self._checks.skip_unless_passed(name, [PROFILE])
             return
+        context = Context(plan.target, host, site, scheduler, root, self._checks.view, self._prompts, self._interrupts)
+        check_flags(self._checks, context, plan.request)
         report = check_request(self._checks, host, scheduler, plan.request, site.user, site.clock())
         if report.refusal is None and self._checks.passed(WALLTIME):
             for note in plan.notes:
@@ -175,7 +178,6 @@ class _Doctor:
             check_reservations(self._checks, course, report, site.clock(), plan.request.flags.get("reservation"))
             check_capacity(self._checks, plan.request, report)
         check_image(self._checks, host, plan, site, for_others=course is not None)
-        context = Context(plan.target, host, site, scheduler, root, self._checks.view, self._prompts, self._interrupts)
         self._software(context, plan, site)
 
     def _scheduler(self, host: Host, root: str) -> Scheduler:

@@ -32,7 +32,7 @@ def check_environment(plan: Plan, view: View, prompts: Prompts, interrupts: Inte
 
     Raises ``ChecksFailed``, which names the faults, and what submitting a job raises.
     """
-    with open_context(plan.target, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=node) as context:
         checks = CheckRunner(view)
         found = probe_environment(plan, context, "check", node=node)
         for name, finding in findings(plan, found, gpus=node and plan.request.gpus > 0):

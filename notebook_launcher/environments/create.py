@@ -61,7 +61,7 @@ def create_environment(
     content = _checked_file(creation)
     cluster = _profile_name(plan.target)
     _refuse_existing(plan.target, creation.name)
-    with open_context(plan.target, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=job) as context:
         target = context.site.expand(creation.conda or creation.name if creation.is_conda else creation.venv or "")
         if "/" in target and not target.startswith("/"):
             target = f"{context.site.home}/{target}"

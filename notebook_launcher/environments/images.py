@@ -145,7 +145,7 @@ def make_image(
             f"No images are made for {profile.container.command}.",
             why="Definition files, and the files that are made of them, are Apptainer's.",
         )
-    with open_context(plan.target, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=machine == "job") as context:
         image = _absolute(recipe.image, context, machine)
         if not force:
             _refuse_existing(context, image)

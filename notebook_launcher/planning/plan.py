@@ -14,7 +14,8 @@ from typing import NamedTuple
 from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
-from notebook_launcher.core.sbatch_options import REFUSED, as_typed
+from notebook_launcher.core.sbatch_options import REFUSED, as_typed, no_such_flag, unlisted
+from notebook_launcher.core.text import listed
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -81,6 +82,9 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         if any(c in value for c in "\n\r\0"):
             raise UsageError(f"The value of {name} has more than one line.")
     target = target or find_target(options, here)
+    if target.scheduler not in ("slurm", "auto"):
+        for name in unlisted(options.flags):
+            raise no_such_flag(name)
     translated = translate_flags(target.profile, options.flags, target.cluster)
     request = Request(translated.flags)
     chosen = chosen_environment(options, target)
@@ -152,6 +156,18 @@ def begin_note(request: Request, now: datetime) -> str | None:
             f"the job begins tomorrow, {begin.at:%A %Y-%m-%d %H:%M}."
         )
     return None
+
+
+def unlisted_flags_note(request: Request) -> str | None:
+    """Return the note of a dry run about flags of which only the cluster's sbatch knows whether they exist."""
+    names = sorted(f"--{name}" for name in unlisted(request.flags))
+    if not names:
+        return None
+    which, is_it = ("it is a flag", "it was") if len(names) == 1 else ("they are flags", "they were")
+    return (
+        f"{listed(names)}: whether {which} of the cluster's sbatch is asked of it before a job is submitted; "
+        f"in a dry run {is_it} not checked."
+    )
 
 
 def open_port_note(profile: ClusterProfile) -> str | None:

@@ -9,12 +9,16 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Literal
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
+
+#: what a submit command makes of a flag, as it was typed
+FlagAnswer = Literal["accepted", "unknown", "needs a value", "takes no value", "refused"]
 
 
 class JobRef(Frozen):
@@ -161,6 +165,25 @@ class Scheduler(ABC):
     @abstractmethod
     def read_submit(self, answer: CommandResult) -> JobRef:
         """Return the submitted job. Raises ``SubmitRefused`` or ``SchedulerMissing`` with the scheduler's reason."""
+
+    def try_flag(self, name: str, value: str | None) -> list[str] | None:
+        """Return the command by which the submit command shows what it makes of a flag; it submits nothing.
+
+        ``None``: there are no more flags than the launcher knows.
+        """
+        return None
+
+    def read_flag(self, name: str, answer: CommandResult) -> FlagAnswer:
+        """Return what the submit command makes of that flag; ``refused``: for another reason, see its message."""
+        return "unknown"
+
+    def list_flags(self) -> list[list[str]]:
+        """Return the commands that print the names of flags."""
+        return []
+
+    def read_flag_names(self, answers: Sequence[CommandResult]) -> list[str]:
+        """Return the names of the long flags that were printed, without dashes."""
+        return []
 
     @abstractmethod
     def query(self, jobs: Sequence[JobRef]) -> list[str]:

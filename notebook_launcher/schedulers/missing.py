@@ -12,13 +12,14 @@ from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import SchedulerMissing
 from notebook_launcher.core.text import listed
 
-#: commands by which other schedulers are known, the surest first; Grid Engine and PBS both have ``qsub``
+#: commands by which other schedulers are known, the surest first; Grid Engine and PBS both have ``qsub`` and ``qstat``
 OTHERS = {
     "qconf": "Grid Engine",
     "pbsnodes": "PBS",
     "condor_submit": "HTCondor",
     "oarsub": "OAR",
     "qsub": "PBS or Grid Engine",
+    "qstat": "PBS or Grid Engine",
 }
 
 #: Bash, for a login shell: prints the names of the schedulers' commands that are found; without ``sbatch`` and ``bsub``

@@ -11,6 +11,7 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import AddressRefused, HostCommandFailed, LauncherError, SchedulerMissing
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.support_contact import with_contact
+from notebook_launcher.core.text import joined
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
@@ -45,7 +46,27 @@ def open_context(
         root = site.expand(target.profile.session_root)
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, submits)
         scheduler = make_scheduler(kind, root)
-        yield Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
+        with _naming_what_is_there(host, detected=target.scheduler == "auto"):
+            yield Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
+
+
+@contextlib.contextmanager
+def _naming_what_is_there(host: Host, *, detected: bool) -> Iterator[None]:
+    """In an error about a scheduler that the profile names and the host lacks, name what the host has instead."""
+    try:
+        yield
+    except SchedulerMissing as error:
+        if not detected:
+            with contextlib.suppress(LauncherError):  # the first error is what matters
+                _look_instead(host, error)
+        raise
+
+
+def _look_instead(host: Host, error: SchedulerMissing) -> None:
+    try:
+        find_scheduler(host)
+    except SchedulerMissing as found:
+        error.why, error.hint = joined(error.why, found.why), found.hint
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from notebook_launcher.core.errors import SubmitUncertain
@@ -20,7 +20,8 @@ from notebook_launcher.session.record import Session, Site
 class Context:
     """The environment of a command: a host, its scheduler, and what inspecting the host once found.
 
-    ``forwards``: ports of the node to forward besides Jupyter's.
+    ``forwards``: ports of the node to forward besides Jupyter's. ``accepted_flags``: those beyond the launcher's list
+    that the cluster's submit command was asked about.
     """
 
     target: LaunchTarget
@@ -33,6 +34,7 @@ class Context:
     interrupts: Interrupts
     forwards: tuple[int, ...] = ()
     timing: Timing = DEFAULT_TIMING
+    accepted_flags: set[tuple[str, str | None]] = field(default_factory=set)
 
     @property
     def host_timing(self) -> Timing:

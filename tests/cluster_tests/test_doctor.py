@@ -179,6 +179,17 @@ def test_the_faults_of_a_compute_node_are_found_and_named(cluster: PracticeClust
 
 
 @each_slurm
+def test_where_all_nodes_are_drained_a_job_waits_and_is_not_refused(cluster: PracticeCluster) -> None:
+    """``sbatch --test-only`` refuses it, and sbatch takes it: a launch waits (situation “all nodes drained”)."""
+    with cluster.drained("node1", "node2"):
+        for command in ("when", "doctor"):
+            done = in_box.launcher(cluster, "laptop", "alice", command, "-p", "devcore", "-t", "5")
+            said = " ".join(f"{done.stdout}{done.stderr}".split())
+            assert done.returncode == 0, said
+            assert "the job waits until a node is back" in said and "never" not in said, said
+
+
+@each_slurm
 def test_nothing_is_found_where_nothing_is_wrong(cluster: PracticeCluster) -> None:
     with cluster.pam_slurm():  # a session in a job there is the only way to a node
         told = doctor(cluster, "practice", "--node", "--gpus", "1", "-t", "2:00:00")

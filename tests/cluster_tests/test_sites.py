@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import pytest
 
-from notebook_launcher.core.errors import ChecksFailed, SchedulerMissing
+from notebook_launcher.core.errors import ChecksFailed, HostCommandFailed, SchedulerMissing
 from tests.cluster_tests import in_box
 from tests.cluster_tests.situation import STAND_IN
-from tests.conftest import Session, assert_nothing_left, fetch
+from tests.conftest import Session, assert_nothing_left, fetch, people_processes
 from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
 
@@ -322,28 +322,94 @@ def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start) -> None
     assert_nothing_left(cluster)
 
 
-def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: PracticeCluster) -> None:
-    """JupyterLab would run there, on a node that is everybody's; the same for what asks or writes a profile.
+ON_GRID_ENGINE = (
+    ("alice", "--host", "login"),
+    ("alice", "run", "hello", "--host", "login"),
+    ("alice", "bench", "hello", "--matrix", "cores=1,2", "--output", "/tmp/bench-there", "--host", "login"),
+    ("alice", "shell", "-t", "5", "--host", "login", "-c", "date"),
+    ("alice", "env", "check", "--node", "--host", "login"),
+    ("alice", "image", "build", "jupyterlab", "-o", "/tmp/there.sif", "--host", "login"),
+    ("frank", "when", "--host", "login"),  # with a noisy tcsh
+    ("alice", "queue", "--host", "login"),
+    ("alice", "init", "login"),
+)
 
-    Frank's login shell is tcsh, and noisy.
-    """
-    qconf = "/usr/local/bin/qconf"
-    cluster.root("login", ["sh", "-c", f"echo '#!/bin/sh' >{qconf}; chmod 755 {qconf}"], check=True)
+
+def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: PracticeCluster) -> None:
+    """JupyterLab would run there, on a node that is everybody's; the same for what asks or writes a profile."""
+    with cluster.grid_engine():
+        queued = cluster.run("login", "alice", ["qsub", "-b", "y", "sleep", "60"])
+        assert 'Your job 1 ("sleep") has been submitted' in queued.stdout, queued
+        for user, *words in ON_GRID_ENGINE:
+            done = in_box.launcher(cluster, "laptop", user, *words)
+            said = " ".join(f"{done.stdout}{done.stderr}".split())
+            assert done.returncode == SchedulerMissing.exit_code, said
+            assert "Neither Slurm nor LSF was found on login" in said, said
+            assert "Its scheduler is not supported: Grid Engine (found: qconf, qsub, qstat)" in said, said
+            assert "use a cluster with Slurm or LSF: --cluster NAME" in said, said
+        # with a profile that takes it for a cluster with Slurm
+        path = "/home/alice/.config/notebook-launcher/clusters/grid.toml"
+        write = f"printf '%s\\n' 'host = \"login\"' 'scheduler = \"slurm\"' >{path}"
+        cluster.run("laptop", "alice", ["sh", "-c", write], check=True)
+        for words in ([], ["run", "hello"], ["when"], ["queue"], ["--gpu-mps=2"]):
+            done = in_box.launcher(cluster, "laptop", "alice", *words, "--cluster", "grid")
+            said = " ".join(f"{done.stdout}{done.stderr}".split())
+            assert done.returncode == SchedulerMissing.exit_code, said
+            assert "Its scheduler is not supported: Grid Engine (found: qconf, qsub, qstat)" in said, said
+            assert "use a cluster with Slurm or LSF: --cluster NAME" in said, said
+        cluster.run("laptop", "alice", ["rm", path], check=True)
+        done = in_box.launcher(cluster, "laptop", "alice", "doctor", "--host", "login")
+        assert done.returncode == ChecksFailed.exit_code, done.stdout + done.stderr
+        assert "Neither Slurm nor LSF was found" in f"{done.stdout}{done.stderr}"
+        assert "(found: qconf, qsub, qstat)" in " ".join(done.stdout.split())
+        assert "paramiko: the ssh configuration asks for nothing that only OpenSSH has" in done.stdout
+        # a session that had been started there can still be found
+        assert in_box.launcher(cluster, "laptop", "alice", "list", "--host", "login").returncode == 0
+        waiting = cluster.run("login", "alice", ["qstat"]).stdout.splitlines()
+        assert [line.split()[2:5] for line in waiting[2:]] == [["sleep", "alice", "qw"]], waiting
+        there = people_processes(cluster, ("login",))
+        assert not [process for process in there if "sleep" in process or "jupyter" in process], there
+    assert_nothing_left(cluster)
+
+
+# as sites that bring Slurm by a module have it; nothing of it is on the PATH of a new login
+HIDDEN_SLURM = """\
+mkdir -p /opt/slurm/bin /etc/lmod/modules/slurm
+for name in sbatch squeue scancel scontrol srun sacct sacctmgr sinfo; do
+  mv /usr/bin/$name /opt/slurm/bin/$name
+done
+echo 'prepend_path("PATH", "/opt/slurm/bin")' >/etc/lmod/modules/slurm/24.11.lua
+"""
+SLURM_AGAIN = "mv /opt/slurm/bin/* /usr/bin/; rm -r /opt/slurm /etc/lmod/modules/slurm"
+
+
+def test_slurm_that_a_module_brings_is_named_and_found_once_the_start_up_file_loads_it(
+    cluster: PracticeCluster,
+) -> None:
+    cluster.root("login", ["sh", "-ec", HIDDEN_SLURM], check=True)
     try:
-        with cluster.without("sbatch"), cluster.without("sinfo"):
-            for user, *words in (("alice", "--host", "login"), ("alice", "run", "hello", "--host", "login"),
-                                 ("frank", "when", "--host", "login"), ("alice", "init", "login")):  # fmt: skip
-                done = in_box.launcher(cluster, "laptop", user, *words)
-                said = " ".join(f"{done.stdout}{done.stderr}".split())
-                assert done.returncode == SchedulerMissing.exit_code, said
-                assert "Neither Slurm nor LSF was found on login" in said, said
-                assert "Its scheduler is not supported: Grid Engine (found: qconf)" in said, said
-            done = in_box.launcher(cluster, "laptop", "alice", "doctor", "--host", "login")
-            assert done.returncode == ChecksFailed.exit_code, done.stdout + done.stderr
-            assert "Neither Slurm nor LSF was found" in f"{done.stdout}{done.stderr}"
-            assert "paramiko: the ssh configuration asks for nothing that only OpenSSH has" in done.stdout
-            # a session that had been started there can still be found
-            assert in_box.launcher(cluster, "laptop", "alice", "list", "--host", "login").returncode == 0
+        for words in (["--venv", "~/light"], ["run", "hello"], ["when"], ["queue"], ["init"]):
+            where = ["login"] if words == ["init"] else ["--host", "login"]
+            done = in_box.launcher(cluster, "laptop", "alice", *words, *where)
+            said = " ".join(f"{done.stdout}{done.stderr}".split())
+            assert done.returncode == SchedulerMissing.exit_code, said
+            assert "A module may provide the commands: slurm/24.11." in said, said
+            assert "to ~/.profile): module load slurm/24.11" in said, said
+        with cluster.start_up_file("alice", ".bash_profile", "module load slurm/24.11\n"):
+            done = in_box.launcher(cluster, "laptop", "alice", "when", "--host", "login", "-p", "core", "-t", "5")
+            assert done.returncode == 0, done.stdout + done.stderr
     finally:
-        cluster.root("login", ["rm", "-f", qconf])
+        cluster.root("login", ["sh", "-c", SLURM_AGAIN], check=True)
+    assert_nothing_left(cluster)
+
+
+def test_a_home_that_cannot_be_written_on_the_login_node_is_told_before_anything_is_submitted(
+    cluster: PracticeCluster,
+) -> None:
+    with cluster.read_only_home("alice", "login"):
+        done = in_box.launcher(cluster, "laptop", "alice", "-t", "5", *VENV)
+        said = " ".join(f"{done.stdout}{done.stderr}".split())
+        assert done.returncode == HostCommandFailed.exit_code, said
+        assert "is on a read-only file system" in said and "session_root" in said, said
+        assert "is there room" not in said
     assert_nothing_left(cluster)

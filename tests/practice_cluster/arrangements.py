@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from . import network, sshd, state, totp
 from .arrangement_tools import overwrite
 from .errors import ClusterError
+from .grid_engine import GridEngine
 from .layout import BOXES, COMPUTE_NODES, LOGIN_NODES, MOVED_LOGIN, USERS
 from .other_users_jobs import Crowds
 from .service_faults import ServiceFaults
@@ -23,7 +24,7 @@ _HIDE_SSHD = "mv /usr/sbin/sshd /usr/sbin/.sshd-elsewhere"
 _SHOW_SSHD = "mv /usr/sbin/.sshd-elsewhere /usr/sbin/sshd"
 
 
-class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, Crowds):
+class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, GridEngine, Crowds):
     """What can be changed about a running cluster. The part of PracticeCluster that plays tricks."""
 
     # ---- the network -----------------------------------------------------------------------------------------

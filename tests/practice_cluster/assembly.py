@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from . import network, slurm, software, sshd, users
+from . import grid_engine, network, slurm, software, sshd, users
 from .layout import BOXES, Bind, Box, BoxPlan, Generation
 from .recipes import BYTECODE_IN_BOX, CHECKOUT, CHECKOUT_IN_BOX, LAUNCHER_IN_BOX, Parts
 
@@ -50,6 +50,7 @@ def _plan(box: Box, directory: Path, parts: Parts, generation: Generation) -> Bo
     if box.has_slurm:
         plan.binds.append(Bind(directory / "slurm", "/etc/slurm"))
         plan.binds += software.binds(directory / "sw", parts)
+        plan.binds.append(Bind(parts.grid_engine.path, grid_engine.UNPACKED))
         plan.services.append("munge")
     if box.has_sshd:
         plan.services.append("sshd")

@@ -34,6 +34,8 @@ BOX_PACKAGES = (
     # the other ways to run images
     *("charliecloud-runtime", "podman", "crun"),
 )
+# Another scheduler, and a library that the boxes lack. Newer Debians do not have it any more.
+GRID_ENGINE_PACKAGES = ("gridengine-master", "gridengine-client", "gridengine-common", "libjemalloc2")
 IMAGE_SUITE, IMAGE_PYTHON = "trixie", "3.13"
 IMAGE_PACKAGES = ("python3", "python3-venv", "ca-certificates", "procps")
 LAB_REQUIREMENTS = ("jupyterlab", "ipykernel")
@@ -124,12 +126,13 @@ class Parts:
     image_without_jupyter: Artefact
     image_unpacked: Artefact
     environment_modules: Artefact
+    grid_engine: Artefact
 
     def all(self) -> list[Artefact]:
         """Return the artefacts as a list, the slowest to build first."""
         return [
             *(self.rootfs, self.image, self.image_without_jupyter, self.lab, self.launcher),
-            *(self.image_unpacked, self.environment_modules, self.lab_wheels, self.bytecode),
+            *(self.image_unpacked, self.environment_modules, self.grid_engine, self.lab_wheels, self.bytecode),
         ]
 
 
@@ -155,6 +158,7 @@ def artefacts(generation: Generation) -> Parts:
         environment_modules=_artefact(
             f"environment-modules-{generation.slurm}", _make_environment_modules, generation.suite
         ),
+        grid_engine=_artefact("grid-engine", _make_grid_engine, GRID_ENGINE_PACKAGES),
     )
 
 
@@ -264,6 +268,14 @@ def _make_environment_modules(directory: Path, kind: str, suite: str) -> None:
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".building-") as name:
         debian.unpack(debian.download(suite, ["environment-modules"], Path(name), kind), directory, kind)
     for unused in ("usr/share/doc", "usr/share/man"):
+        cache.remove(directory / unused)
+
+
+def _make_grid_engine(directory: Path, kind: str, packages: Sequence[str]) -> None:
+    """Unpack Grid Engine beside the boxes' own programs."""
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".building-") as name:
+        debian.unpack(debian.download("bookworm", packages, Path(name), kind), directory, kind)
+    for unused in ("usr/share/doc", "usr/share/man", "usr/share/gridengine/Qmon", "etc"):
         cache.remove(directory / unused)
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from notebook_launcher.cli.options import (
-    SCHEDULER_FLAGS,
     Where,
     plan_without_gpus,
     scheduler_options,
     target_options,
     user_interface,
 )
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS, TakesSchedulerFlags
 from notebook_launcher.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def show(name: str | None, *, where: Where) -> int:
     return view.exit_code
 
 
-@env.command(short_help="Check what works in an environment.")
+@env.command(cls=TakesSchedulerFlags, short_help="Check what works in an environment.")
 @target_options
 @click.option("--node", is_flag=True, help="On a compute node, in a short job: flags of the scheduler are for it.")
 @functools.partial(scheduler_options, without="")
@@ -105,7 +105,7 @@ def export(name: str | None, *, where: Where, target: Path | None, force: bool) 
     return view.exit_code
 
 
-@env.command(short_help="Create an environment from a file of packages.")
+@env.command(cls=TakesSchedulerFlags, short_help="Create an environment from a file of packages.")
 @target_options
 @click.option("--name", metavar="NAME", help="Its name in the profile; by default that of the file's folder.")
 @click.option("--venv", metavar="DIR", help="Where the virtual environment goes; by default ~/environments/NAME.")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from notebook_launcher.cli.options import (
-    SCHEDULER_FLAGS,
     Where,
     plan_without_gpus,
     scheduler_options,
     target_options,
     user_interface,
 )
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS, TakesSchedulerFlags
 from notebook_launcher.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _making(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@image.command(short_help="Build an image from a definition file.")
+@image.command(cls=TakesSchedulerFlags, short_help="Build an image from a definition file.")
 @_making
 @click.argument("name", required=False, metavar="[NAME|FILE.def]")
 @click.pass_context
@@ -67,7 +67,7 @@ def build(ctx: click.Context, /, name: str | None, *, where: Where, **how: Any) 
     return _make(ctx, where, lambda profile: build_recipe(name, profile), **how)
 
 
-@image.command(short_help="Pull an image from a registry.")
+@image.command(cls=TakesSchedulerFlags, short_help="Pull an image from a registry.")
 @_making
 @click.argument("source", required=False, metavar="SOURCE|ENVIRONMENT")
 @click.pass_context

@@ -13,13 +13,13 @@ import click
 from notebook_launcher.cli.completion import TakesEnvironment
 from notebook_launcher.cli.options import (
     ARGUMENTS,
-    SCHEDULER_FLAGS,
     Where,
     scheduler_options,
     session_argument,
     target_options,
     user_interface,
 )
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
 from notebook_launcher.core.errors import UsageError
 
 _CORES = "cpus-per-task"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import SCHEDULER_FLAGS, Where, scheduler_options, target_options, user_interface
+from notebook_launcher.cli.options import Where, scheduler_options, target_options, user_interface
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS, TakesSchedulerFlags
 
 
-@click.command()
+@click.command(cls=TakesSchedulerFlags)
 @target_options
 @scheduler_options
 @click.pass_context

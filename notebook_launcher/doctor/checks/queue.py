@@ -18,7 +18,7 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.finding import Finding, fault, of_error, ok, unknown, warning
 from notebook_launcher.core.quantities import counted, duration_text
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.core.sbatch_options import as_typed, unlisted
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.choices import usable_reservations
 from notebook_launcher.diagnosis.out_of_service import HINT, waits_for_nodes
@@ -46,8 +46,10 @@ from notebook_launcher.doctor.findings import (
 )
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.jobs.evidence import read_report, run_query
+from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
+from notebook_launcher.session.context import Context
 
 PROGRAMS, ANSWERS = "scheduler", "scheduler answers"
 PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, START = (
@@ -91,6 +93,18 @@ def _programs(host: Host, scheduler: Scheduler) -> Finding:
     paths = {name: found.get(name, "").strip() for name in scheduler.programs}
     version = (answer.stdout.splitlines() or [""])[-1].strip()
     return judge_programs(paths, version or scheduler.name)
+
+
+def check_flags(checks: CheckRunner, context: Context, request: Request) -> None:
+    """Check the flags that only the cluster's own submit command can know."""
+    if not (flags := unlisted(request.flags)):
+        return
+
+    def inspect() -> Finding:
+        check_unlisted_flags(context, flags)
+        return ok(f"{context.scheduler.programs[0]} accepts {as_typed(flags)}")
+
+    checks.check("flags", inspect, needs=[PROGRAMS])
 
 
 def check_request(

@@ -15,9 +15,17 @@ from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import FULFILLED
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, State, Submission
+from notebook_launcher.schedulers.base import (
+    AccountingRecord,
+    FlagAnswer,
+    JobRef,
+    JobStatus,
+    Scheduler,
+    State,
+    Submission,
+)
 from notebook_launcher.schedulers.slurm import accounting as slurm_accounting
-from notebook_launcher.schedulers.slurm import filename_patterns, submit_errors
+from notebook_launcher.schedulers.slurm import filename_patterns, flag_trial, submit_errors
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env, without_job_variables
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 
@@ -69,6 +77,22 @@ class Slurm(Scheduler):
             flags.setdefault("open-mode", "append")  # the log exists already, readable by its owner alone
         words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
         return ["sbatch", "--parsable", *words, submission.script, submission.directory]
+
+    def try_flag(self, name: str, value: str | None) -> list[str]:
+        """Return an ``sbatch`` that stops at a flag that it cannot have, and otherwise prints its usage."""
+        return flag_trial.command(name, value)
+
+    def read_flag(self, name: str, answer: CommandResult) -> FlagAnswer:
+        """Return what sbatch made of that flag."""
+        return flag_trial.read(name, answer)
+
+    def list_flags(self) -> list[list[str]]:
+        """Return ``sbatch --help`` and ``--usage``, each of which leaves out some."""
+        return [["sbatch", "--help"], ["sbatch", "--usage"]]
+
+    def read_flag_names(self, answers: Sequence[CommandResult]) -> list[str]:
+        """Return the flags in these texts, those of a site's plugins included."""
+        return flag_trial.names(answers)
 
     def read_submit(self, answer: CommandResult) -> JobRef:
         """Parse ``7`` or, with ``-M``, ``7;snowy`` from the last such line (site plug-ins print around it).

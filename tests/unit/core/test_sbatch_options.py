@@ -14,7 +14,7 @@ import pytest
 from notebook_launcher.cli import app
 from notebook_launcher.cli.commands import launch
 from notebook_launcher.cli.options import Where
-from notebook_launcher.core.sbatch_options import BY_NAME, FLAGS, FULFILLED, REFUSED, Flag, closest
+from notebook_launcher.core.sbatch_options import BY_NAME, FLAGS, FULFILLED, REFUSED, Flag, closest, may_be_newer
 from notebook_launcher.planning.target import LaunchOptions
 
 # --- the table -----------------------------------------------------------------------------------------------
@@ -76,6 +76,35 @@ def test_the_closest_flag(word: str, suggestion: str | None) -> None:
 
 def test_the_closest_flag_may_be_one_of_ours() -> None:
     assert closest("--dryrun", ("--dry-run", "--open")) == "--dry-run"
+
+
+OWN = ("--dry-run", "--open", "--cluster", "--save")
+
+
+# of Pyxis and of other plugins, and what people make up
+@pytest.mark.parametrize("name", ["container-image", "container-mounts", "container-workdir", "container-kind",
+                                  "expedite",
+                                  "ssd", "gpu-mps", "x11", "no-such-thing", "timing", "ear"])  # fmt: skip
+def test_a_flag_unlike_all_others_may_be_one_of_a_newer_sbatch(name: str) -> None:
+    assert may_be_newer(name, OWN)
+
+
+SLIPS = ["partitoin", "part", "gpu", "tmie", "tiem", "reservaton", "memory", "name", "nmae", "typ", "dryrun", "sav",
+         "time-mni", "cpus-per-gpuu", "ntasks-pr-node", "clustr", "times", "gpus-per-nod", "gres-flag"]  # fmt: skip
+# what sbatch's parser would take for one of these, and what is none
+ABBREVIATED = ["wra", "wr", "w", "arr", "test-on", "get-user", "expor", "pars", "autocomplete", "autoc", "help",
+               "usage", "usag", "version", "vers", "wrap", "array", "time", "Wrap", "wrap_", "", "-wrap", "a b",
+               "x" * 61, "é"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*SLIPS, *ABBREVIATED])
+def test_a_slip_or_an_abbreviation_is_none(name: str) -> None:
+    assert not may_be_newer(name, OWN)
+
+
+def test_no_flag_and_no_beginning_of_one_is_ever_taken_for_another() -> None:
+    names = {*BY_NAME, *(name[:count] for name in BY_NAME for count in range(1, len(name)))}
+    assert [name for name in names if may_be_newer(name)] == []
 
 
 # --- from the command line to LaunchOptions -------------------------------------------------------------------------
@@ -180,6 +209,30 @@ def test_a_flag_is_not_the_value_of_another(
     assert f"needs a value; “{words[1]}” is a flag." in capsys.readouterr().err and asked == []
 
 
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        (["--container-image=oci"], {"container-image": "oci"}),
+        (["--container-image="], {"container-image": ""}),
+        (["--container-image=a=b c"], {"container-image": "a=b c"}),
+        (["--fresh-nodes", "-t", "5"], {"fresh-nodes": None, "time": "5"}),
+        (["-t", "5", "--fresh-nodes"], {"fresh-nodes": None, "time": "5"}),
+        (["--fresh-nodes", "--", "tf-mkl"], {"fresh-nodes": None}),
+        (
+            ["--fresh-nodes", "--container-image=a", "--container-image=b"],
+            {"fresh-nodes": None, "container-image": "b"},
+        ),
+        (["--comment", "--fresh-nodes", "--fresh-nodes"], {"comment": "--fresh-nodes", "fresh-nodes": None}),
+        (["--module", "--fresh-nodes", "--nice=-5"], {"nice": "-5"}),
+    ],
+)
+def test_a_flag_that_only_the_cluster_may_know_arrives(
+    asked: list[LaunchOptions], words: list[str], flags: dict[str, str | None]
+) -> None:
+    assert app.run(["--host", "login", *words]) == 0
+    assert asked[0].flags == flags and asked[0].host == "login"
+
+
 def test_our_own_flags_are_not_the_schedulers(asked: list[LaunchOptions]) -> None:
     words = ["--cluster", "uni", "--ssh-config", "f", "--module", "a/1", "--module", "b/2", "--conda", "dl"]
     assert app.run([*words, "--venv", "v", "--clusters=snowy", "--", "tf-gpu", "-x.sif"]) == 0
@@ -226,6 +279,16 @@ def nothing_contacted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--host", "login", "--array=1-3"], "--array cannot be used here: a notebook is one job"),
         (["--host", "login", "--wrap", "date"], "--wrap cannot be used here"),
         (["--host", "login", "--test-only"], "--dry-run"),
+        (["--host", "login", "--wra", "date"], "did you mean --wrap?"),
+        (["--host", "login", "--wra=date"], "did you mean --wrap?"),
+        (["--host", "login", "--test-on"], "did you mean --test-only?"),
+        (["--host", "login", "--autocomplete=bash"], "There is no flag --autocomplete"),
+        (["--host", "login", "--container-image", "a b", "-t", "5"], "write --container-image='a b'"),
+        (["run", "--fresh-nodes", "train.ipynb"], "if it takes none put it behind train.ipynb"),
+        (["--host", "login", "--container-image=a\nb"], "more than one line"),
+        (["--cluster", "here", "--container-image=oci"], "There is no flag --container-image"),
+        (["list", "--container-image=oci"], "“list” has no flag --container-image"),
+        (["--host", "login", "--matrix=x"], "it belongs to: launch-notebook bench"),
         (["--host", "login", "--comment", "a\nb"], "more than one line"),
         (["--host", "login", "--cluster", "uni"], "exclude each other"),
         (["--host", "login", "--", "a", "b", "c"], "no more"),

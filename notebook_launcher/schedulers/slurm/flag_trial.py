@@ -1,0 +1,51 @@
+"""Asks sbatch about a flag that is not in its manual as the launcher knows it: of a newer version, or of a plugin.
+
+``sbatch --help`` leaves flags out, and does not say of all whether a value follows. So its own parser is asked, which
+reads the words in their order and stops at the first one that it does not know: ``sbatch --FLAG --no-flag --usage``
+stops at ``--FLAG`` if there is none, and at ``--no-flag`` if there is; where it does not stop, ``--FLAG`` took
+``--no-flag`` as its value, and ``--usage`` is printed. In no case anything is submitted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.sbatch_options import FULFILLED, REFUSED
+from notebook_launcher.schedulers.base import FlagAnswer
+
+NO_FLAG = "no-flag-of-this-name"
+_PATIENCE = "15"  # seconds
+_LISTED = re.compile(r"(?:^|[\s\[])--([a-z][a-z0-9-]{1,59})(?![a-z0-9_-])", re.A)
+_MOST_NAMES = 500
+
+
+def command(name: str, value: str | None) -> list[str]:
+    """Return the command that shows what sbatch makes of a flag, with its value if there is one."""
+    word = f"--{name}" if value is None else f"--{name}={value}"
+    return ["env", "LC_ALL=C", "timeout", _PATIENCE, "sbatch", word, f"--{NO_FLAG}", "--usage"]
+
+
+def read(name: str, answer: CommandResult) -> FlagAnswer:
+    """Return what sbatch made of the flag. An abbreviation of several is unknown, too."""
+    if _says(answer, "unrecognized option", name) or _says(answer, "option", name, " is ambiguous"):
+        return "unknown"
+    if _says(answer, "option", name, " doesn't allow an argument"):
+        return "takes no value"
+    if _says(answer, "unrecognized option", NO_FLAG):
+        return "accepted"
+    if answer.exit_code == 0 and "Usage: sbatch" in answer.stdout:
+        return "needs a value"
+    return "refused"
+
+
+def _says(answer: CommandResult, before: str, name: str, after: str = "") -> bool:
+    """Whether a line is of that flag: ``sbatch: unrecognized option '--name=value'``, in the words of its parser."""
+    return re.search(rf"\b{before}\W+{re.escape(name)}(?![\w-]).*{after}", answer.stderr, re.A) is not None
+
+
+def names(answers: Sequence[CommandResult]) -> list[str]:
+    """Return the flags in the texts of ``sbatch --help`` and ``--usage``, without those that no launch takes."""
+    found = (name for answer in answers for name in _LISTED.findall(answer.stdout))
+    return [name for name in dict.fromkeys(found) if name not in REFUSED and name not in FULFILLED][:_MOST_NAMES]
