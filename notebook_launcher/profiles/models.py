@@ -57,6 +57,10 @@ Sentence = Annotated[str, AfterValidator(_one_line)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_one_line)]
 # A line that becomes a command's argument: no value of a profile is ever a flag.
 Argument = Annotated[Line, AfterValidator(_not_a_flag)]
+# Whom to ask; it stands inside the sentences of errors.
+Contact = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200), AfterValidator(_one_line)
+]
 # Commands and patterns have only visible characters; any others could only do harm.
 Host = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$\\]+", "the name of a host")]
 User = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$]+", "the name of a user")]
@@ -289,7 +293,7 @@ class ClusterProfile(_Strict):
     notice: Line | None = Field(default=None, description="a sentence that is shown at each launch")
     advice: tuple[Line, ...] = Field(default=(), description="sentences for `clusters show` and the first run")
     docs: tuple[Line, ...] = Field(default=(), description="links to the site's own pages")
-    contact: Line | None = Field(default=None, description="the cluster's support: an e-mail address or a web page")
+    contact: Contact | None = Field(default=None, description="the cluster's support: an e-mail address or a web page")
     unavailable: Unavailable | None = None
     ask: tuple[Literal["host", "user", "account", "partition"], ...] = ()
     host: Host | None = Field(default=None, description="login node, as ssh knows it; absent: this machine")
@@ -419,7 +423,7 @@ class CourseProfile(_Strict):
     description: Sentence = ""
     base: Argument | None = None
     cluster: Line | None = None
-    contact: Line | None = None
+    contact: Contact | None = None
     first: date | None = None
     last: date | None = None
     account: Account | None = None

@@ -50,10 +50,11 @@ def open_context(
 
 @contextlib.contextmanager
 def naming_contact(target: LaunchTarget) -> Iterator[None]:
-    """In an error whose hint is to ask the cluster's support, name the target's contact."""
+    """In an error that says to ask the cluster's support, name the target's contact."""
     try:
         yield
     except LauncherError as error:
+        error.why = with_contact(error.why, target.contact)
         error.hint = with_contact(error.hint, target.contact)
         raise
 

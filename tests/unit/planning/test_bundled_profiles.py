@@ -106,6 +106,16 @@ def test_it_stands_in_the_table_of_the_docs(name: str) -> None:
     assert profile.status != "retired" or f"retired; now `{profile.successor}`" in row
 
 
+#: in use, and of one site
+IN_USE = [name for name in NAMES if name != "generic" and load_profile(name).status == "active"]
+
+
+@pytest.mark.parametrize("name", IN_USE)
+def test_whom_to_ask_is_known(name: str) -> None:
+    contact = load_profile(name).contact
+    assert contact is not None and re.fullmatch(r"https://[\w./-]+|[\w.-]+@[\w.-]+", contact)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_retired_one_leads_to_one_that_is_in_use(name: str) -> None:
     profile = load_profile(name)
