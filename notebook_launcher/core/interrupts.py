@@ -42,6 +42,16 @@ class Interrupts:
         """From now on do not raise; put interrupts into the inbox."""
         self._deferred = True
 
+    def renew(self) -> None:
+        """Raise again, until ``defer``: what ran has ended, and what is still reported of it goes to nobody."""
+        before, self.inbox = self.inbox, queue.SimpleQueue()
+        self._deferred = False
+        self.exit_requests = 0
+        while not before.empty():
+            item = before.get_nowait()
+            if isinstance(item, Interrupt):
+                self.arrive(item.kind)
+
     def arrive(self, kind: Kind) -> None:
         """Handle an interrupt; called by signal handlers."""
         if self._deferred:

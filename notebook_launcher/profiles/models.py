@@ -309,6 +309,9 @@ class ClusterProfile(_Strict):
     session_root: Folder = "~/.notebook-launcher/sessions"
     environment: Line | None = None
     image_dir: Argument | None = None
+    bundled_images: YesNo = Field(
+        default=False, description="whether it has environments of the launcher's own definition files"
+    )
     container: Container = Field(default_factory=Container)
     idle_stop: Line | None = Field(default=None, description="a time without use that ends a session: 30m")
     gpu_idle: Literal["warn", "end"] = "warn"

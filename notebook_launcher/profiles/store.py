@@ -18,6 +18,7 @@ from notebook_launcher.core.errors import ProfileError, UsageError
 from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
 from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.profiles.bundled_images import with_bundled_images
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import ClusterProfile, FlagValue
 from notebook_launcher.profiles.site import read_site_layer, site_file, site_folder
@@ -142,7 +143,7 @@ def load_profile(name: str, over: Sequence[Layer] = ()) -> ClusterProfile:
 
 def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
     """Return the profile in merged layers. Raises ``ProfileError`` with the file, the line and the key."""
-    profile = validated(ClusterProfile, layers)
+    profile = with_bundled_images(validated(ClusterProfile, layers))
     profile.choose(_chosen(layers))
     _check_flags(profile, layers)
     if profile.environment and profile.environment not in profile.environments:
