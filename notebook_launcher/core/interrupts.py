@@ -20,9 +20,13 @@ class HungUp(BaseException):
 
 
 class Interrupt(Frozen):
-    """``end``: Ctrl-C or SIGTERM, the user cancels. ``leave``: SIGHUP, the user is gone."""
+    """``end``: Ctrl-C or SIGTERM, the user cancels. ``leave``: SIGHUP, the user is gone.
+
+    ``at_once``: nobody can be asked whether that is meant, as after SIGTERM.
+    """
 
     kind: Kind
+    at_once: bool = False
 
 
 complete(Interrupt)  # a signal's handler makes them
@@ -52,11 +56,11 @@ class Interrupts:
             if isinstance(item, Interrupt):
                 self.arrive(item.kind)
 
-    def arrive(self, kind: Kind) -> None:
+    def arrive(self, kind: Kind, *, at_once: bool = False) -> None:
         """Handle an interrupt; called by signal handlers."""
         if self._deferred:
             self.exit_requests += kind == "end"
-            self.inbox.put(Interrupt(kind))
+            self.inbox.put(Interrupt(kind, at_once))
         elif kind == "leave":
             raise HungUp
         else:

@@ -61,7 +61,7 @@ class BaseView:
             except BrokenPipeError:  # our reader has gone: nobody would learn of the session
                 self.silence()
                 sys.stdout = io.StringIO()  # otherwise the interpreter would try again at its exit, and complain
-                self.interrupts.arrive("end")
+                self.interrupts.arrive("end", at_once=True)
             except OSError:  # the terminal is gone; a signal reports that as well
                 self.silence()
         if isinstance(event, events.Ready | events.BrowserOpened) and self.open_browser and self._browser is None:

@@ -136,7 +136,7 @@ def test_a_broken_pipe_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     view.interrupts.defer()
     view.show(events.Note("x"))
     view.show(events.Note("y"))
-    assert view.interrupts.inbox.get_nowait() == Interrupt("end")
+    assert view.interrupts.inbox.get_nowait() == Interrupt("end", at_once=True)
     assert view.interrupts.inbox.empty(), "told once"
 
 
