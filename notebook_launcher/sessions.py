@@ -208,8 +208,8 @@ def stop(
     """Cancel sessions, and wait until their jobs have ended; without a name, the only one.
 
     ``every``: all live sessions. ``sure``: do not ask, neither about several nor about busy kernels. An ended session
-    is not an error. Raises ``UsageError`` for an empty name, and ``SubmitUncertain``, after the others are cancelled, for
-    those whose job is not known.
+    is not an error. Raises ``UsageError`` for an empty name, and ``SubmitUncertain``, after the others are cancelled,
+    for those whose job is not known.
     """
     if "" in names:
         raise UsageError(
