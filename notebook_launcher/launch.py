@@ -12,7 +12,7 @@ from dataclasses import field
 from datetime import datetime
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import ConnectionLost, LauncherError, SubmitUncertain
+from notebook_launcher.core.errors import ConnectionLost, ImageNotMade, LauncherError, SubmitUncertain
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
@@ -27,7 +27,7 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token
-from notebook_launcher.session.preflight import SoftwareCheck
+from notebook_launcher.session.preflight import SoftwareCheck, image_command
 from notebook_launcher.session.record import (
     Program,
     Session,
@@ -43,8 +43,18 @@ from notebook_launcher.supervision.jupyter import supervise_jupyter
 from notebook_launcher.tunnel.routes import may_need_sshd
 from notebook_launcher.usage.cost_estimate import Costing, estimate_price, no_price_note
 
+#: offers to make the image that a plan's environment lacks, and returns whether it is there now
+OfferImage = Callable[[Plan, Context], bool]
 
-def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+
+def no_offer(_plan: Plan, _context: Context) -> bool:
+    """Offer nothing."""
+    return False
+
+
+def launch(
+    plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts, offer_image: OfferImage = no_offer
+) -> None:
     """Submit a job, wait for its JupyterLab, open the tunnel, show the address, and stay attached.
 
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
@@ -58,7 +68,7 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
             return
         if plan.target.course:
             view.show(course_used(plan.target.course))
-        warning = software.result()
+        warning = software_warning(plan, context, software.result, offer_image)
         for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
             view.show(events.Note(note))
         if plan.target.course:
@@ -72,6 +82,18 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
             place = place_to_open(context, plan)
         session, access = queue_session(plan, context, costing=costing)
         supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session), place=place)
+
+
+def software_warning(
+    plan: Plan, context: Context, check: Callable[[], str | None], offer_image: OfferImage
+) -> str | None:
+    """Return what ``check`` returns; if it finds that an image was not made yet, offer to make it."""
+    try:
+        return check()
+    except ImageNotMade:
+        if not offer_image(plan, context):
+            raise
+        return None
 
 
 def queue_session(
@@ -136,10 +158,14 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
     scheduler = make_scheduler(plan.target.scheduler, root)
     payload = payload_on(there is None)
     session = _new_session(plan, scheduler, site, root, payload)
-    unchecked = unlisted_flags_note(plan.request)
-    for note in (*plan.target.notes, *notes_before(plan, scheduler, site, payload.program), unchecked):
-        if note:
-            view.show(events.Note(note))
+    notes = (
+        *plan.target.notes,
+        *notes_before(plan, scheduler, site, payload.program),
+        unlisted_flags_note(plan.request),
+        software_note(plan, scheduler),
+    )
+    for note in filter(None, notes):
+        view.show(events.Note(note))
     if priced := estimate_price(plan, scheduler) or no_price_note(plan, scheduler):
         view.show(priced)
     command = scheduler.submit(plan.request, session.submission)
@@ -172,6 +198,24 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
     return [note for note in (*plan.notes, begin_note(plan.request, site.now), useless, open_port) if note]
+
+
+def software_note(plan: Plan, scheduler: Scheduler) -> str | None:
+    """Return the note about a job that has no JupyterLab unless more is done or known, as far as the plan shows."""
+    if scheduler.same_machine:
+        return None
+    if command := image_command(plan):
+        return (
+            f"The environment “{plan.environment_name}” is the image {plan.container}, which each user makes once. "
+            f"Until then there is no JupyterLab; a launch offers to make it, and so does:\n  {command}"
+        )
+    if plan.container is None and plan.environment.is_plain:
+        names = ", ".join(plan.target.profile.environments)
+        return (
+            "No software is named: there is a JupyterLab only if the compute nodes have one themselves. To name some: "
+            f"-- ENVIRONMENT{f' ({names})' if names else ''}, -- IMAGE, --module, --conda or --venv."
+        )
+    return None
 
 
 # --- a new session -------------------------------------------------------------------------------------------

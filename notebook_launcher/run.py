@@ -26,7 +26,16 @@ from notebook_launcher.jobs.cancel import cancel_job, report_detached
 from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
 from notebook_launcher.jobs.session_index import IndexedSession
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
-from notebook_launcher.launch import Payload, dry_run, notes_before, queue_payload, submitted
+from notebook_launcher.launch import (
+    OfferImage,
+    Payload,
+    dry_run,
+    no_offer,
+    notes_before,
+    queue_payload,
+    software_warning,
+    submitted,
+)
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.notebook.results import SENT, fetch_results, results_folder
 from notebook_launcher.planning.courses import course_used
@@ -75,7 +84,13 @@ class RunRequest(Frozen):
 
 
 def run_notebook(
-    plan: Plan, prepared: Prepared, request: RunRequest, view: View, prompts: Prompts, interrupts: Interrupts
+    plan: Plan,
+    prepared: Prepared,
+    request: RunRequest,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    offer_image: OfferImage = no_offer,
 ) -> int:
     """Submit a notebook, follow it to its end, fetch its results, and return the exit code: 0.
 
@@ -87,7 +102,10 @@ def run_notebook(
         costing = Costing(plan, context)
         if plan.target.course:
             view.show(course_used(plan.target.course))
-        warning = check_software(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
+        check = functools.partial(
+            check_software, context.host, context.site, plan, same_machine=context.scheduler.same_machine
+        )
+        warning = software_warning(plan, context, check, offer_image)
         notes = notes_before(plan, context.scheduler, context.site, "notebook")
         for note in (*prepared.notes, *notes, *([warning] if warning else [])):
             view.show(events.Note(note))

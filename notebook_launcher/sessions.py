@@ -10,6 +10,7 @@ import dataclasses
 import shlex
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import HostCommandFailed, Interrupted, LauncherError, SubmitUncertain, UsageError
@@ -37,6 +38,9 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import read_access
 from notebook_launcher.session.record import Program, Session, json_object
+
+if TYPE_CHECKING:
+    from notebook_launcher.tunnel.forwarding import Endpoint
 
 LISTED_FOR = timedelta(hours=24)  # how long an ended session is listed without --all
 _REMOVAL = "removal"  # key in this machine's state: where the removal of old records was reported
@@ -203,9 +207,9 @@ def stop(
 ) -> None:
     """Cancel sessions, and wait until their jobs have ended; without a name, the only one.
 
-    ``every``: all live sessions. ``sure``: do not ask before cancelling several. An ended session is not an error.
-    Raises ``UsageError`` for an empty name, and ``SubmitUncertain``, after the others are cancelled, for those whose
-    job is not known.
+    ``every``: all live sessions. ``sure``: do not ask, neither about several nor about busy kernels. An ended session
+    is not an error. Raises ``UsageError`` for an empty name, and ``SubmitUncertain``, after the others are cancelled,
+    for those whose job is not known.
     """
     if "" in names:
         raise UsageError(
@@ -220,7 +224,7 @@ def stop(
         for entry in meant:
             if entry.summary.state == "ended":
                 view.show(events.Note(f"Session {entry.session.id} has ended already."))
-        if len(known) > 1 and not sure and not _is_wanted(context, known):
+        if not sure and not _is_wanted(context, known):
             view.show(events.Note("Nothing was ended."))
             return
         interrupts.defer()
@@ -259,9 +263,29 @@ def _not_noted(index: SessionIndex) -> list[IndexedSession]:
 
 
 def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
-    """Ask the user, if there is a terminal."""
+    """Ask the user, if there is a terminal, whether to end several sessions, or one in which a kernel is busy."""
+    if not context.prompts.asks or not entries:
+        return True
+    from notebook_launcher.tunnel.kernels import busy_text
+
+    busy = [busy_text(names) for entry in entries if (names := _busy_here(context, entry.session))]
+    if len(entries) == 1:
+        return not busy or bool(
+            context.prompts.confirm(f"{busy[0]}\nEnd session {entries[0].session.id} all the same?")
+        )
     question = f"{describe_sessions(entries, context.clock())}\nEnd these {len(entries)} sessions?"
-    return not context.prompts.asks or bool(context.prompts.confirm(question))
+    return bool(context.prompts.confirm("\n".join([*busy, question])))
+
+
+def _busy_here(context: Context, session: Session) -> tuple[str, ...]:
+    """Return what the kernels of a session run, if another launcher on this machine has a tunnel to it."""
+    from notebook_launcher.tunnel.kernels import busy_kernels
+
+    if ports := local_state.attached_ports(session.id):
+        with contextlib.suppress(LauncherError):
+            token = read_access(context.host, session.directory).token
+            return busy_kernels(ports[0], _endpoint_of(context, session), token)
+    return ()
 
 
 def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -275,13 +299,12 @@ def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts
 def _is_open_here(context: Context, session: Session, node: str) -> bool:
     """Open the browser over the tunnel of another launcher on this machine; return whether there is one that works."""
     from notebook_launcher.session.own_computer import show_ssh_login
-    from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
+    from notebook_launcher.tunnel.forwarding import check_jupyter
 
     token = read_access(context.host, session.directory).token
     for port in local_state.attached_ports(session.id):
         with contextlib.suppress(LauncherError):
-            data = context.host.read_file(f"{session.directory}/endpoint.json") or b""
-            endpoint = Endpoint.from_file(json_object(data))
+            endpoint = _endpoint_of(context, session)
             check_jupyter(port, endpoint, token, patience=0.0)
             url = endpoint.url(port, token)
             context.view.show(events.BrowserOpened(session.id, job_of(session).id, node, url, port))
@@ -289,6 +312,13 @@ def _is_open_here(context: Context, session: Session, node: str) -> bool:
             return True
         local_state.forget_port(session.id, port)
     return False
+
+
+def _endpoint_of(context: Context, session: Session) -> Endpoint:
+    """Return where a session's JupyterLab listens. Raises ``LauncherError`` if that is not known."""
+    from notebook_launcher.tunnel.forwarding import Endpoint
+
+    return Endpoint.from_file(json_object(context.host.read_file(f"{session.directory}/endpoint.json") or b""))
 
 
 def _is_recent(entry: IndexedSession, index: SessionIndex) -> bool:

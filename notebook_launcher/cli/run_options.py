@@ -15,7 +15,9 @@ from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
 from notebook_launcher.core.errors import NotebookInvalid, UsageError
 
 if TYPE_CHECKING:
+    from notebook_launcher.planning.plan import Plan
     from notebook_launcher.planning.target import LaunchOptions
+    from notebook_launcher.session.context import Context
 
 
 def parameter_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,6 +109,13 @@ def _is_flag(value: str, flags: Collection[str]) -> bool:
     except ValueError:
         return value.partition("=")[0] in flags or value[:2] in flags
     return False
+
+
+def offer_image(plan: Plan, context: Context) -> bool:
+    """Ask whether to make the image of the plan's environment now; return whether it is there."""
+    from notebook_launcher.environments import images  # few launches need it
+
+    return images.offer_image(plan, context)
 
 
 def output_folder(output: str | None) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from notebook_launcher.cli.views.base import BaseView
@@ -19,8 +19,8 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
     """
     interrupts = view.interrupts
 
-    def end(_number: int, _frame: FrameType | None) -> None:
-        interrupts.arrive("end")
+    def end(number: int, _frame: FrameType | None) -> None:
+        interrupts.arrive("end", at_once=number != signal.SIGINT)
         view.dismiss()
 
     def leave(_number: int, _frame: FrameType | None) -> None:
@@ -28,7 +28,7 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
         interrupts.arrive("leave")
         view.dismiss()
 
-    handlers = {signal.SIGINT: end, signal.SIGTERM: end}
+    handlers: dict[int, Callable[[int, FrameType | None], None]] = {signal.SIGINT: end, signal.SIGTERM: end}
     if hasattr(signal, "SIGHUP"):  # not on Windows
         handlers[signal.SIGHUP] = leave
     before = {number: signal.getsignal(number) for number in handlers}

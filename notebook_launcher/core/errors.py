@@ -281,6 +281,12 @@ class FolderUnsafe(LauncherError):
     exit_code = 27
 
 
+class ImageNotMade(LauncherError):
+    """The environment's image is one that each user builds or pulls once, and this user has not yet."""
+
+    exit_code = 28
+
+
 class JobFailed(LauncherError):
     """The job failed by itself, before or during its use."""
 

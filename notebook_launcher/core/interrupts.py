@@ -20,9 +20,13 @@ class HungUp(BaseException):
 
 
 class Interrupt(Frozen):
-    """``end``: Ctrl-C or SIGTERM, the user cancels. ``leave``: SIGHUP, the user is gone."""
+    """``end``: Ctrl-C or SIGTERM, the user cancels. ``leave``: SIGHUP, the user is gone.
+
+    ``at_once``: nobody can be asked whether that is meant, as after SIGTERM.
+    """
 
     kind: Kind
+    at_once: bool = False
 
 
 complete(Interrupt)  # a signal's handler makes them
@@ -42,11 +46,21 @@ class Interrupts:
         """From now on do not raise; put interrupts into the inbox."""
         self._deferred = True
 
-    def arrive(self, kind: Kind) -> None:
+    def renew(self) -> None:
+        """Raise again, until ``defer``: what ran has ended, and what is still reported of it goes to nobody."""
+        before, self.inbox = self.inbox, queue.SimpleQueue()
+        self._deferred = False
+        self.exit_requests = 0
+        while not before.empty():
+            item = before.get_nowait()
+            if isinstance(item, Interrupt):
+                self.arrive(item.kind)
+
+    def arrive(self, kind: Kind, *, at_once: bool = False) -> None:
         """Handle an interrupt; called by signal handlers."""
         if self._deferred:
             self.exit_requests += kind == "end"
-            self.inbox.put(Interrupt(kind))
+            self.inbox.put(Interrupt(kind, at_once))
         elif kind == "leave":
             raise HungUp
         else:

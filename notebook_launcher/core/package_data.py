@@ -38,6 +38,11 @@ def job_script(name: str) -> Path:
     return next(path for path in (top / name, top / "lib" / name, top / "login" / name) if path.is_file())
 
 
+def container_definitions() -> dict[str, Path]:
+    """Return the bundled definition files of container images, by name."""
+    return {path.stem: path for path in sorted((folder("jobscripts") / "lib" / "containers").glob("*.def"))}
+
+
 def job_files() -> dict[str, bytes]:
     """Return the job scripts by name, for a session directory."""
     return {name: job_script(name).read_bytes() for name in JOB_FILES}

@@ -35,8 +35,9 @@ from notebook_launcher.diagnosis.choices import (
     own_qos,
     usable_reservations,
 )
+from notebook_launcher.diagnosis.node_fit import judge_node_size
 from notebook_launcher.diagnosis.partition_fit import Obstacle, may_use, too_long, wrong_size
-from notebook_launcher.schedulers.cluster_info import Limit, Node, Partition, ReservationInfo, StartEstimate
+from notebook_launcher.schedulers.cluster_info import Limit, Node, NodeSize, Partition, ReservationInfo, StartEstimate
 
 #: the refusals of a name, instead of which the cluster has others
 NAMED = (AccountRefused, PartitionRefused, QosRefused, ReservationRefused, ConstraintRefused)
@@ -63,6 +64,7 @@ class SchedulerReport:
     user: str = ""
     own_qos: Mapping[str, tuple[str, ...]] | None = None
     features: Mapping[str, tuple[str, ...]] | None = None
+    sizes: tuple[NodeSize, ...] | None = None
 
     @property
     def refusal(self) -> LauncherError | None:
@@ -432,6 +434,8 @@ def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerR
         findings.append(judge_walltime(request, names, report))
     if isinstance(refusal, SizeRefused):
         findings.append(judge_size(request, names, report))
+        usable, _ = open_partitions(report.partitions or (), flags.get("account"), report.accounts)
+        findings.append(judge_node_size(request, names, report.sizes or (), usable))
     if isinstance(refusal, SizeRefused | GresRefused) and request.gpus:
         findings.append(judge_gpus(request, names, report))
     if isinstance(refusal, GresRefused) and "gres" in flags and not request.gpus and report.nodes:

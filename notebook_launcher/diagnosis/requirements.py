@@ -73,6 +73,23 @@ def most_nodes(request: Request) -> int | None:
     return int(match[1]) if match else None
 
 
+def cores_of_node(request: Request) -> int | None:
+    """Return how many cores one node needs at least: for one task, or for all that have to be on it."""
+    if "overcommit" in request.flags:  # several tasks on one core
+        return None
+    per_task = _count(request, "cpus-per-task") or 1
+    tasks = _count(request, "ntasks-per-node") or (_tasks(request) if most_nodes(request) == 1 else 1)
+    return max(tasks * per_task, _count(request, "mincpus") or 0)
+
+
+def memory_of_node(request: Request) -> int | None:
+    """Return the MiB that one node needs at least; ``None``: not known, or all that the node has (``--mem=0``)."""
+    if size := parse_amount("mem", request.flags.get("mem") or ""):
+        return int(size)
+    size, cores = parse_amount("mem", request.flags.get("mem-per-cpu") or ""), cores_of_node(request)
+    return int(size * cores) if size and cores else None
+
+
 def _numbers(text: str) -> Iterator[int]:
     return (int(number) for number in re.findall(r"\d{1,9}", text, re.A))
 

@@ -7,11 +7,11 @@ the work there: it creates the image under another name, computes its digest, an
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,12 +19,13 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import ImageFailed, LauncherError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
-from notebook_launcher.core.package_data import LIBRARY, folder, job_script
+from notebook_launcher.core.package_data import LIBRARY, container_definitions, job_script
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
 from notebook_launcher.environments.job_command import run_directly, run_in_job
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.planning.plan import Plan, image_path
+from notebook_launcher.planning.plan import Plan, image_path, make_plan
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
@@ -51,11 +52,6 @@ class Recipe(Frozen):
 # --- choosing the source ------------------------------------------------------------------------------------------
 
 
-def definitions() -> dict[str, Path]:
-    """Return the bundled definition files, by name."""
-    return {path.stem: path for path in sorted((folder("jobscripts") / "lib" / "containers").glob("*.def"))}
-
-
 def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
     """Return how to build a file, a bundled definition, or an environment with one; ``None``: the default one.
 
@@ -65,22 +61,22 @@ def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
     if environment is not None and environment.definition is not None:
         recipe = build_recipe(environment.definition, profile.changed(environments={}))
         image = image_path(environment.container, profile) if environment.container else recipe.image
-        return dataclasses.replace(recipe, image=image, digest=environment.digest)
-    if name is None or (environment is not None and name not in definitions()):
+        return replace(recipe, image=image, digest=environment.digest)
+    if name is None or (environment is not None and name not in container_definitions()):
         raise UsageError(
             "No image was named." if name is None else f"The environment “{name}” names no definition file.",
-            why=f"The launcher's own definitions: {', '.join(definitions())}.",
+            why=f"The launcher's own definitions: {', '.join(container_definitions())}.",
             hint="launch-notebook image build NAME, or a definition file of yours: image build ./FILE.def",
         )
-    if name in definitions():
-        return Recipe(name, _in_image_dir(f"{name}.sif", profile), definitions()[name].read_bytes())
+    if name in container_definitions():
+        return Recipe(name, _in_image_dir(f"{name}.sif", profile), container_definitions()[name].read_bytes())
     path = Path(name).expanduser()
     if path.suffix == ".def" or "/" in name:
         return Recipe(name, _in_image_dir(f"{path.stem}.sif", profile), _read(path))
-    near = difflib.get_close_matches(name, [*definitions(), *profile.environments], n=1)
+    near = difflib.get_close_matches(name, [*container_definitions(), *profile.environments], n=1)
     raise UsageError(
         f"There is no definition “{name}”.",
-        why=f"The launcher's own definitions: {', '.join(definitions())}; a file's name ends in .def.",
+        why=f"The launcher's own definitions: {', '.join(container_definitions())}; a file's name ends in .def.",
         hint=f"did you mean {near[0]}?" if near else "",
     )
 
@@ -103,7 +99,7 @@ def pull_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
         )
     recipe = pull_recipe(environment.source, profile)
     image = image_path(environment.container, profile) if environment.container else recipe.image
-    return dataclasses.replace(recipe, image=image, digest=environment.digest)
+    return replace(recipe, image=image, digest=environment.digest)
 
 
 def _environment(name: str | None, profile: ClusterProfile) -> Environment | None:
@@ -139,26 +135,73 @@ def make_image(
     An existing image is replaced only with ``force``. Raises ``ImageFailed``, ``Interrupted``, and what submitting a
     job raises; then nothing is left behind, and an existing image stays.
     """
-    profile = plan.target.profile
+    with open_context(plan.target, view, prompts, interrupts) as context:
+        _make(plan, context, recipe, machine, force=force)
+
+
+def offer_image(plan: Plan, context: Context) -> bool:
+    """Ask, where somebody can be asked, whether to make the image of the plan's environment now; return whether it is.
+
+    Raises as ``make_image``. Afterwards interrupts are raised again, until the next job is submitted.
+    """
+    if not context.prompts.asks or plan.environment_name is None:
+        return False
+    machine: Machine = "login" if context.scheduler.same_machine else plan.target.profile.container.build
+    if not context.prompts.confirm(_offer(plan, context, machine)):
+        return False
+    profile, name = plan.target.profile, plan.environment_name
+    recipe = build_recipe(name, profile) if plan.environment.definition else pull_recipe(name, profile)
+    typed = plan.user_flags & {"account", "clusters"} & plan.request.flags.keys()  # a translation may have dropped one
+    kept = {key: plan.request.flags[key] for key in typed}
+    _make(plan_of_job(LaunchOptions(kept), plan.target), context, recipe, machine)
+    context.interrupts.renew()
+    return True
+
+
+def plan_of_job(options: LaunchOptions, target: LaunchTarget) -> Plan:
+    """Return the plan of a job that makes an image: without GPUs, unless only nodes with GPUs can run the image."""
+    gpus = "1" if target.profile.node_arch else "0"
+    return make_plan(replace(options, flags={**options.flags, "gpus": gpus}), LocalMachine.detect(), target)
+
+
+_SOFTWARE = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+
+
+def _offer(plan: Plan, context: Context, machine: Machine) -> str:
+    """Return the question, which says what it costs."""
+    environment, target = plan.environment, plan.target
+    software = _SOFTWARE.get(environment.definition or plan.environment_name or "", f"“{plan.environment_name}”")
+    folder = context.site.expand(plan.container or "").rpartition("/")[0]
+    where = "on the login node" if machine == "login" else "in a job"
+    if machine == "job" and target.profile.node_arch:
+        where = f"in a job with a GPU, as only those nodes are {target.profile.node_arch}"
+    do = "Build one now" if environment.definition else f"Pull {environment.source} now"
+    return (
+        f"You have no image with {software} on {target.name} yet. {do}, {where}? "
+        f"It takes several minutes, and some 4 GB in {folder}."
+    )
+
+
+def _make(plan: Plan, context: Context, recipe: Recipe, machine: Machine, *, force: bool = False) -> None:
+    profile, view = plan.target.profile, context.view
     if profile.container.command not in _MAKES_IMAGES:
         raise UsageError(
             f"No images are made for {profile.container.command}.",
             why="Definition files, and the files that are made of them, are Apptainer's.",
         )
-    with open_context(plan.target, view, prompts, interrupts, submits=machine == "job") as context:
-        image = _absolute(recipe.image, context, machine)
-        if not force:
-            _refuse_existing(context, image)
-        began = time.monotonic()
-        with _work_folder(context, recipe, profile, image) as work:
-            argv = ["bash", f"{work}/image.sh", "pull" if recipe.definition is None else "build", work, image]
-            argv += [recipe.source] if recipe.definition is None else []
-            argv += ["force"] if force else []
-            note = _run_image_script(plan, context, recipe, machine, argv)
-        made = _image_made(note, image, recipe, time.monotonic() - began)
-        if recipe.digest and recipe.digest != made.digest:
-            view.show(events.Note(f'The image differs from the one in the profile: digest = "{recipe.digest}".'))
-        view.show(made)
+    image = _absolute(recipe.image, context, machine)
+    if not force:
+        _refuse_existing(context, image)
+    began = time.monotonic()
+    with _work_folder(context, recipe, profile, image) as work:
+        argv = ["bash", f"{work}/image.sh", "pull" if recipe.definition is None else "build", work, image]
+        argv += [recipe.source] if recipe.definition is None else []
+        argv += ["force"] if force else []
+        note = _run_image_script(plan, context, recipe, machine, argv)
+    made = _image_made(note, image, recipe, time.monotonic() - began)
+    if recipe.digest and recipe.digest != made.digest:
+        view.show(events.Note(f'The image differs from the one in the profile: digest = "{recipe.digest}".'))
+    view.show(made)
 
 
 def _absolute(image: str, context: Context, machine: Machine) -> str:
@@ -213,7 +256,7 @@ def _run_image_script(
 
     stop = f"{work}/stop"
     if machine == "job" and not context.scheduler.same_machine:
-        bare = dataclasses.replace(plan, environment_name=None, environment=Environment(), container=None, path=())
+        bare = replace(plan, environment_name=None, environment=Environment(), container=None, path=())
         reason = run_in_job(bare, context, lambda _session: argv, on_line, stop, purpose=f"image {argv[2]}")
     else:
         reason = run_directly(context, argv, on_line, stop)

@@ -11,6 +11,7 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, UsageError
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
+from notebook_launcher.diagnosis.node_fit import SIZE_FLAGS
 from notebook_launcher.diagnosis.request_check import SchedulerReport
 from notebook_launcher.hosts.base import RUN_TIMEOUT, CommandRunner, Host
 from notebook_launcher.schedulers.base import JobStatus
@@ -75,19 +76,20 @@ def read_report(
 ) -> list[CommandResult]:
     """Read what explains a refusal into ``report``, and run ``others``, with one login; return the others' results.
 
-    The partitions are read unless they are known, features only if the request names some. Raises what ``run_queries``
-    raises.
+    The partitions are read unless they are known, features and the sizes of nodes only if the request names some.
+    Raises what ``run_queries`` raises.
     """
     cluster = request.clusters
     partitions = [] if report.partitions is not None else [cluster_info.partitions(cluster)]
     features = [cluster_info.features(cluster) or ["false"]] if "constraint" in request.flags else []
+    sizes = [cluster_info.node_sizes(cluster) or ["false"]] if SIZE_FLAGS & request.flags.keys() else []
     commands = [
         cluster_info.nodes(cluster),
         cluster_info.limits(user, cluster),
         cluster_info.accounts(user, cluster) or ["false"],
         cluster_info.reservations(cluster) or ["false"],
     ]
-    answers = run_queries(host, [*commands, *partitions, *features, *others], timeout=timeout)
+    answers = run_queries(host, [*commands, *partitions, *features, *sizes, *others], timeout=timeout)
     nodes, limits, accounts, reservations, *rest = answers
     report.nodes, report.limits = cluster_info.read_nodes(nodes), cluster_info.read_limits(request, limits)
     report.account, report.qos = cluster_info.read_defaults(request, limits)
@@ -98,6 +100,8 @@ def read_report(
         report.partitions = cluster_info.read_partitions(rest.pop(0))
     if features:
         report.features = cluster_info.read_features(rest.pop(0))
+    if sizes:
+        report.sizes = cluster_info.read_node_sizes(rest.pop(0))
     return rest
 
 

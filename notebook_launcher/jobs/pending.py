@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import JobNeverStarts
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.support_contact import with_contact
 from notebook_launcher.core.timestamps import iso, parse_iso
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.schedulers.base import JobStatus, State
@@ -40,7 +41,7 @@ def show_pending(
             status.state.name,
             status.reason,
             summary,
-            action,
+            with_contact(action, context.target.contact),
             evidence.ahead if evidence else None,
             iso(parse_iso(status.start, context.site.now)),
             read_at.astimezone(timezone.utc).isoformat(timespec="seconds"),

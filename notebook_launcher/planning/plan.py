@@ -19,6 +19,7 @@ from notebook_launcher.core.text import listed
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
+from notebook_launcher.profiles.bundled_images import is_made_by_user
 from notebook_launcher.profiles.courses import reservation_on
 from notebook_launcher.profiles.models import CourseProfile
 from notebook_launcher.schedulers.local import HONOURED
@@ -233,6 +234,8 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEn
         base = Environment()
     else:
         name = words[0] if words else profile.environment
+        if not words and _names_own_software(options) and _image_is_made_by_user(name, profile):
+            name = None  # what is named lies beside that image, and not in it
         base = _environment_named(name, profile, target) if name else Environment()
         container = words[1] if len(words) > 1 else None
     environment = base.changed(
@@ -243,6 +246,14 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEn
         return ChosenEnvironment(name, environment, None, image_typed=False)
     with_containers = _with_containers_of(profile, environment)
     return ChosenEnvironment(name, with_containers, image_path(image, profile), image_typed=bool(container))
+
+
+def _names_own_software(options: LaunchOptions) -> bool:
+    return bool(options.modules or any(value for _, value in _activations(options)))
+
+
+def _image_is_made_by_user(name: str | None, profile: ClusterProfile) -> bool:
+    return name in profile.environments and is_made_by_user(profile.environments[name])
 
 
 def _with_containers_of(profile: ClusterProfile, environment: Environment) -> Environment:

@@ -159,6 +159,10 @@ Sentence = Annotated[str, AfterValidator(_one_line)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_one_line)]
 # A line that becomes a command's argument: no value of a profile is ever a flag.
 Argument = Annotated[Line, AfterValidator(_not_a_flag)]
+# Whom to ask; it stands inside the sentences of errors.
+Contact = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200), AfterValidator(_one_line)
+]
 # Commands and patterns have only visible characters; any others could only do harm.
 Host = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$\\]+", "the name of a host")]
 User = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$]+", "the name of a user")]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Argument,
         BalancePattern,
         Command,
+        Contact,
         Count,
         CountOrNone,
         CourseFlags,
@@ -238,7 +239,7 @@ class ClusterProfile(Table):
     notice: Line | None = None  # a sentence that is shown at each launch
     advice: tuple[Line, ...] = ()  # sentences for `clusters show` and the first run
     docs: tuple[Line, ...] = ()  # links to the site's own pages
-    contact: Line | None = None  # the cluster's support: an e-mail address or a web page
+    contact: Contact | None = None  # the cluster's support: an e-mail address or a web page
     unavailable: Unavailable | None = None
     ask: tuple[Literal["host", "user", "account", "partition"], ...] = ()
     host: Host | None = None  # the login node, as ssh knows it; absent: this machine
@@ -254,6 +255,7 @@ class ClusterProfile(Table):
     session_root: Folder = "~/.notebook-launcher/sessions"
     environment: Line | None = None
     image_dir: Argument | None = None
+    bundled_images: YesNo = False  # whether it has environments of the launcher's own definition files
     container: Container = field(default_factory=Container)
     idle_stop: IdleTime | None = None  # a time without use that ends a session: 30m
     gpu_idle: Literal["warn", "end"] = "warn"
@@ -307,7 +309,7 @@ class CourseProfile(Table):
     description: Sentence = ""
     base: Argument | None = None
     cluster: Line | None = None
-    contact: Line | None = None
+    contact: Contact | None = None
     first: date | None = None
     last: date | None = None
     account: Account | None = None

@@ -13,6 +13,7 @@ from typing import Any
 from notebook_launcher.core.errors import ProfileError, UsageError
 from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
 from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.profiles.bundled_images import with_bundled_images
 from notebook_launcher.profiles.layers import Layer, origin, read_layer
 from notebook_launcher.profiles.models import ClusterProfile, Configuration, FlagValue
 from notebook_launcher.profiles.site import read_site_layer, site_file, site_folder
@@ -127,6 +128,7 @@ def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
 
 def _checked(profile: ClusterProfile, layers: Sequence[Layer]) -> ClusterProfile:
     """Return a valid profile, with what only its layers tell, if its flags and its environment are right too."""
+    profile = with_bundled_images(profile)
     profile.choose(_chosen(layers))
     _check_flags(profile, layers)
     if profile.environment and profile.environment not in profile.environments:

@@ -122,6 +122,8 @@ def _problem(model: type[Table], details: Any, key_path: tuple[str, ...]) -> tup
         return f"{where} = “{shown}” is not known; it may be {', '.join(known)}.", hint
     if kind in ("string_too_short", "too_short"):
         return f"{where} is empty.", "write something there, or remove the line"
+    if kind == "string_too_long":
+        return f"{where} has more than {limits['max_length']} characters.", ""
     if kind == "string_pattern_mismatch":
         return f"{where} = “{shown}” does not look like {limits['pattern']}.", ""
     if kind in ("greater_than_equal", "less_than_equal"):

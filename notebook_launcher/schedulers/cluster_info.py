@@ -75,6 +75,14 @@ class Node(Frozen):
     reason: str | None = None
 
 
+class NodeSize(Frozen):
+    """The cores and the memory (MiB) of some nodes of a partition."""
+
+    partition: str
+    cores: int
+    memory: int
+
+
 class QueuedJob(Frozen):
     """Somebody's pending job, or ``tasks`` of them in one array. ``gpus``, ``cores``: how many each requests.
 
@@ -167,6 +175,14 @@ class ClusterInfo(ABC):
 
     def read_features(self, answer: CommandResult) -> Mapping[str, tuple[str, ...]] | None:
         """Return the features of each partition's nodes."""
+        return None
+
+    def node_sizes(self, cluster: str | None) -> list[str] | None:
+        """Return the command that lists the sizes of nodes; ``None``: there is none."""
+        return None
+
+    def read_node_sizes(self, answer: CommandResult) -> tuple[NodeSize, ...] | None:
+        """Return the sizes of nodes, each once for a partition."""
         return None
 
     def reservations(self, cluster: str | None) -> list[str] | None:

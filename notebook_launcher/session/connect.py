@@ -71,10 +71,11 @@ def _look_instead(host: Host, error: SchedulerMissing) -> None:
 
 @contextlib.contextmanager
 def naming_contact(target: LaunchTarget) -> Iterator[None]:
-    """In an error whose hint is to ask the cluster's support, name the target's contact."""
+    """In an error that says to ask the cluster's support, name the target's contact."""
     try:
         yield
     except LauncherError as error:
+        error.why = with_contact(error.why, target.contact)
         error.hint = with_contact(error.hint, target.contact)
         raise
 

@@ -6,7 +6,8 @@ import contextlib
 import shlex
 import threading
 
-from notebook_launcher.core.errors import ImageUnusable, LauncherError
+from notebook_launcher.core.errors import ImageNotMade, ImageUnusable, LauncherError
+from notebook_launcher.core.package_data import container_definitions
 from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, judge_image, read_image
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.planning.plan import Plan
@@ -71,7 +72,7 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
 
     At most one command for the modules, and one for the rest; none where only the job can find out. Raises
     ``ImageUnusable`` for an image that the user named and that is surely not there: ``same_machine``, or in a folder
-    that the compute nodes share.
+    that the compute nodes share; ``ImageNotMade`` for such an image that the user can make.
     """
     environment, container = plan.environment, plan.container
     if environment.modules and (warning := _missing_module(host, site, environment, same_machine=same_machine)):
@@ -89,9 +90,26 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     if image.kind != "missing":
         return None
     finding = judge_image(image)
-    if plan.container_typed and (same_machine or image.shared):
-        raise ImageUnusable(finding.found, why="Nothing was submitted.", hint=finding.hint)
+    if same_machine or image.shared:
+        if plan.container_typed:
+            raise ImageUnusable(finding.found, why="Nothing was submitted.", hint=finding.hint)
+        if command := image_command(plan):
+            raise ImageNotMade(
+                f"The environment “{plan.environment_name}” needs an image that is not there yet: {path}",
+                why="Nothing was submitted.",
+                hint=f"make it, once: {command}   or name other software: -- IMAGE, --module, --conda or --venv",
+            )
     return f"{finding.found.rstrip('.')} {_where(same_machine)}"
+
+
+def image_command(plan: Plan) -> str | None:
+    """Return the command that makes the image of the plan's environment; ``None`` if it names no way to make one."""
+    environment = plan.environment
+    if plan.container_typed or plan.environment_name is None:
+        return None
+    verb = "build" if environment.definition in container_definitions() else "pull" if environment.source else None
+    words = ["launch-notebook", "image", str(verb), plan.environment_name, *plan.target.arguments()]
+    return shlex.join(words) if verb else None
 
 
 def _missing_module(host: Host, site: Site, environment: Environment, *, same_machine: bool) -> str | None:

@@ -49,6 +49,7 @@ from notebook_launcher.tunnel.forwarding import (
     port_owner,
     read_port,
 )
+from notebook_launcher.tunnel.kernels import KernelsRead, busy_kernels, busy_text
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
 from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
@@ -64,6 +65,9 @@ KEYS_CONNECTED = (
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
 KEYS_CONNECTING = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, detaches; the session goes on."
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."
+
+
+CONFIRM_WITHIN = 60.0  # seconds within which a second ENTER or Ctrl-C is the answer to what was asked after the first
 
 
 class PortChecked(Frozen):
@@ -124,6 +128,7 @@ class _JupyterSupervisor(Supervisor):
         self._place = place
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
         self._warned_of_port = False
+        self._sure_until = 0.0  # until when a request to end the session is a repeated one
         self._jupyter_port = 0  # of this machine, which leads to JupyterLab as long as the session is attached
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
         self._strangers_ports: set[int] = set()  # of this run: ports that were not forwarded, because they are not ours
@@ -179,8 +184,11 @@ class _JupyterSupervisor(Supervisor):
     def _handle_line(self, words: list[str]) -> None:
         if not words and self._only_ports:
             raise DetachRequested
-        if not words and self.attached:
-            raise StopRequested
+        if words:
+            self._sure_until = 0.0
+        elif self.attached:
+            self._end_requested()
+            return
         if len(words) == 2 and words[0] in ("f", "forward"):
             self._forward_typed(words[1])
             return
@@ -191,6 +199,37 @@ class _JupyterSupervisor(Supervisor):
             self._note(KEYS_ATTACHED if self.attached else KEYS_WAITING)
         else:
             self._note(KEYS_CONNECTED if self.attached else KEYS_CONNECTING)
+
+    def _interrupted(self, *, at_once: bool) -> None:
+        if at_once or not self._ours or not self.attached:
+            super()._interrupted(at_once=at_once)
+        self._end_requested()
+
+    def _end_requested(self) -> None:
+        """End the session, the first time only after JupyterLab has said that no kernel is busy."""
+        now, endpoint = time.monotonic(), self._endpoint
+        is_reached = endpoint is not None and self._is_reached and self._tunnel.alive
+        if endpoint is None or not is_reached or not self._context.prompts.asks or now < self._sure_until:
+            raise StopRequested
+        self._sure_until = until = now + CONFIRM_WITHIN
+        inbox, token, local_port = self._inbox, self._access.token, self._tunnel.jupyter(endpoint)
+
+        def check() -> None:
+            inbox.put(KernelsRead(until, busy_kernels(local_port, endpoint, token)))
+
+        threading.Thread(target=check, daemon=True).start()
+
+    def _kernels_read(self, item: KernelsRead) -> None:
+        """End the session if no kernel is busy; otherwise the user has to say it once more."""
+        if item.until != self._sure_until:
+            return  # the user has typed something else meanwhile
+        if not item.busy:
+            raise StopRequested
+        keys = "ENTER or Ctrl-C" if self._ours else "ENTER"
+        self._note(
+            f"{busy_text(item.busy)} {keys} again within {CONFIRM_WITHIN:.0f} s ends the session and its job all the "
+            "same; d and ENTER detaches: it runs on."
+        )
 
     def _forward_typed(self, word: str) -> None:
         ports = read_port(word)
@@ -320,6 +359,8 @@ class _JupyterSupervisor(Supervisor):
     def _handle_other(self, item: object) -> None:
         if isinstance(item, PortChecked):
             self._port_checked(item)
+        elif isinstance(item, KernelsRead):
+            self._kernels_read(item)
         if not isinstance(item, RouteOpened | JupyterAnswered | NodeUnconnected):
             return
         if item.by is not self._node_connection:

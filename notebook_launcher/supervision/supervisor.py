@@ -182,8 +182,11 @@ class Supervisor:
     def _handle_line(self, words: list[str]) -> None:
         """The user has typed a line other than ``d``, in lower case."""
 
-    def _interrupted(self) -> NoReturn:
-        """The user has pressed Ctrl-C, or the process was terminated: it ends what this command started."""
+    def _interrupted(self, *, at_once: bool) -> None:
+        """The user has pressed Ctrl-C, or the process was terminated: it ends what this command started.
+
+        ``at_once``: without asking first.
+        """
         raise StopRequested if self._ours else DetachRequested
 
     def _check_connections(self) -> None:
@@ -231,8 +234,8 @@ class Supervisor:
         if isinstance(item, Interrupt):
             if item.kind == "leave":
                 raise HungUp
-            self._interrupted()
-        if isinstance(item, Typed):
+            self._interrupted(at_once=item.at_once)
+        elif isinstance(item, Typed):
             self._typed(item.line)
         elif isinstance(item, FileAppeared):
             self._file_appeared(item)

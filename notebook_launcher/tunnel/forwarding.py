@@ -234,7 +234,7 @@ def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: flo
     pause = 0.01
     while True:
         try:
-            with _asked(local_port, endpoint, token, "api/status") as answer:
+            with jupyter_answer(local_port, endpoint, token, "api/status") as answer:
                 status = answer.status
         except (OSError, http.client.HTTPException) as error:
             problem: LauncherError = JupyterSilent(
@@ -263,7 +263,7 @@ def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> Po
     import http.client
 
     try:
-        with _asked(local_port, endpoint, token, f"api/notebook-launcher/ports/{port}") as answer:
+        with jupyter_answer(local_port, endpoint, token, f"api/notebook-launcher/ports/{port}") as answer:
             found = json.loads(answer.read(MOST_BYTES)) if answer.status == 200 else None
         return PortOwner(found["owner"]) if isinstance(found, dict) else PortOwner.UNKNOWN
     except (OSError, http.client.HTTPException, ValueError, KeyError, RecursionError):
@@ -271,8 +271,10 @@ def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> Po
 
 
 @contextlib.contextmanager
-def _asked(port: int, endpoint: Endpoint, token: str, path: str) -> Iterator[HTTPResponse]:
-    """Yield Jupyter's answer. Raises ``OSError`` or ``HTTPException``."""
+def jupyter_answer(
+    port: int, endpoint: Endpoint, token: str, path: str, timeout: float = 5.0
+) -> Iterator[HTTPResponse]:
+    """Yield Jupyter's answer; ``timeout``: seconds for each step. Raises ``OSError`` or ``HTTPException``."""
     import http.client
 
     if endpoint.secure:
@@ -281,10 +283,10 @@ def _asked(port: int, endpoint: Endpoint, token: str, path: str) -> Iterator[HTT
         # the certificate is for the node's public name; the tunnel is our own
         context = ssl._create_unverified_context()  # noqa: S323
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            "127.0.0.1", port, timeout=5, context=context
+            "127.0.0.1", port, timeout=timeout, context=context
         )
     else:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     with contextlib.closing(connection):
         connection.request("GET", f"{endpoint.base_url}{path}", headers={"Authorization": f"token {token}"})
         yield connection.getresponse()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
-from tests.conftest import Session
+from tests.conftest import Session, fetch
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 # What the cell prints is printed.
@@ -48,3 +51,18 @@ def run_cell(cluster: PracticeCluster, session: Session, code: str) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@contextlib.contextmanager
+def running_cell(cluster: PracticeCluster, session: Session, code: str) -> Iterator[None]:
+    """Let a cell run meanwhile, in a new kernel that is busy with it."""
+    api = session.api.rpartition("/")[0]
+    argv = cluster.laptop_argv([sys.executable, "-c", CELL, api, session.token, code])
+    cell = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        seen = lambda: '"busy"' in fetch(cluster, "laptop", f"{api}/kernels", session.token)[1]  # noqa: E731
+        wait_until(seen, 60, "the kernel is busy")
+        yield
+    finally:
+        cell.kill()
+        cell.wait()

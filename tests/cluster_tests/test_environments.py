@@ -47,6 +47,13 @@ container = "/sw/images/no-jupyter.sif"
 digest = "sha256:{wrong}"
 """
 
+PULLED = """
+[environments.pulled]
+container = "~/images/pulled.sif"
+source = "http://login:8123/jupyterlab.sif"
+"""
+SERVE = "cd /sw/images; timeout 300 python3 -m http.server 8123 >/dev/null 2>&1 & echo $!"
+
 # an image of nothing but one file: building it takes a second
 SMALL = "Bootstrap: scratch\n\n%files\n    /etc/hostname /hello\n"
 ENDLESS = "Bootstrap: scratch\n\n%setup\n    sleep 300\n"
@@ -208,3 +215,33 @@ def test_ctrl_c_while_an_image_is_built_leaves_nothing(cluster: PracticeCluster,
     assert shell(cluster, "ls -A ~/images") == ""
     assert shell(cluster, "ls -d /tmp/notebook-launcher-image-*", node) == ""
     assert shell(cluster, "ls ~/.notebook-launcher/sessions | grep 'image-2.*[^g]$'") == ""
+
+
+def test_a_launch_whose_image_was_not_made_offers_it_and_goes_on(
+    cluster: PracticeCluster, alice: Callable[..., subprocess.CompletedProcess[str]], start: Start
+) -> None:
+    """Asked once, and only in a terminal; the image is made in a job of its own."""
+    write(cluster, ".config/notebook-launcher/clusters/tensors.toml", PROFILE.replace("{wrong}", "0" * 64) + PULLED)
+    launch = ("--cluster", "tensors", "-t", "10", "--", "pulled")
+    alone = alice("launch-notebook", *launch)
+    assert alone.returncode == 28
+    assert "launch-notebook image pull pulled --cluster tensors" in alone.stderr
+    refused = start(*launch)
+    refused.expect(r"Pull\s+http://login:8123/jupyterlab.sif\s+now,\s+in\s+a\s+job[\s\S]*\[yes/no\] ")
+    refused.send("no\n")
+    assert refused.end() == 28
+    assert_nothing_left(cluster)
+    server = shell(cluster, SERVE).strip()
+    try:
+        session = start(*launch)
+        session.expect(r"\[yes/no\] ")
+        session.send("yes\n")
+        session.expect("The image is there")
+        session.ready()
+        assert run_cell(cluster, session, "print(6 * 7)") == "42\n"
+        session.send("\n")  # the keyboard is the session's again
+        assert session.end() == 0
+    finally:
+        shell(cluster, f"kill {server}")
+    assert_nothing_left(cluster)
+    assert "pulled.sif" in shell(cluster, "ls ~/images").split()

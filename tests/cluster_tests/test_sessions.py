@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cluster_tests import in_box
+from tests.cluster_tests.kernel_api import running_cell
 from tests.cluster_tests.situation import STAND_IN, venv
 from tests.cluster_tests.situations import LIGHT
 from tests.conftest import Session, assert_nothing_left, fetch
@@ -189,4 +190,25 @@ def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: 
     print(f"50 ended in {time.monotonic() - began:.2f} s")
     assert len(ended) == 50
     wait_until(lambda: not cluster.squeue(), 10, "the queue is empty")
+    assert_nothing_left(cluster)
+
+
+def test_a_session_whose_kernel_is_busy_ends_when_that_is_confirmed(cluster: PracticeCluster, start: Start) -> None:
+    """By the command that holds the tunnel, and by ``stop`` beside it; the second Ctrl-C ends it at once."""
+    session = start("-t", "10")
+    session.ready()
+    session.read_along()
+    with running_cell(cluster, session, "import time; time.sleep(300)"):
+        session.send("\x03")
+        session.saw("still running")
+        session.saw("again within")
+        assert cluster.squeue(), "it runs on"
+        stop = start("stop", session.session_id)
+        stop.expect(r"still running[\s\S]*End session [\s\S]*all the same\? \[yes/no\] ")
+        stop.send("no\n")
+        assert stop.end() == 0
+        assert "Nothing was ended" in stop.printed
+        assert cluster.squeue(), "it runs on"
+        session.send("\x03")
+        assert session.end() == 0
     assert_nothing_left(cluster)

@@ -10,7 +10,6 @@ import click
 
 from notebook_launcher.cli.options import (
     Where,
-    plan_without_gpus,
     scheduler_options,
     target_options,
     user_interface,
@@ -115,6 +114,7 @@ def _make(
 def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Plan:
     """Return the plan of the job, or of none: then nothing is asked of a scheduler."""
     from notebook_launcher.core.request import Request
+    from notebook_launcher.environments.images import plan_of_job
     from notebook_launcher.planning.plan import Plan
     from notebook_launcher.planning.target import LaunchTarget
     from notebook_launcher.profiles import ClusterProfile, Environment
@@ -123,7 +123,7 @@ def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Pl
     if request.gpus:
         raise UsageError("An image is made without GPUs.", why="No build uses one, and others wait for it.")
     if machine == "job":
-        return plan_without_gpus(where, flags)
+        return plan_of_job(where.launch_options(flags), where.target())
     if flags:
         raise UsageError(
             "There is no job that flags of the scheduler could be for.",

@@ -18,7 +18,7 @@ from notebook_launcher.cli.options import (
     target_options,
     user_interface,
 )
-from notebook_launcher.cli.run_options import run_launch_options
+from notebook_launcher.cli.run_options import offer_image, run_launch_options
 
 if TYPE_CHECKING:
     from notebook_launcher.planning.target import LaunchOptions
@@ -132,5 +132,5 @@ def _launch(
                 save_preset(preset, typed, plan.target, view, prompts)
             remember_launch(typed, None if launch_options.host else options.host)
             view.open_browser = wants_browser(open_browser, view, prompts, as_json=where.as_json)
-            launch_module.launch(plan, view, prompts, interrupts)
+            launch_module.launch(plan, view, prompts, interrupts, offer_image)
     return view.exit_code

@@ -14,6 +14,7 @@ from notebook_launcher.cli.options import Where, scheduler_options, target_optio
 from notebook_launcher.cli.run_options import (
     dependencies_option,
     environment_options,
+    offer_image,
     output_folder,
     parameter_option,
     run_launch_options,
@@ -86,7 +87,7 @@ def run(
         if dry_run:
             run_module.dry_run_notebook(plan, prepared, request, view)
         else:
-            run_module.run_notebook(plan, prepared, request, view, prompts, interrupts)
+            run_module.run_notebook(plan, prepared, request, view, prompts, interrupts, offer_image)
     return view.exit_code
 
 

@@ -12,7 +12,9 @@ from notebook_launcher.core.errors import UsageError
 @click.command()
 @target_options
 @click.option("--all", "-a", "every", is_flag=True, help="End all your sessions on that cluster.")
-@click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask before several are ended.")
+@click.option(
+    "--yes", "-y", "sure", is_flag=True, help="Do not ask, neither for several sessions nor for busy kernels."
+)
 @click.argument("names", metavar="[SESSION]...", nargs=-1, shell_complete=complete_active_session)
 def stop(names: tuple[str, ...], *, where: Where, every: bool, sure: bool) -> int:
     """End sessions and their jobs, from anywhere (by name, a part of it, or nothing if there is one).

@@ -32,6 +32,7 @@ class BaseView:
     def __init__(self, *, open_browser: bool = False, notify: bool = False) -> None:
         self.interrupts = Interrupts()
         self.listening = False
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self.open_browser = open_browser
         self._notifier = notifications.Notifier(self._say_of_notifying, self._terminal_writer()) if notify else None
         self._has_session = self._opened = False
@@ -60,7 +61,7 @@ class BaseView:
             except BrokenPipeError:  # our reader has gone: nobody would learn of the session
                 self.silence()
                 sys.stdout = io.StringIO()  # otherwise the interpreter would try again at its exit, and complain
-                self.interrupts.arrive("end")
+                self.interrupts.arrive("end", at_once=True)
             except OSError:  # the terminal is gone; a signal reports that as well
                 self.silence()
         if isinstance(event, events.Ready | events.BrowserOpened) and self.open_browser and self._browser is None:
@@ -93,28 +94,29 @@ class BaseView:
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
         """Pass each line that the user types to ``inbox``."""
+        self._inbox = inbox
         if not self.listening:
             self.listening = True
-            threading.Thread(target=self._read_keyboard, args=(inbox,), name="keyboard", daemon=True).start()
+            threading.Thread(target=self._read_keyboard, name="keyboard", daemon=True).start()
 
-    def _read_keyboard(self, inbox: queue.SimpleQueue[object]) -> None:
+    def _read_keyboard(self) -> None:
         ends = 0
         with contextlib.suppress(OSError, ValueError):
             # Ctrl-D ends a terminal's input only once; a pipe's or a closed terminal's for ever
             while ends < (_CTRL_DS if sys.stdin.isatty() else 1):
                 line = sys.stdin.readline()
                 if line:
-                    self._pass_on(line.rstrip("\n"), inbox)
+                    self._pass_on(line.rstrip("\n"))
                 else:
                     ends += 1
 
-    def _pass_on(self, line: str, inbox: queue.SimpleQueue[object]) -> None:
+    def _pass_on(self, line: str) -> None:
         answers = self._answers
         if answers is not None:
             answers.put(line)
         else:
             self._line_typed()
-            inbox.put(Typed(line))
+            self._inbox.put(Typed(line))
 
     def _line_typed(self) -> None:
         """The cursor has moved, because the user has typed a line."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError
@@ -18,6 +19,7 @@ from notebook_launcher.doctor.checks.login import HOME, ROOT
 from notebook_launcher.doctor.findings import judge_for_others
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.planning.plan import Plan
+from notebook_launcher.session.preflight import image_command
 from notebook_launcher.session.record import Site
 
 IMAGE, ENVIRONMENT, JUPYTERLAB, DIGEST = "image", "environment", "JupyterLab", "image digest"
@@ -46,7 +48,9 @@ def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_
     def inspect() -> Finding:
         nonlocal text
         text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=PATH_TIMEOUT).stdout
-        return judge_image(read_image(path, text))
+        image = read_image(path, text)
+        finding, command = judge_image(image), image_command(plan)
+        return replace(finding, hint=f"make it, once: {command}") if command and image.kind == "missing" else finding
 
     well = checks.check(IMAGE, inspect, doing="looking for the image")
     if well and for_others:

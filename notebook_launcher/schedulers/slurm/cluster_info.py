@@ -19,6 +19,7 @@ from notebook_launcher.schedulers.cluster_info import (
     ClusterInfo,
     Limit,
     Node,
+    NodeSize,
     Partition,
     QueuedJob,
     ReservationInfo,
@@ -159,6 +160,15 @@ class SlurmClusterInfo(ClusterInfo):
             names = [] if features == "(null)" else features.split(",")
             found.setdefault(partition, []).extend(names)
         return {partition: tuple(dict.fromkeys(names)) for partition, names in found.items()} or None
+
+    def node_sizes(self, cluster: str | None) -> list[str]:
+        """Return ``sinfo``, with a line for each partition and size: without ``--exact`` only the smallest is shown."""
+        return ["sinfo", *on_cluster(cluster), "--exact", "--noheader", "--format=%R|%c|%m"]
+
+    def read_node_sizes(self, answer: CommandResult) -> tuple[NodeSize, ...] | None:
+        """Parse ``partition|CPUs|MiB``."""
+        rows = ((name, whole_number(cores), whole_number(mib)) for name, cores, mib in _fields(answer.stdout, "|", 3))
+        return tuple(NodeSize(name, cores, mib) for name, cores, mib in rows if cores and mib) or None
 
     def reservations(self, cluster: str | None) -> list[str]:
         """Return ``scontrol show reservation``."""

@@ -340,3 +340,55 @@ def test_reservations_of_others_and_those_that_are_over_are_left_out(report: Sch
         "There is no reservation lab2, or it is over. None is open to you.",
         "ask whoever made it, or go without it",
     )
+
+
+SIZES = "core|20|128000\ncore|20|256000\nfat|64|1536000\nsmall|4|8192\n"
+OPEN = (Partition("core"), Partition("fat"), Partition("small"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "found", "hint"),
+    [
+        (
+            {"cpus_per_task": "30"},
+            "It asks for 30 cores of one node, and the largest node of partition core has 20 cores.",
+            "ask for at most -c 20, or name a partition with larger nodes: -p fat (64 cores)",
+        ),
+        (
+            {"ntasks": "30", "nodes": "1"},
+            "It asks for 30 cores of one node, and the largest node of partition core has 20 cores.",
+            "ask for at most 20 cores on each node, or name",
+        ),
+        (
+            {"mem": "900G"},
+            "It asks for 900G of memory on one node, and the largest node of partition core has 250G of memory.",
+            "ask for at most --mem=250G, or name a partition with larger nodes: -p fat (1500G of memory)",
+        ),
+        (
+            {"mem_per_cpu": "100G", "cpus_per_task": "4"},
+            "It asks for 400G of memory on one node, and the largest node of partition core has 250G of memory.",
+            "ask for at most 250G of memory on each node, or name",
+        ),
+        ({"mem": "9T"}, "It asks for 9216G of memory on one node", "ask for at most --mem=250G"),
+        ({"cpus_per_task": "20", "mem": "250G"}, "", ""),
+        ({"ntasks": "30"}, "", ""),  # which may be on several nodes
+        ({"mem": "0"}, "", ""),
+        ({"mem": "lots"}, "", ""),
+        ({"cpus_per_task": "30", "overcommit": ""}, "", ""),
+    ],
+)
+def test_a_request_that_no_node_can_hold_is_told_the_largest(flags: dict[str, str], found: str, hint: str) -> None:
+    sizes = SLURM.read_node_sizes(CommandResult(0, SIZES))
+    told = why(
+        SizeRefused("Slurm refused the job. Too much."), SchedulerReport(OPEN, sizes=sizes), partition="core", **flags
+    )
+    assert told[0].startswith(found) and told[1].startswith(hint)
+    assert bool(told[0]) == bool(found)
+
+
+def test_without_the_sizes_of_nodes_nothing_is_said_of_them() -> None:
+    for answer in ("", "nonsense\n", "core|many|some\n", "core|0|0\n", "core|20\n"):
+        assert SLURM.read_node_sizes(CommandResult(0, answer)) is None
+    assert why(SizeRefused("No."), SchedulerReport(OPEN), partition="core", mem="900G") == ("", "")
+    sizes = SLURM.read_node_sizes(CommandResult(0, SIZES))
+    assert why(SizeRefused("No."), SchedulerReport(OPEN, sizes=sizes), partition="other", mem="900G") == ("", "")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from notebook_launcher.core import events
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.image_check import INSPECT_IMAGE, Image, Step, judge_image, read_image
 from notebook_launcher.doctor.bounded_command import run_bounded
 from notebook_launcher.doctor.checks import software
-from notebook_launcher.doctor.checks.software import check_environment
+from notebook_launcher.doctor.checks.software import check_environment, check_image
 from notebook_launcher.doctor.findings import judge_for_others
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.launch import session_env
@@ -21,7 +23,7 @@ from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.session.record import inspect_host
+from notebook_launcher.session.record import Site, inspect_host
 from tests.doubles import RecordingView
 from tests.unit.doctor.check_results import results
 
@@ -108,3 +110,13 @@ def test_whether_a_whole_course_can_read_an_image(folder: str, image: str, resul
     steps = (Step("/proj/lab", folder, "eva", "lab"), Step("/proj/lab/tf.sif", image, "eva", "lab"))
     found = judge_for_others(Image("/proj/lab/tf.sif", "sif", 1, steps))
     assert found.result == result and hint in found.hint
+
+
+def test_an_image_that_the_user_can_make_is_told_how(tmp_path: Path) -> None:
+    environment = Environment(container="~/torch.sif", definition="torch")
+    target = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
+    plan = Plan(target, Request({}), "torch", environment, "~/torch.sif")
+    view = RecordingView()
+    site = Site(str(tmp_path), "alice", "login", datetime.now(timezone.utc))
+    check_image(CheckRunner(view), LocalHost(), plan, site, for_others=False)
+    assert view.one(events.CheckResult).hint == "make it, once: launch-notebook image build torch --cluster uni"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.environments.images import build_recipe, definitions, pull_recipe
+from notebook_launcher.core.package_data import container_definitions
+from notebook_launcher.environments.images import build_recipe, pull_recipe
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import load_profile
 from tests.paths import JOBSCRIPTS
@@ -23,7 +24,7 @@ CONTAINERS = JOBSCRIPTS / "lib" / "containers"
 
 
 def test_these_definitions_come_along() -> None:
-    assert set(definitions()) == {"jupyterlab", "torch", "torch-cpu", "tensorflow", "tensorflow-cpu"}
+    assert set(container_definitions()) == {"jupyterlab", "torch", "torch-cpu", "tensorflow", "tensorflow-cpu"}
 
 
 @pytest.mark.parametrize(("one", "other"), [("tensorflow", "tensorflow-cpu"), ("torch", "torch-cpu")])

@@ -13,10 +13,11 @@ import pytest
 from notebook_launcher.core.errors import GresRefused, PartitionRefused, SubmitRefused
 from notebook_launcher.jobs.submit import name_profile_in_refusal
 from notebook_launcher.planning.plan import make_plan
-from notebook_launcher.planning.target import LaunchOptions
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import load_profile, store
 from notebook_launcher.profiles.layers import read_layer
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile
+from notebook_launcher.session.preflight import image_command
 from tests.golden_profiles import FOLDER, LAPTOP, LINES, flags_of, rendered
 from tests.paths import DOCS, ROOT
 
@@ -25,6 +26,7 @@ BUNDLED = Path(store.__file__).parent / "bundled"
 DOCUMENTED = (DOCS / "clusters.md").read_text(encoding="utf-8")
 # how sure a value is, by where it comes from
 SOURCES = re.compile(r"official|course material|users' notes|lab's text|our choice")
+LAPTOP_OR_LOGIN = LocalMachine("login", has_slurm=True)  # `generic` has no login node of its own
 MULTI_LINE = re.compile(r"\[\s*(#.*)?$")
 
 
@@ -104,6 +106,39 @@ def test_it_stands_in_the_table_of_the_docs(name: str) -> None:
     profile = load_profile(name)
     assert profile.host is None or profile.host in row
     assert profile.status != "retired" or f"retired; now `{profile.successor}`" in row
+
+
+#: in use, and of one site
+IN_USE = [name for name in NAMES if name != "generic" and load_profile(name).status == "active"]
+
+
+@pytest.mark.parametrize("name", IN_USE)
+def test_whom_to_ask_is_known(name: str) -> None:
+    contact = load_profile(name).contact
+    assert contact is not None and re.fullmatch(r"https://[\w./-]+|[\w.-]+@[\w.-]+", contact)
+
+
+COURSE_ENVIRONMENTS = ["torch", "tensorflow", "tf-gpu", "tf-mkl", "tf-pip"]
+
+
+@pytest.mark.parametrize("environment", COURSE_ENVIRONMENTS)
+@pytest.mark.parametrize("name", [name for name in NAMES if not load_profile(name).unavailable])
+def test_what_courses_need_is_there_or_can_be_made(name: str, environment: str) -> None:
+    """Also by the name of a retired cluster, which leads to its successor."""
+    flags = {"account": load_profile(name).account.example or "proj1"}
+    plan = make_plan(LaunchOptions(flags, cluster=name, host=None, arguments=(environment,)), LAPTOP_OR_LOGIN)
+    software = plan.environment
+    assert software.modules or image_command(plan) or (plan.container or "").startswith("/")
+    if environment in ("tf-mkl", "tf-pip"):
+        switch = "1" if environment == "tf-mkl" else "0"
+        in_image = software.venv == f"/opt/envs/{environment}" and software.definition == "tensorflow"
+        assert in_image or software.env["TF_ENABLE_ONEDNN_OPTS"] == switch
+
+
+@pytest.mark.parametrize("name", IN_USE)
+def test_no_launch_is_without_software(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.environment or profile.unavailable
 
 
 @pytest.mark.parametrize("name", NAMES)

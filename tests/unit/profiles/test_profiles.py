@@ -147,6 +147,8 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ('presets.big = "-t 1h --save=other"', "presets", "has --save"),
         ('presets."v1.2" = "-t 1h"', "presets", "only letters, digits, _ and - are allowed"),
         ('presets.big = "-J \'open"', "presets", "cannot be read"),
+        (f'contact = "{"x" * 201}"', "contact", "200 characters"),
+        ('contact = "ask\u202ehere"', "contact", "cannot be seen"),
         ("base = 3", "base", "generic"),
         ('base = "nowhere"', "as base", "generic"),
         ('host = ""', "host", ""),

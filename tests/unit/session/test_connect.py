@@ -57,7 +57,9 @@ def test_whom_to_ask_is_named(
     monkeypatch: pytest.MonkeyPatch, support: str | None, teacher: str | None, hint: str
 ) -> None:
     def refuse(*_: object) -> None:
-        raise ConnectionFailed("Nobody answers.", hint="ask the cluster's support why")
+        raise ConnectionFailed(
+            "Nobody answers.", why="Tell the cluster's support.", hint="ask the cluster's support why"
+        )
 
     monkeypatch.setattr(engine_choice, "open_ssh_host", refuse)
     course = CourseProfile(name="lab", contact=teacher) if teacher else None
@@ -68,6 +70,7 @@ def test_whom_to_ask_is_named(
     ):
         pass
     assert caught.value.hint == hint
+    assert caught.value.why == hint.replace("ask", "Tell").replace(" why", ".")
 
 
 class SlowShells(RemoteHost):

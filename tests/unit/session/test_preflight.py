@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import ConnectionLost, ImageUnusable
+from notebook_launcher.core.errors import ConnectionLost, ImageNotMade, ImageUnusable
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.planning.plan import Plan, make_plan
@@ -69,6 +69,39 @@ def test_a_profiles_image_that_is_not_there_is_a_warning(home: Path) -> None:
     warning = warned("~/torhc.sif", home, Host(), typed=False)
     assert warning is not None and f"There is no image {home}/torhc.sif" in warning
     assert "unless its compute node has it" in warning
+
+
+def test_an_image_that_the_user_can_make_is_asked_for_before_the_queue(home: Path) -> None:
+    built = Environment(container="~/i/torch.sif", definition="torch")
+    pulled = Environment(container="~/i/torch.sif", source="docker://example/torch:2")
+    for environment, verb in ((built, "build"), (pulled, "pull")):
+        with pytest.raises(ImageNotMade) as caught:
+            checked(home, environment)
+        assert caught.value.what.endswith(f"not there yet: {home}/i/torch.sif")
+        assert f"launch-notebook image {verb} torch --cluster uni " in caught.value.hint
+
+
+@pytest.mark.parametrize("definition", ["./mine.def", "../../etc/passwd", "no-such", None])
+def test_of_the_definitions_only_the_launchers_own_are_offered(home: Path, definition: str | None) -> None:
+    """Another one is a file of this machine, which a course from elsewhere may not choose."""
+    warning = checked(home, Environment(container="~/i/torch.sif", definition=definition))
+    assert warning is not None and f"There is no image {home}/i/torch.sif" in warning
+
+
+def test_an_image_that_only_the_nodes_may_have_is_not_made(home: Path) -> None:
+    warning = checked(home, Environment(container="/no-such-scratch/x.sif", definition="torch"))
+    assert warning is not None and "unless its compute node has it" in warning
+
+
+def test_an_image_that_was_made_is_used(home: Path) -> None:
+    assert checked(home, Environment(container="~/torch.sif", definition="torch")) is None
+
+
+def checked(home: Path, environment: Environment) -> str | None:
+    target = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
+    plan = Plan(target, Request({}), "torch", environment, environment.container)
+    site = Site(str(home), "alice", "login", datetime.now(timezone.utc))
+    return check_software(Host(), site, plan, same_machine=False)
 
 
 # as Lmod and Environment Modules export it to every shell below a login shell

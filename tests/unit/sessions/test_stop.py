@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher import sessions
-from notebook_launcher.core import events
+from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import CancelFailed, SessionNotFound, SubmitUncertain, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.session.record import Session
+from notebook_launcher.tunnel import kernels
 from tests.doubles import FakePrompts, RecordingHost, wait_until
 from tests.session_directories import name_of, plant
 from tests.unit.conftest import SetTiming
@@ -166,3 +167,52 @@ def test_a_job_that_was_never_noted_is_looked_for(tmp_path: Path, submit: Callab
     wait_until(lambda: not (tmp_path / session.id / "job").exists(), 5, "the note is gone")
     assert listed(tmp_path).seen == {session.id: "gone"}
     assert stop(tmp_path, session.id).ended == {session.id}
+
+
+@pytest.mark.parametrize(
+    ("asks", "sure", "answer", "questions", "ended"),
+    [(True, False, True, 1, 1), (True, False, False, 1, 0), (True, True, None, 0, 1), (False, False, None, 0, 1)],
+)
+def test_one_whose_kernel_is_busy_is_ended_after_a_yes(
+    tmp_path: Path, reached: list[int], slurm: SlurmHost, asks: bool, sure: bool, answer: bool | None, questions: int,
+    ended: int,
+) -> None:  # fmt: skip
+    """Which only the launcher on this machine can tell that has a tunnel to it; without a terminal nobody is asked."""
+    plant(tmp_path, name_of(NOW, 0), NOW, job="7", started=NOW, listens=True, secrets=True)
+    person = FakePrompts(confirms=[answer], asks=asks)
+    view = stop(tmp_path, name_of(NOW, 0), prompts=person, sure=sure)
+    assert (len(person.asked), len(view.ended), reached) == (questions, ended, [4711] * questions)
+    assert all("train.ipynb is still running." in text and "all the same?" in text for text in person.asked)
+
+
+def test_of_several_the_busy_ones_are_said_in_the_same_question(
+    tmp_path: Path, reached: list[int], slurm: SlurmHost
+) -> None:
+    names = [name_of(NOW, number) for number in (0, 1)]
+    for number, name in enumerate(names):
+        plant(tmp_path, name, NOW, job=str(7 + number), started=NOW, listens=True, secrets=True)
+    person = FakePrompts(confirms=[False])
+    assert stop(tmp_path, *names, prompts=person).ended == set()
+    (question,) = person.asked
+    assert question.count("train.ipynb is still running.") == 2 and "End these 2 sessions?" in question
+
+
+def test_one_without_a_tunnel_here_is_ended_without_a_question(tmp_path: Path, slurm: SlurmHost) -> None:
+    plant(tmp_path, name_of(NOW, 0), NOW, job="7", started=NOW, listens=True, secrets=True)
+    person = FakePrompts()
+    assert len(stop(tmp_path, name_of(NOW, 0), prompts=person).ended) == 1
+    assert not person.asked
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ports of other launchers' tunnels that were asked; behind each a kernel is busy."""
+    ports: list[int] = []
+
+    def busy(port: int, *_: object) -> tuple[str, ...]:
+        ports.append(port)
+        return ("train.ipynb",)
+
+    monkeypatch.setattr(local_state, "attached_ports", lambda _session: [4711])
+    monkeypatch.setattr(kernels, "busy_kernels", busy)
+    return ports

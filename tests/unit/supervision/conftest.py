@@ -27,6 +27,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_timing: SetTim
     monkeypatch.setattr(jupyter, "Tunnel", launcher.tunnel)
     monkeypatch.setattr(node_connection, "check_jupyter", launcher.routes.check_jupyter)
     monkeypatch.setattr(jupyter, "port_owner", launcher.routes.port_owner)
+    monkeypatch.setattr(jupyter, "busy_kernels", launcher.routes.busy_kernels)
     set_timing(**QUICK)
     yield launcher
     for event in launcher.blocked:

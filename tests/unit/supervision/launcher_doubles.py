@@ -111,6 +111,7 @@ class Routes:
         self.threads: list[threading.Thread] = []
         self.refusals: list[Exception] = []
         self.port_owners: dict[int, PortOwner] = {}  # whose programs listen on ports of the node
+        self.busy: tuple[str, ...] = ()  # what kernels run
 
     def find_route(self, target: NodeTarget, wanted: str, cluster: str) -> tuple[str, FakeRoute]:
         self.threads.append(threading.current_thread())
@@ -130,6 +131,10 @@ class Routes:
     def check_jupyter(self, local_port: int, endpoint: Endpoint, token: str) -> None:
         self.threads.append(threading.current_thread())
         self._hooks.reached("reaching")
+
+    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...]:
+        self._hooks.reached("busy_kernels")
+        return self.busy
 
     def port_owner(self, local_port: int, endpoint: Endpoint, token: str, port: int) -> PortOwner:
         owner = self.port_owners.get(port, PortOwner.NOBODY)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import queue
 import sys
 import threading
 
@@ -19,6 +21,7 @@ from notebook_launcher.core.errors import (
     PartitionRefused,
 )
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Kind
+from notebook_launcher.core.view import Typed
 from tests.doubles import FakePrompts
 from tests.unit.supervision.fake_login import PATIENCE
 from tests.unit.supervision.launcher_doubles import PLAN, Launcher
@@ -136,7 +139,7 @@ def test_a_broken_pipe_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     view.interrupts.defer()
     view.show(events.Note("x"))
     view.show(events.Note("y"))
-    assert view.interrupts.inbox.get_nowait() == Interrupt("end")
+    assert view.interrupts.inbox.get_nowait() == Interrupt("end", at_once=True)
     assert view.interrupts.inbox.empty(), "told once"
 
 
@@ -179,3 +182,15 @@ def test_a_session_whose_reader_has_gone_is_ended(launcher: Launcher, monkeypatc
     assert launcher.host.commands("scancel") == ["scancel 7"]
     names = [json.loads(line)["event"] for line in pipe.getvalue().splitlines()]
     assert names[0] == "submitted" and "ready" not in names and "ended" not in names
+
+
+def test_the_keyboard_goes_to_whoever_listens_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As to the session, after an image was made in a job of its own."""
+    read, write = os.pipe()
+    with os.fdopen(read) as keyboard, os.fdopen(write, "w", buffering=1) as typed:
+        monkeypatch.setattr(sys, "stdin", keyboard)
+        view, inboxes = JsonView(), [queue.SimpleQueue[object](), queue.SimpleQueue[object]()]
+        for number, inbox in enumerate(inboxes):
+            view.listen(inbox)
+            typed.write(f"{number}\n")
+            assert inbox.get(timeout=PATIENCE) == Typed(str(number))

@@ -23,7 +23,8 @@ from notebook_launcher.core.errors import (
     SchedulerSilent,
 )
 from notebook_launcher.core.request import Request
-from tests.unit.supervision.launcher_doubles import PLAN, Launcher
+from notebook_launcher.profiles import ClusterProfile
+from tests.unit.supervision.launcher_doubles import PLAN, TARGET, Launcher
 
 
 def test_a_job_that_can_never_start_is_cancelled(launcher: Launcher) -> None:
@@ -47,6 +48,15 @@ def test_that_it_runs_is_said_once(launcher: Launcher) -> None:
     launcher.types("d")
     launcher.well()
     assert launcher.names == ["submitted", "running", "ready", "detached"]
+
+
+def test_who_can_release_a_held_job_is_named(launcher: Launcher) -> None:
+    launcher.host.reason = "JobHeldAdmin"
+    target = dataclasses.replace(TARGET, profile=ClusterProfile(contact="help@uni.example"))
+    launcher.launch(dataclasses.replace(PLAN, target=target))
+    assert launcher.shown(events.Pending).action == "ask the cluster's support (help@uni.example)"
+    launcher.types("d")
+    launcher.well()
 
 
 def test_why_it_waits_is_shown_anew_when_that_changes(launcher: Launcher) -> None:

@@ -1,0 +1,170 @@
+"""The one question at a launch whose image was not made yet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import ImageFailed, ImageNotMade
+from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.request import Request
+from notebook_launcher.environments import images
+from notebook_launcher.environments.images import Machine, Recipe, offer_image
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.launch import no_offer, software_warning
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles import ClusterProfile
+from notebook_launcher.profiles.bundled_images import with_bundled_images
+from notebook_launcher.profiles.models import Container, Environment
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.record import Site
+from tests.doubles import FakePrompts, RecordingView
+
+MADE = {"digest": "sha256:" + "0" * 64, "bytes": 4_000_000_000}
+
+
+class Launch:
+    """A launch in an environment without its image, at which somebody gives these answers."""
+
+    def __init__(self, tmp_path: Path, *answers: bool | None, asks: bool = True, **profile: object) -> None:
+        values = {"bundled_images": True, "container": Container(build="login"), **profile}
+        self.profile = with_bundled_images(ClusterProfile(**values))  # type: ignore[arg-type]
+        self.view, self.asked = RecordingView(), FakePrompts(confirms=answers, asks=asks)
+        target = LaunchTarget(self.profile, "uni", None, "slurm")
+        self.site = Site(str(tmp_path), "alice", "login", datetime.now(timezone.utc))
+        prompts, root = CountedPrompts(self.asked), str(tmp_path / "sessions")
+        self.context = Context(target, LocalHost(), self.site, Slurm(), root, self.view, prompts, Interrupts())
+        self.plan = self.plan_in("torch", {"account": "proj1", "partition": "gpu", "gpus": "1"})
+
+    def plan_in(self, name: str, flags: dict[str, str | None]) -> Plan:
+        environment = self.profile.environments[name]
+        typed = frozenset({"account", "partition"})
+        return Plan(self.context.target, Request(flags), name, environment, environment.container, user_flags=typed)
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Plan, Recipe, Machine, list[str]]]:
+    """What is run to make images, instead of being run."""
+    ran: list[tuple[Plan, Recipe, Machine, list[str]]] = []
+
+    def run(plan: Plan, context: Context, recipe: Recipe, machine: Machine, argv: list[str]) -> Mapping[str, object]:
+        context.interrupts.defer()
+        ran.append((plan, recipe, machine, argv))
+        return MADE
+
+    monkeypatch.setattr(images, "_run_image_script", run)
+    return ran
+
+
+Scripts = list[tuple[Plan, Recipe, Machine, list[str]]]
+
+
+def test_it_is_asked_once_and_made(tmp_path: Path, scripts: Scripts) -> None:
+    launch = Launch(tmp_path, True)
+    assert offer_image(launch.plan, launch.context)
+    assert launch.asked.asked == [
+        "You have no image with PyTorch on uni yet. Build one now, on the login node? It takes several minutes, and "
+        f"some 4 GB in {tmp_path}/.notebook-launcher/images."
+    ]
+    ((_, recipe, machine, argv),) = scripts
+    assert (recipe.source, machine) == ("torch", "login")
+    assert recipe.definition is not None and b"Bootstrap" in recipe.definition
+    assert (argv[2], argv[4]) == ("build", f"{tmp_path}/.notebook-launcher/images/torch.sif")
+    assert launch.view.one(events.ImageReady).path == argv[4]
+    assert not list((tmp_path / "sessions").glob("image-*"))
+
+
+@pytest.mark.parametrize("answers", [(False,), (None,)])
+def test_after_no_nothing_is_made(tmp_path: Path, scripts: Scripts, answers: tuple[bool | None]) -> None:
+    launch = Launch(tmp_path, *answers)
+    assert not offer_image(launch.plan, launch.context)
+    assert (len(launch.asked.asked), scripts) == (1, [])
+
+
+def test_without_a_terminal_nothing_is_asked(tmp_path: Path, scripts: Scripts) -> None:
+    launch = Launch(tmp_path, True, asks=False)
+    assert not offer_image(launch.plan, launch.context)
+    assert (launch.asked.asked, scripts) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tf-mkl"])
+def test_the_environments_of_tensorflow_share_an_image(tmp_path: Path, scripts: Scripts, name: str) -> None:
+    launch = Launch(tmp_path, True)
+    assert offer_image(launch.plan_in(name, {}), launch.context)
+    assert "with TensorFlow on uni" in launch.asked.asked[0]
+    assert scripts[0][3][4].endswith("/images/tensorflow.sif")
+
+
+@pytest.mark.parametrize(("arch", "gpus", "said"), [(None, 0, "in a job?"), ("aarch64", 1, "in a job with a GPU, as")])
+def test_the_job_has_the_account_and_no_gpu_unless_only_such_nodes_can_run_the_image(
+    tmp_path: Path, scripts: Scripts, arch: str | None, gpus: int, said: str
+) -> None:
+    launch = Launch(tmp_path, True, container=Container(), node_arch=arch)
+    assert offer_image(launch.plan, launch.context)
+    ((plan, _, machine, _),) = scripts
+    assert (machine, plan.request.gpus, plan.request.flags.get("account")) == ("job", gpus, "proj1")
+    assert "partition" not in plan.request.flags
+    assert said in launch.asked.asked[0]
+
+
+def test_an_image_that_has_a_source_is_pulled(tmp_path: Path, scripts: Scripts) -> None:
+    source = Environment(container="~/x.sif", source="docker://example/x:1")
+    launch = Launch(tmp_path, True, environments={"mine": source}, container=Container())
+    assert offer_image(launch.plan_in("mine", {}), launch.context)
+    assert "with “mine” on uni yet. Pull docker://example/x:1 now, in a job?" in launch.asked.asked[0]
+    assert scripts[0][3][2:6:3] == ["pull", "docker://example/x:1"]
+
+
+def test_afterwards_ctrl_c_ends_the_launch_as_before(tmp_path: Path, scripts: Scripts) -> None:
+    """And what is still reported of the job that made the image goes to nobody."""
+    launch = Launch(tmp_path, True)
+    before = launch.context.interrupts.inbox
+    assert offer_image(launch.plan, launch.context)
+    before.put("late")
+    assert launch.context.interrupts.inbox.empty()
+    with pytest.raises(KeyboardInterrupt):
+        launch.context.interrupts.arrive("end")
+
+
+def test_an_interrupt_at_the_last_moment_counts() -> None:
+    interrupts = Interrupts()
+    interrupts.defer()
+    interrupts.inbox.put(Interrupt("end"))
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.renew()
+
+
+def test_a_launch_goes_on_only_with_an_image(tmp_path: Path) -> None:
+    launch = Launch(tmp_path)
+
+    def check() -> str | None:
+        raise ImageNotMade("There is none.")
+
+    assert software_warning(launch.plan, launch.context, check, lambda _plan, _context: True) is None
+    assert software_warning(launch.plan, launch.context, lambda: "a warning", no_offer) == "a warning"
+    with pytest.raises(ImageNotMade):
+        software_warning(launch.plan, launch.context, check, no_offer)
+
+    def fails(_plan: Plan, _context: Context) -> bool:
+        raise ImageFailed("It did not work.")
+
+    with pytest.raises(ImageFailed):
+        software_warning(launch.plan, launch.context, check, fails)
+
+
+def test_an_image_that_somebody_made_meanwhile_stays(tmp_path: Path, scripts: Scripts) -> None:
+    launch = Launch(tmp_path, True)
+    image = tmp_path / ".notebook-launcher/images/torch.sif"
+    image.parent.mkdir(parents=True)
+    image.touch()
+    with pytest.raises(ImageFailed):
+        offer_image(dataclasses.replace(launch.plan), launch.context)
+    assert scripts == []

@@ -1,0 +1,117 @@
+"""Ending a session in which a kernel is busy: confirmed once, where somebody can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import Interrupted
+from notebook_launcher.supervision import jupyter
+from tests.unit.supervision.launcher_doubles import Launcher
+
+ENDS: dict[str, Callable[[Launcher], None]] = {
+    "ENTER": lambda launcher: launcher.types(""),
+    "Ctrl-C": lambda launcher: launcher.presses_ctrl_c(1),
+}
+
+
+@pytest.fixture
+def attached(launcher: Launcher) -> Launcher:
+    launcher.prompts.asks = True
+    launcher.launch()
+    launcher.attach()
+    return launcher
+
+
+@pytest.mark.parametrize("first", ENDS)
+@pytest.mark.parametrize("second", ENDS)
+def test_it_ends_when_it_is_said_a_second_time(attached: Launcher, first: str, second: str) -> None:
+    attached.routes.busy = ("train.ipynb",)
+    ENDS[first](attached)
+    attached.noted("train.ipynb is still running. Whether documents are saved, only the page in the browser knows.")
+    attached.noted("ENTER or Ctrl-C again within 60 s ends the session and its job all the same; d and ENTER detaches")
+    assert attached.host.count("scancel") == 0
+    ENDS[second](attached)
+    attached.well()
+    assert attached.host.commands("scancel") == ["scancel 7"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_with_idle_kernels_it_ends_at_once(attached: Launcher, end: str) -> None:
+    ENDS[end](attached)
+    attached.well()
+    assert attached.host.commands("scancel") == ["scancel 7"]
+    assert not attached.notes
+
+
+def test_a_second_ctrl_c_waits_for_no_answer(attached: Launcher) -> None:
+    attached.blocks("busy_kernels")
+    attached.presses_ctrl_c(2)
+    attached.well()
+    assert attached.host.count("scancel") == 1
+
+
+def test_without_a_terminal_nothing_is_asked(launcher: Launcher) -> None:
+    launcher.routes.busy = ("train.ipynb",)
+    launcher.launch()
+    launcher.attach()
+    launcher.presses_ctrl_c(1)
+    launcher.well()
+    assert not launcher.notes
+
+
+def test_sigterm_asks_nothing(attached: Launcher) -> None:
+    attached.routes.busy = ("train.ipynb",)
+    attached.interrupts.arrive("end", at_once=True)
+    attached.well()
+    assert not attached.notes
+
+
+def test_what_else_is_typed_takes_it_back(attached: Launcher) -> None:
+    attached.routes.busy = ("train.ipynb",)
+    attached.types("")
+    attached.noted("still running")
+    attached.types("no")
+    attached.noted("f PORT forwards")
+    attached.types("")
+    attached.types("d")
+    attached.well()
+    assert attached.host.count("scancel") == 0
+
+
+def test_after_a_while_it_is_asked_again(attached: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    attached.routes.busy = ("train.ipynb",)
+    monkeypatch.setattr(jupyter, "CONFIRM_WITHIN", 0.0)
+    attached.types("")
+    attached.shown(events.Note)
+    attached.types("")
+    attached.shown(events.Note, 2)
+    attached.types("d")
+    attached.well()
+    assert attached.host.count("scancel") == 0
+
+
+def test_after_connect_enter_is_confirmed_and_ctrl_c_detaches(launcher: Launcher) -> None:
+    launcher.prompts.asks = True
+    launcher.routes.busy = ("train.ipynb",)
+    launcher.connect()
+    launcher.host.starts()
+    launcher.host.says("endpoint", port=4242)
+    launcher.shown(events.Ready)
+    launcher.types("")
+    launcher.noted("ENTER again within")
+    launcher.presses_ctrl_c(1)
+    launcher.well()
+    assert launcher.host.count("scancel") == 0
+
+
+def test_before_it_is_ready_ctrl_c_ends_at_once(launcher: Launcher) -> None:
+    launcher.prompts.asks = True
+    launcher.routes.busy = ("train.ipynb",)
+    launcher.launch()
+    launcher.starting()
+    launcher.presses_ctrl_c(1)
+    launcher.fails(Interrupted)
+    assert launcher.host.count("scancel") == 1
