@@ -89,6 +89,7 @@ def download(suite: str, packages: Sequence[str], directory: Path, kind: str) ->
         "Dir::Etc::SourceList": lists / "sources.list",
         "Dir::Etc::SourceParts": "/dev/null",
         "Dir::State::Lists": lists / "lists",
+        "Dir::State::Status": "/dev/null",  # a newer version that is installed here would be taken for the one to fetch
         "Dir::Cache::pkgcache": "",
         "Dir::Cache::srcpkgcache": "",
         "Acquire::Check-Valid-Until": "false",
