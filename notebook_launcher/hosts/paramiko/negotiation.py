@@ -106,6 +106,7 @@ def _supported(option: str) -> Sequence[str]:
         "macs": transport._preferred_macs,  # type: ignore[attr-defined]
         "kexalgorithms": transport._preferred_kex,  # type: ignore[attr-defined]
         "hostkeyalgorithms": transport._preferred_keys,  # type: ignore[attr-defined]
-        **dict.fromkeys(_FOR_USERS, transport._preferred_keys),  # type: ignore[attr-defined]
+        "pubkeyacceptedalgorithms": transport._preferred_keys,  # type: ignore[attr-defined]
+        "pubkeyacceptedkeytypes": transport._preferred_keys,  # type: ignore[attr-defined]
     }
     return ours[option]
