@@ -24,8 +24,8 @@
 # record. Whether a session is over is for the scheduler to say: a job that waits to run again has an exit.json as well.
 #
 # Whatever lies in ROOT, nothing is waited for, at most MOST_BYTES of a file are read, and no process is started but to
-# remove something. Only files that are ours are ever removed; a directory that holds others stays, with these: so does
-# work/, where a notebook has left something.
+# remove something. Nothing is removed from a ROOT in which others may rename. Only files that are ours are ever removed;
+# a directory that holds others stays, with these: so does work/, where a notebook has left something.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -47,7 +47,7 @@ main() {
   # One byte is one character: what is read is bounded, and any byte can be read.
   export LC_ALL=C
   shopt -s nullglob
-  root=${1%/} until=''
+  root=${1%/} until='' may_remove=''
   old=()
   local action=${2-list}
   shift; (($# == 0)) || shift
@@ -162,13 +162,24 @@ has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys ]]
 # Two times in the same form are in the order of their characters.
 is_old() {
   [[ -n $until && $1 =~ \"ended\":\ ?\"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z)\" ]] || return 1
-  [[ ${BASH_REMATCH[1]} < $until ]] && ((${#old[@]} < MOST_REMOVED))
+  [[ ${BASH_REMATCH[1]} < $until ]] && ((${#old[@]} < MOST_REMOVED)) && may_remove
+}
+
+# Where others may rename in ROOT, they could put a link to another directory in the place of one that is being emptied.
+# A launch refuses such a folder; it may have been opened to others since.
+may_remove() {
+  if [[ -z $may_remove ]]; then
+    may_remove=no
+    if [[ -k $root || (-O $root && -z $(find "$root/" -maxdepth 0 -perm /022 2>&1)) ]]; then may_remove=yes; fi
+  fi
+  [[ $may_remove == yes ]]
 }
 
 # ---------------------------------------------------------------------------------------------------------- tidy
 
 tidy() {
   local id dir action=over secrets=() leaving=()
+  may_remove || return 0
   shopt -s dotglob
   for id; do
     dir=$root/$id
@@ -259,7 +270,7 @@ remove_job_commands() {
     made=${BASH_REMATCH[2]}${BASH_REMATCH[3]}
     ((${#folders[@]} == MOST_REMOVED)) || [[ ! $made < $until_digits ]] || folders+=("$path")
   done
-  ((${#folders[@]} == 0)) || rm -rf -- "${folders[@]}" 2>/dev/null
+  ((${#folders[@]} == 0)) || ! may_remove || rm -rf -- "${folders[@]}" 2>/dev/null
 }
 
 # is_ours NAME: whether the launcher or its job writes a file of that name, or has begun to.

@@ -69,8 +69,10 @@ look() {
 }
 
 look_at() {
-  local name=$1 line='' LC_ALL=C
-  { IFS= read -r -n "$MOST_CHARACTERS" line <"$dir/$name.json"; } 2>/dev/null
+  local name=$1 file=$dir/$1.json line='' LC_ALL=C
+  # Up to the first zero byte: a bounded read passes over zero bytes without counting them.
+  [[ ! -f $file || -L $file ]] || { IFS= read -r -d '' -n "$MOST_CHARACTERS" line <"$file"; } 2>/dev/null
+  line=${line%%$'\n'*}
   [[ $line != "${content[$name]}" ]] || return 0
   content[$name]=$line
   changed_at=$SECONDS
@@ -106,13 +108,13 @@ look_at_usage() {
 # opened, and so it is, each time.
 open_usage() {
   local file=$dir/usage.csv
-  if { : <"$file"; } 2>/dev/null; then
+  if [[ -f $file && ! -L $file ]] && { : <"$file"; } 2>/dev/null; then
     [[ -n $usage_fd && $file -ef /dev/fd/$usage_fd ]] &&
       ((SECONDS < usage_news_at + USAGE_PATIENCE_SECONDS)) && return
   fi
   [[ -z $usage_fd ]] || exec {usage_fd}<&-
   usage_fd='' usage_half='' usage_rows=() usage_news_at=$SECONDS
-  { exec {usage_fd}<"$file"; } 2>/dev/null || usage_fd=''
+  [[ ! -f $file || -L $file ]] || { exec {usage_fd}<"$file"; } 2>/dev/null || usage_fd=''
 }
 
 # take_row LINE: keep the rows of the newest sample in usage_rows; they begin with the same two fields.

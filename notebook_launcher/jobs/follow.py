@@ -6,8 +6,10 @@ All of it uses one connection, which is re-established if it breaks; nothing is 
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
@@ -28,6 +30,8 @@ TICK = 1.0  # seconds
 RECONNECT_FOR = 3600.0  # seconds for which reconnecting is attempted
 RESTART_AFTER = 5.0  # seconds until a stream that broke is started again: some login nodes kill long-running processes
 LAST_LINES_WITHIN = 1.5  # seconds after the session's end for the last lines to arrive: another machine wrote them
+MOST_UNREAD = 4 * 1024 * 1024  # characters of lines that wait to be taken; a job may print faster than a terminal shows
+LINE_COST = 200  # characters that an empty line counts as: it takes up memory, too
 FINAL_STATUS_WITHIN = 20.0  # seconds after the job's end for the scheduler to report whether it is requeued
 
 
@@ -41,6 +45,10 @@ class FileLine(Frozen):
     def path(self) -> str:
         """The file's path."""
         return self.of.path
+
+    def taken(self) -> None:
+        """Let further lines be read in its place: whoever gets the line from the inbox says so."""
+        self.of.make_room(self.text)
 
 
 class ReadEnded(Frozen):
@@ -64,23 +72,43 @@ class GrowingFile:
         self.path, self._first, self._inbox, self._follow, self._noise = path, first, inbox, follow, noise
         self._numbered = False
         self._stream: LineStream | None = None
+        self._reading: object = None  # what tells the lines of this reading from those of an earlier one
+        self._unread, self._changed = 0, threading.Condition()
 
     def start(self, host: Host) -> None:
         """Start, or continue from the last line. Raises ``ConnectionLost``."""
         self.close()
-        self._numbered = False
+        self._numbered, reading = False, object()
+        self._reading = reading
         words = [self.path, str(self._first), "follow" if self._follow else "", self._noise]
-        self._stream = host.stream(["bash", "-c", _READ_LINES, "read-lines", *words], self._read, self._ended)
+        command = ["bash", "-c", _READ_LINES, "read-lines", *words]
+        self._stream = host.stream(command, functools.partial(self._read, reading), self._ended)
 
     def close(self) -> None:
         """Stop; may be called twice."""
+        with self._changed:
+            self._reading = None
+            self._changed.notify_all()
         if self._stream:
             self._stream.close()
             self._stream = None
 
-    def _read(self, line: str) -> None:
+    def make_room(self, text: str) -> None:
+        """Count a line as taken."""
+        with self._changed:
+            self._unread -= len(text) + LINE_COST
+            self._changed.notify_all()
+
+    def _read(self, reading: object, line: str) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._unread < MOST_UNREAD or reading is not self._reading)
+            if reading is self._reading:
+                self._take_in(line)
+
+    def _take_in(self, line: str) -> None:
         if self._numbered:
             self._first += 1
+            self._unread += len(line) + LINE_COST
             self._inbox.put(FileLine(self, line))
         elif re.fullmatch(r"[0-9]{1,18}", line):
             self._first, self._numbered = int(line), True
@@ -120,6 +148,7 @@ def read_lines(context: Context, paths: Sequence[str], first: int, noise: str = 
                         _handle_interrupt(item)
                         return
                     if isinstance(item, FileLine):
+                        item.taken()
                         yield item
             except queue.Empty:
                 raise HostCommandFailed(f"{path} cannot be read on {context.host.label}: there is no reply.") from None
@@ -143,6 +172,7 @@ def read_rest(context: Context, path: str, first: int) -> Iterator[FileLine]:
                 continue
             if not isinstance(item, FileLine):
                 return
+            item.taken()
             yield item
             silent_since = time.monotonic()
 
@@ -199,6 +229,7 @@ class SessionFollower:
         elif isinstance(item, StatusChanged):
             self._status_changed(item)
         elif isinstance(item, FileLine):
+            item.taken()
             if self._over_at:
                 self._over_at = max(self._over_at, time.monotonic() + LAST_LINES_WITHIN / 3)
         elif isinstance(item, WatcherStopped | ReadEnded):

@@ -48,6 +48,7 @@ class PrintedLines:
         if not isinstance(item, FileLine | ReadEnded) or item.of is not self._file:
             return
         if isinstance(item, FileLine):
+            item.taken()
             self._show(item)
         else:
             self._restart_at = time.monotonic() + RESTART_AFTER  # some login nodes kill long-running processes

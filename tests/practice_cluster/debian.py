@@ -100,6 +100,7 @@ def _read_lists(suite: str, directory: Path, kind: str) -> list[str]:
         "Dir::Etc::SourceList": directory / "sources.list",
         "Dir::Etc::SourceParts": "/dev/null",
         "Dir::State::Lists": directory / "lists",
+        "Dir::State::Status": "/dev/null",  # a newer version that is installed here would be taken for the one to fetch
         "Dir::Cache::pkgcache": "",
         "Dir::Cache::srcpkgcache": "",
         "Acquire::Check-Valid-Until": "false",

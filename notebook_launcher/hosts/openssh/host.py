@@ -269,6 +269,7 @@ _SAME_BEHIND = (
     "pkcs11provider",
     "securitykeyprovider",
     "pubkeyacceptedalgorithms",
+    "pubkeyacceptedkeytypes",  # its name before 8.5
     "gssapiauthentication",
     "gssapidelegatecredentials",
     "hostbasedauthentication",

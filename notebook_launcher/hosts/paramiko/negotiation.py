@@ -20,7 +20,9 @@ OPTIONS = {
     "kexalgorithms": "KexAlgorithms",
     "hostkeyalgorithms": "HostKeyAlgorithms",
     "pubkeyacceptedalgorithms": "PubkeyAcceptedAlgorithms",
+    "pubkeyacceptedkeytypes": "PubkeyAcceptedKeyTypes",
 }
+_FOR_USERS = ("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes")  # the second is its name before OpenSSH 8.5
 _CERTIFICATE = "-cert-v01@"
 
 
@@ -81,7 +83,7 @@ def only_in_openssh(options: Mapping[str, Sequence[str]], defaults: Mapping[str,
 
 def _unsupported(option: str, names: Sequence[str], default: Sequence[str]) -> Iterator[str]:
     ours = _supported(option)
-    if option == "pubkeyacceptedalgorithms":  # our own login sends users' certificates as well
+    if option in _FOR_USERS:  # our own login sends users' certificates as well
         names, default = ([name.partition(_CERTIFICATE)[0] for name in found] for found in (names, default))
     unsupported = [name for name in names if _as_ours(name, ours) not in ours]
     added = [name for name in unsupported if name not in default]
@@ -89,7 +91,7 @@ def _unsupported(option: str, names: Sequence[str], default: Sequence[str]) -> I
     preferred = [name for name in names if _CERTIFICATE not in name][:1]
     if len(unsupported) == len(names):
         yield from unsupported
-    elif added or option == "pubkeyacceptedalgorithms":
+    elif added or option in _FOR_USERS:
         yield from added
     elif preferred[0] in unsupported:
         yield preferred[0]
@@ -105,5 +107,6 @@ def _supported(option: str) -> Sequence[str]:
         "kexalgorithms": transport._preferred_kex,  # type: ignore[attr-defined]
         "hostkeyalgorithms": transport._preferred_keys,  # type: ignore[attr-defined]
         "pubkeyacceptedalgorithms": transport._preferred_keys,  # type: ignore[attr-defined]
+        "pubkeyacceptedkeytypes": transport._preferred_keys,  # type: ignore[attr-defined]
     }
     return ours[option]

@@ -19,6 +19,7 @@ from notebook_launcher.hosts import engine_choice
 from notebook_launcher.hosts.base import NoPrompts
 from notebook_launcher.hosts.engine_choice import EngineFacts, Wanted, choose, gather, open_ssh_host
 from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.paramiko.negotiation import only_in_openssh
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, from_options, resolve
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPq5Ae2nCVtEuHRBmkCqdZoEkMvZb5xVEJ2wRJ1X3Pw2"
@@ -227,6 +228,14 @@ def test_algorithms_that_only_openssh_has(tmp_path: Path, lines: str, found: str
     facts = gather(settings)
     assert facts.algorithms.startswith(found) and bool(facts.algorithms) == bool(found)
     assert choose(settings, "auto", facts).engine == ("openssh" if found else "paramiko")
+
+
+def test_an_old_ssh_has_another_name_for_the_kinds_of_keys() -> None:
+    """As ``ssh -G`` of 8.4 prints them, where the configuration adds a kind."""
+    usual = {"pubkeyacceptedkeytypes": ["ssh-ed25519,rsa-sha2-256"]}
+    added = {"pubkeyacceptedkeytypes": ["ssh-ed25519,rsa-sha2-256,ssh-dss"]}
+    assert only_in_openssh(usual, usual) == ""
+    assert only_in_openssh(added, usual) == "PubkeyAcceptedKeyTypes ssh-dss"
 
 
 def test_a_control_socket_where_nobody_answers(tmp_path: Path) -> None:

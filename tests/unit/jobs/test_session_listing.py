@@ -350,6 +350,37 @@ def test_secrets_and_scripts_go_and_the_record_stays(tmp_path: Path) -> None:
     assert (other / "token").exists()
 
 
+SWAPS = """#!/bin/sh
+mv "$ROOT/$ID" "$ROOT/.aside" && ln -s "$PRIVATE" "$ROOT/$ID"
+PATH=$REALLY exec "${0##*/}" "$@"
+"""
+
+
+@pytest.mark.parametrize("words", [("list", UNTIL), ("tidy", A), ("tidy", "--remove", A)])
+@pytest.mark.parametrize(("mode", "removes"), [(0o770, False), (0o707, False), (0o1777, True), (0o700, True)])
+def test_nothing_is_removed_where_others_may_swap_a_directory_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], mode: int, removes: bool
+) -> None:
+    """A link to a private folder could be put in its place as `rm` begins, and files there have the same names."""
+    root, private, programs = (tmp_path / name for name in ("sessions", "private", "programs"))
+    for folder in (root, private / "runtime", programs):
+        folder.mkdir(parents=True)
+    for name in ("token", "authorized_keys", "lib.sh", "runtime/jpserver-1.json"):
+        (private / name).touch()
+    plant(root, A, LONG_AGO, secrets=words[0] == "tidy", ended=LONG_AGO)
+    root.chmod(mode)
+    before = sorted(private.rglob("*"))
+    if not removes:
+        (programs / "rm").write_text(SWAPS)
+        (programs / "rm").chmod(0o755)
+    for name, value in {"ROOT": root, "ID": A, "PRIVATE": private, "REALLY": os.environ["PATH"]}.items():
+        monkeypatch.setenv(name, str(value))
+    told = run(root, *words, path=f"{programs}{os.pathsep}{os.environ['PATH']}")
+    assert sorted(private.rglob("*")) == before
+    assert (root / A / "token").exists() is (words[0] == "tidy" and not removes)
+    assert words[0] == "tidy" or (f"{A} session" in told) is not removes
+
+
 COUNTS = """#!/bin/sh
 printf '%s\\n' "$*" >>"$COUNTED"
 PATH=$REALLY exec "${0##*/}" "$@"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +26,21 @@ def test_a_directory_that_is_there_and_open(quick: Job) -> None:
     assert permissions(quick.dir) == 0o700
     assert permissions(quick.dir / "token") == 0o600
     assert token_of(quick)
+
+
+def test_a_directory_of_somebody_elses_runs_nothing(quick: Job) -> None:
+    quick.dir.mkdir(parents=True)
+    for name in JOB_FILES:
+        (quick.dir / name).write_text(f"touch {quick.root}/pwned\n")
+    (quick.dir / "session.json").write_text("{}")
+    if os.geteuid() == 0:
+        os.chown(quick.dir, 65534, 65534)
+    directory = str(quick.dir) if os.geteuid() == 0 else "/"
+    command = [BASH, job_script("jupyterlab.sh"), directory]
+    done = subprocess.run(command, env=quick.env, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 73
+    assert "belongs to somebody else" in done.stderr
+    assert not (quick.root / "pwned").exists()
 
 
 def test_slurm_runs_a_copy_of_the_script(quick: Job) -> None:

@@ -174,6 +174,37 @@ def test_watch_tells_how_far_a_notebook_has_come(watched: tuple[Path, Watch]) ->
     assert watch.next() == "gone progress"
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("name", "odd"),
+    [
+        *[("endpoint.json", odd) for odd in ("a pipe", "a device", "a folder", "zeros without end")],
+        *[("usage.csv", odd) for odd in ("a pipe", "a device", "a folder")],
+    ],
+)
+def test_watch_is_held_up_by_no_file_of_the_node(tmp_path: Path, name: str, odd: str) -> None:
+    """The compute node that writes them may be anybody's."""
+    file = tmp_path / name
+    if odd == "a pipe":
+        os.mkfifo(file)
+    elif odd == "a device":
+        file.symlink_to("/dev/zero")
+    elif odd == "a folder":
+        file.mkdir()
+    else:
+        with file.open("wb") as sparse:
+            sparse.truncate(2**40)
+    watch = Watch(tmp_path)
+    try:
+        for name in ("exit", "idle", "started"):  # each is told by another look through the directory, or a later one
+            replace(tmp_path / f"{name}.json", "{}\n")
+            while watch.next() != f"{name} {{}}":
+                pass
+    finally:
+        watch.process.kill()
+        watch.process.wait()
+
+
 def test_watch_has_a_heartbeat(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     assert watch.process.stdout is not None
