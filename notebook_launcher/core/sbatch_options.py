@@ -152,8 +152,13 @@ def no_such_flag(name: str, why: str = "", known: Sequence[str] | None = None) -
     )
 
 
+# Since 26.05; who types --type means --mail-type.
+_SELDOM_MEANT = ("container-type",)
+
+
 def _last_parts(names: Sequence[str]) -> dict[str, str]:
     """Return the last parts of names that occur once, each with its name."""
+    names = [name for name in names if name not in _SELDOM_MEANT]
     parts = Counter(name.rpartition("-")[2] for name in set(names))
     found = {part: name for name in names if (part := name.rpartition("-")[2]) != name and parts[part] == 1}
     return {part: name for part, name in found.items() if len(part) > 2}
