@@ -75,12 +75,12 @@ class Timing(Frozen):
         """Return the times for a host whose login shell takes so long: each scheduler's command begins with one."""
         return replace(
             self,
-            answer_within=self.answer_within + min(2 * seconds, _LONGEST_SHELL),
-            cancel_within=self.cancel_within + min(4 * seconds, 2 * _LONGEST_SHELL),
+            answer_within=self.answer_within + min(2 * seconds, LONGEST_SHELL),
+            cancel_within=self.cancel_within + min(4 * seconds, 2 * LONGEST_SHELL),
         )
 
 
-_LONGEST_SHELL = 30.0  # seconds for a login shell; a broken connection is not to be waited for longer
+LONGEST_SHELL = 30.0  # seconds for a login shell; a broken connection is not to be waited for longer
 
 
 DEFAULT_TIMING = Timing()

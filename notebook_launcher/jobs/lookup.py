@@ -18,7 +18,8 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.hosts.base import RUN_TIMEOUT
+from notebook_launcher.core.timing import LONGEST_SHELL
+from notebook_launcher.hosts.base import RUN_TIMEOUT, Host
 from notebook_launcher.jobs.evidence import run_queries
 from notebook_launcher.jobs.session_choice import choose_session
 from notebook_launcher.jobs.session_index import (
@@ -89,7 +90,8 @@ def _history(context: Context, index: SessionIndex) -> dict[JobQueue, dict[str, 
                 asked.append((entry, scheduler, job, command))
     found: dict[JobQueue, dict[str, JobStatus]] = {}
     with contextlib.suppress(HostCommandFailed):
-        answers = run_queries(context.host, [command for *_, command in asked], timeout=SLOW) if asked else []
+        commands, timeout = [command for *_, command in asked], _slow_after(context.host)
+        answers = run_queries(context.host, commands, timeout=timeout) if asked else []
         for (entry, scheduler, job, _), answer in zip(asked, answers, strict=True):
             status, queue = scheduler.read_history(job, answer), entry.record.queue
             ends = parse_iso(status.ends, index.now) if status and status.state.ended else None
@@ -183,7 +185,12 @@ def _is_certain(status: JobStatus | None) -> bool:
 
 
 def _run(context: Context, command: list[str]) -> CommandResult:
-    return context.host.run(command, login_shell=True, timeout=SLOW)
+    return context.host.run(command, login_shell=True, timeout=_slow_after(context.host))
+
+
+def _slow_after(host: Host) -> float:
+    """Return after how many seconds the scheduler counts as unresponsive: later behind a slow login shell."""
+    return SLOW + min(host.login_shell_took or 0.0, LONGEST_SHELL)
 
 
 def _find_jobs(context: Context, sessions: Sequence[Session]) -> dict[str, JobRef | None]:
@@ -250,7 +257,7 @@ def _confirmed_gone(context: Context, index: SessionIndex) -> list[IndexedSessio
     for entry in [entry for entry in gone if entry.session.job][:MOST_QUERIED]:
         with contextlib.suppress(SchedulerMissing, NoAnswer):
             scheduler = make_scheduler(entry.session.record.scheduler, context.root)
-            status = query_status(context.host, scheduler, job_of(entry.session), SLOW)
+            status = query_status(context.host, scheduler, job_of(entry.session), _slow_after(context.host))
             if status is None or (status.state.ended and status.state not in MAY_COME_BACK):
                 found.append(entry)
     return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, LoginShellSilent
 from notebook_launcher.jobs.lookup import query_states
 from notebook_launcher.jobs.session_index import JobQueue
@@ -27,3 +29,20 @@ def test_a_login_shell_that_runs_no_commands_is_told_as_such() -> None:
     """Else all jobs would seem to have an unknown state, for no reason that is shown."""
     with pytest.raises(LoginShellSilent):
         states(LoginShellSilent("Your login shell on login runs no commands."))
+
+
+@pytest.mark.parametrize(("shell", "timeout"), [(None, 20.0), (0.2, 20.2), (25.0, 45.0), (9999.0, 50.0)])
+def test_behind_a_slow_login_shell_the_scheduler_has_more_time(shell: float | None, timeout: float) -> None:
+    timeouts: list[float] = []
+
+    class Timed(FakeHost):
+        def run(
+            self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
+        ) -> CommandResult:
+            timeouts.append(timeout)
+            return CommandResult(0)
+
+    host = Timed()
+    host.login_shell_took = shell
+    query_states(cast(Any, SimpleNamespace(host=host, root="/sessions")), JobQueue("slurm", None), [JobRef("7")])
+    assert timeouts == [timeout]
