@@ -158,14 +158,14 @@ def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int) ->
     in_box.run(cluster, box, "root", ["timeout", str(seconds), "sh", "-c", waits]).check_returncode()
 
 
-def venv(name: str, jupyterlab: str) -> Arrangement:
-    """Give alice a virtual environment, a folder in her home, whose ``jupyter-lab`` is this shell script."""
-    folder = f"/home/alice/{name}"
+def venv(name: str, jupyterlab: str, user: str = "alice") -> Arrangement:
+    """Give a user a virtual environment, a folder in their home, whose ``jupyter-lab`` is this shell script."""
+    folder = f"/home/{user}/{name}"
     make = (
         f"mkdir -p {folder}/bin; cd {folder}/bin; ln -s /usr/bin/python3 python; "
         f"echo 'PATH={folder}/bin:$PATH' >activate; "
         f"cat >jupyter-lab <<'END'\n#!/bin/bash\n{jupyterlab}\nEND\n"
-        f"chmod 755 jupyter-lab; chown -R alice: {folder}"
+        f"chmod 755 jupyter-lab; chown -R {user}: {folder}"
     )
     return root_does("login", make, f"rm -rf {folder}")
 

@@ -305,11 +305,11 @@ def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start) -> None
         session = start("-n", "1", "-w", "node2", "--engine", "openssh", "--forward", "6006", *LIGHT, columns=200)
         session.ready()
         session.expect(r"Port 6006 of node2: http://port-6006\.localhost:6006 or http://localhost:6006\s")
-        assert fetch(cluster, "laptop", "http://127.0.0.1:6006/") == (200, "six\n")
+        assert fetch(cluster, "laptop", "http://127.0.0.1:6006/") == (200, "six")
         session.send("f 6007\n")
         # that number is taken here
         url = session.expect(r"Port 6007 of node2: http://port-\d+\.localhost:\d+ or (http://localhost:\d+)\s").group(1)
-        assert fetch(cluster, "laptop", url) == (200, "seven\n")
+        assert fetch(cluster, "laptop", url) == (200, "seven")
         assert fetch(cluster, "login", "http://node2:6006/")[0] == 0
         session.send("f 6008\n")  # where nobody listens
         url = session.expect(r"Port 6008 of node2: http://port-\d+\.localhost:\d+ or (http://localhost:\d+)\s").group(1)
