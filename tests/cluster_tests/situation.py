@@ -148,13 +148,13 @@ def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
     """Make a reservation ``past`` for a minute, and wait until it is over."""
     words = ["ReservationName=past", "StartTime=now", "Duration=1", "Users=bob", "Nodes=node1", "CoreCnt=1"]
     cluster.root("ctl", ["scontrol", "create", "reservation", *words], check=True)
-    wait_in(cluster, "ctl", "! scontrol show reservation past", 120)
+    wait_in(cluster, "ctl", "! scontrol show reservation past", 120, every=2)
     yield
 
 
-def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int) -> None:
+def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int, every: float = 0.2) -> None:
     """Wait in a box until a shell's condition is true: to go there for each look costs more."""
-    waits = f"until {condition}; do sleep 0.2; done >/dev/null 2>&1"
+    waits = f"until {condition}; do sleep {every}; done >/dev/null 2>&1"
     in_box.run(cluster, box, "root", ["timeout", str(seconds), "sh", "-c", waits]).check_returncode()
 
 
@@ -251,7 +251,7 @@ def killed_and_forgotten(cluster: PracticeCluster, session: Session) -> None:
     """Kill all that runs of the job, and let nobody ask for it until the controller has forgotten it."""
     with cluster.failing_squeue():
         cluster.root("node1", ["pkill", "-KILL", "-u", "alice"], check=True)
-        wait_in(cluster, "ctl", f"! scontrol show job {session.job_id}", 90)
+        wait_in(cluster, "ctl", f"! scontrol show job {session.job_id}", 90, every=1)
 
 
 def still_answers(arrangement: Arrangement) -> Act:
