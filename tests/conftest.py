@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -42,6 +41,7 @@ if "NBL_TEST_HOME" not in os.environ:
 # Whoever runs them may be logged in by SSH, which a launch says more to.
 os.environ.pop("SSH_CONNECTION", None)
 
+from tests.cluster_tests.forking_cluster import ForkingCluster
 from tests.cluster_tests.jupyterlab_page import chromium
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.errors import ReleaseUnusableError
@@ -166,7 +166,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
     if sys.platform != "linux" or os.geteuid() != 0:
         reason = "the practice cluster needs root on Linux"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    cluster = PracticeCluster(request.config.getoption("--slurm"))
+    cluster = ForkingCluster(request.config.getoption("--slurm"))
     was_up = cluster.is_up()
     keep = was_up or request.config.getoption("--keep-cluster")
     try:
@@ -207,7 +207,7 @@ def write_profile(cluster: PracticeCluster, box: str, user: str, text: str = PRO
         "d=~/.config/notebook-launcher; mkdir -p $d/clusters; cat >$d/clusters/practice.toml; "
         "echo 'cluster = \"practice\"' >$d/config.toml"
     )
-    subprocess.run(cluster.argv(box, user, ["sh", "-c", script]), input=text, text=True, check=True)
+    cluster.run(box, user, ["sh", "-c", script], login=False, input=text, check=True)
 
 
 def ignored(mask: str) -> set[signal.Signals]:
@@ -353,13 +353,13 @@ def plain(text: str) -> str:
 def start(cluster: PracticeCluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., Session]]:
     """Start launches; whatever a test leaves behind is cleared away for the next one.
 
-    How they are started, a module may say by its ``LAUNCH``.
+    How they are started, a module may say by its ``LAUNCH``, and a test by ``by``.
     """
-    begin = getattr(request.module, "LAUNCH", launch)
+    usual = getattr(request.module, "LAUNCH", launch)
     started: list[Session] = []
 
-    def start(*arguments: str, box: str = "laptop", **options: Any) -> Session:
-        started.append(begin(cluster, box, *arguments, **options))
+    def start(*arguments: str, box: str = "laptop", by: Callable[..., Session] = usual, **options: Any) -> Session:
+        started.append(by(cluster, box, *arguments, **options))
         return started[-1]
 
     yield start
@@ -404,24 +404,7 @@ def assert_nothing_left(cluster: PracticeCluster) -> None:
 
 def fetch(cluster: PracticeCluster, box: str, url: str, token: str = "", user: str = "alice") -> tuple[int, str]:
     """Ask for a page from a box, and return its status and text (status 0: no connection)."""
-    program = (
-        "import sys, urllib.request, urllib.error\n"
-        "url, token = sys.stdin.read().split('\\n')\n"
-        "request = urllib.request.Request(url, headers={'Authorization': 'token ' + token} if token else {})\n"
-        "try:\n"
-        "    answer = urllib.request.urlopen(request, timeout=10)\n"
-        "    print(answer.status); print(answer.read().decode())\n"
-        "except urllib.error.HTTPError as error:\n"
-        "    print(error.code)\n"
-        "except OSError as error:\n"
-        "    print(0); print(error)\n"
-    )
-    done = subprocess.run(
-        cluster.argv(box, user, ["python3", "-c", program], login=False),
-        input=f"{url}\n{token}",
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    status, _, text = done.stdout.partition("\n")
+    header = f"Authorization: token {token}\n" if token else ""
+    asks = ["curl", "-sLm", "10", "-H", "@-", "-w", "\n%{http_code}", url]
+    text, _, status = cluster.run(box, user, asks, login=False, input=header).stdout.rpartition("\n")
     return int(status), text

@@ -20,6 +20,8 @@ from tests.practice_cluster import PracticeCluster
 
 NODE = "node1"
 SESSIONS = "/home/alice/.notebook-launcher/sessions"
+ESCAPES = "\x1b]0;title\x07\x1b[2J\x1b]8;;http://evil.example\u200b\u202e\U000e0041"
+PWNED = "/tmp/pwned /home/*/pwned /pwned /home/*/.notebook-launcher/pwned"
 
 
 class By(Enum):
@@ -240,6 +242,12 @@ def assert_no_escapes(printed: str) -> None:
     """Nothing that moves a terminal's cursor elsewhere, sets its title, or that nobody sees."""
     bad = re.findall("\x1b[\\]P_^X]|\x07|\x1b\\[2J|[\u200b\u202e\u2066\U000e0041]", printed)
     assert not bad, (bad, printed)
+
+
+def nothing_was_run(scene: Scene) -> None:
+    """None of the commands that were hidden in names has left its mark anywhere."""
+    for box in ("laptop", "login", NODE):
+        scene.must(box, "root", f"! ls -d {PWNED} 2>/dev/null")
 
 
 def printed_by(session: Session) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from tests import paths
 from tests.cluster_tests.attack import Attack, By
-from tests.cluster_tests.attacks_by_others import BAD_LOGIN, BAD_NODE, CONTENT
+from tests.cluster_tests.attacks_by_content import CONTENT
+from tests.cluster_tests.attacks_by_nodes import BAD_LOGIN, BAD_NODE
 from tests.cluster_tests.attacks_by_users import DETACHED, LAPTOP, LOGIN, ON_NODE
 from tests.cluster_tests.recorded_tables import recorded, replace_between, rows_between, table
 

@@ -92,7 +92,10 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     os.umask(0o022)
     os.environ.clear()
     os.environ.update(request["environment"])
-    os.chdir(os.environ["HOME"])
+    try:
+        os.chdir(os.environ["HOME"])
+    except OSError:
+        os.chdir("/")
 
 
 def execute(words: list[str]) -> None:

@@ -14,7 +14,9 @@ from tests.practice_cluster import PracticeCluster
 CHROMIUM = Path("/usr/bin/chromium")
 # as root there is no sandbox; nothing is to be looked up outside of the laptop's network
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]  # fmt: skip
+         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--disable-extensions"]  # fmt: skip
+# a cursor that blinks is drawn sixty times a second, and a tab is there for minutes
+NO_ANIMATION = "* { animation: none !important; transition: none !important }"
 
 
 @contextlib.contextmanager
@@ -65,6 +67,7 @@ class Tab:
         self.page = browser.new_page(viewport={"width": 1280, "height": 800})
         self._cells = 0
         new_notebook(self.page, url)
+        self.page.add_style_tag(content=NO_ANIMATION)
         self.node = run_cell(self.page, 0, "import socket; kept = 40; print(socket.gethostname())")
 
     def asks(self) -> None:

@@ -149,24 +149,24 @@ def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
     """Make a reservation ``past`` for a minute, and wait until it is over."""
     words = ["ReservationName=past", "StartTime=now", "Duration=1", "Users=bob", "Nodes=node1", "CoreCnt=1"]
     cluster.root("ctl", ["scontrol", "create", "reservation", *words], check=True)
-    wait_in(cluster, "ctl", "! scontrol show reservation past", 120)
+    wait_in(cluster, "ctl", "! scontrol show reservation past", 120, every=2)
     yield
 
 
-def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int) -> None:
+def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int, every: float = 0.2) -> None:
     """Wait in a box until a shell's condition is true: to go there for each look costs more."""
-    waits = f"until {condition}; do sleep 0.2; done >/dev/null 2>&1"
+    waits = f"until {condition}; do sleep {every}; done >/dev/null 2>&1"
     in_box.run(cluster, box, "root", ["timeout", str(seconds), "sh", "-c", waits]).check_returncode()
 
 
-def venv(name: str, jupyterlab: str) -> Arrangement:
-    """Give alice a virtual environment, a folder in her home, whose ``jupyter-lab`` is this shell script."""
-    folder = f"/home/alice/{name}"
+def venv(name: str, jupyterlab: str, user: str = "alice") -> Arrangement:
+    """Give a user a virtual environment, a folder in their home, whose ``jupyter-lab`` is this shell script."""
+    folder = f"/home/{user}/{name}"
     make = (
         f"mkdir -p {folder}/bin; cd {folder}/bin; ln -s /usr/bin/python3 python; "
         f"echo 'PATH={folder}/bin:$PATH' >activate; "
         f"cat >jupyter-lab <<'END'\n#!/bin/bash\n{jupyterlab}\nEND\n"
-        f"chmod 755 jupyter-lab; chown -R alice: {folder}"
+        f"chmod 755 jupyter-lab; chown -R {user}: {folder}"
     )
     return root_does("login", make, f"rm -rf {folder}")
 
@@ -252,7 +252,7 @@ def killed_and_forgotten(cluster: PracticeCluster, session: Session) -> None:
     """Kill all that runs of the job, and let nobody ask for it until the controller has forgotten it."""
     with cluster.failing_squeue():
         cluster.root("node1", ["pkill", "-KILL", "-u", "alice"], check=True)
-        wait_in(cluster, "ctl", f"! scontrol show job {session.job_id}", 90)
+        wait_in(cluster, "ctl", f"! scontrol show job {session.job_id}", 90, every=1)
 
 
 def still_answers(arrangement: Arrangement) -> Act:

@@ -61,7 +61,7 @@ activate = "sleep 60"
 start_timeout = 3
 
 [environments.cut]
-container = "jupyterlab.sif"
+venv = "~/light"
 activate = [
     '''printf '{"pid": 1, "port": 88' >$NBL_SESSION_DIR/runtime/jpserver-1.json''',
     '''printf '{"version": 1, "job": "7", "por' >$NBL_SESSION_DIR/endpoint.json''',
@@ -323,7 +323,7 @@ ENDS = (
     Situation(Part.ENDS, "no folder for the job's output", "`-o /not/there/log`",
               (*ONE, "-o", "/not/there/log"), (r"file for its output", r"→ .*-o"), errors.BootFailed),
     Situation(Part.ENDS, "walltime over", "`-t 1`, and 87 seconds of patience",
-              (*ON_NODE1, "-t", "1", "--", "module"), (r"walltime", r"→ .*-t"), errors.JobTimedOut, user="bob",
+              (*ON_NODE1, "-t", "1", *LIGHT), (r"walltime", r"→ .*-t"), errors.JobTimedOut, user="bob",
               long=True),
     Situation(Part.ENDS, "slurmd and all its processes killed", "`kill -KILL` on node2, `--no-requeue`",
               ("-n", "1", "-w", "node2", "--no-requeue", *LIGHT), (r"node.* failed",), errors.NodeFailed,

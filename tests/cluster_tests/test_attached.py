@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.cluster_tests.situation import STAND_IN, venv
 from tests.cluster_tests.situations import LIGHT
 from tests.conftest import Session, assert_nothing_left, fetch
@@ -15,6 +16,7 @@ from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
+LAUNCH = in_box.launch
 
 BROWSER = """\
 mkdir -p ~/bin && printf '#!/bin/sh\\nsleep 1; cat "${1#file://}" >~/browser-saw\\n' >~/bin/stand-in-browser
@@ -69,10 +71,9 @@ def test_open_reconnect_and_two_launchers_on_one_session(cluster: PracticeCluste
     first = start("-t", "10", *LIGHT)
     url = first.ready()
     first.read_along()
-    environment = {"TERM": "xterm-256color", "BROWSER": "/home/alice/bin/stand-in-browser"}
-    opened = Session(cluster.argv("laptop", "alice", ["launch-notebook", "open"], env=environment))
-    assert opened.end() == 0, opened.printed
-    assert "another launch-notebook here is attached to it" in opened.printed
+    opened = in_box.launcher(cluster, "laptop", "alice", "open", BROWSER="/home/alice/bin/stand-in-browser")
+    assert opened.returncode == 0, opened.stderr
+    assert "another launch-notebook here is attached to it" in f"{opened.stdout}{opened.stderr}"
     saw = cluster.run("laptop", "alice", ["sh", "-c", "cat ~/browser-saw; ls ~/.cache/notebook-launcher"]).stdout
     assert url in saw and "launch-notebook-" not in saw, "it has seen the address, and the page is gone"
 

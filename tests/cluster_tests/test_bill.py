@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.cluster_tests import in_box
+from tests.cluster_tests.situation import STAND_IN, venv
+from tests.cluster_tests.situations import LIGHT
 from tests.conftest import PROFILE, Session, assert_nothing_left, write_profile
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
@@ -36,7 +38,7 @@ def _priced(cluster: PracticeCluster) -> Iterator[None]:
 @pytest.fixture
 def _busy_kernels(cluster: PracticeCluster) -> Iterator[None]:
     script = f"mkdir -p ~/{_STARTUP} && cat >~/{_STARTUP}/burn.py && rm -f ~/burnt"
-    subprocess.run(cluster.argv("login", "alice", ["sh", "-c", script]), input=_BURN, text=True, check=True)
+    cluster.run("login", "alice", ["sh", "-c", script], input=_BURN, check=True)
     yield
     cluster.run("login", "alice", ["sh", "-c", f"rm -f ~/{_STARTUP}/burn.py ~/burnt"])
 
@@ -49,8 +51,7 @@ def burn(cluster: PracticeCluster, session: Session) -> None:
         "url, token = sys.stdin.read().split()\n"
         "urllib.request.urlopen(urllib.request.Request(url, b'{}', {'Authorization': 'token ' + token}), timeout=20)\n"
     )
-    argv = cluster.argv("laptop", "alice", ["python3", "-c", program])
-    subprocess.run(argv, input=f"{url}\n{session.token}", text=True, check=True)
+    cluster.run("laptop", "alice", ["python3", "-c", program], input=f"{url}\n{session.token}", check=True)
     wait_until(
         lambda: cluster.run("login", "alice", ["sh", "-c", "test -e ~/burnt"]).returncode == 0, 30, "the kernel worked"
     )
@@ -94,8 +95,8 @@ def test_a_session_that_worked_and_was_cancelled_shows_its_bill_before_the_error
 
 @pytest.mark.usefixtures("_priced")
 def test_without_accounting_the_samples_make_a_bill(cluster: PracticeCluster, start: Start) -> None:
-    with cluster.no_accounting():
-        session = start("-t", "30", "-n", "1")
+    with cluster.no_accounting(), venv("light", STAND_IN)(cluster):
+        session = start("-t", "30", "-n", "1", *LIGHT)
         session.ready()
         session.expect("CPU")  # the first sample has come
         session.send("\n")

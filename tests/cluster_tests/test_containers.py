@@ -149,8 +149,8 @@ def test_podman_after_everything_was_killed(alice: PracticeCluster, start: Start
     log = alice.run("login", "alice", ["sh", "-c", f"cat .notebook-launcher/sessions/{session.session_id}/job.log"])
     assert "putting them right" in log.stdout and "goroutine" not in log.stdout
     assert_it_is_like_the_node(alice, session)
-    argv = ["launch-notebook", "shell", "--command", "pwd; type -P jupyter-lab; echo $MINE", session.session_id]
-    beside = alice.run("laptop", "alice", argv, timeout=60)
+    command = "pwd; type -P jupyter-lab; echo $MINE"
+    beside = in_box.launcher(alice, "laptop", "alice", "shell", "--command", command, session.session_id)
     assert beside.stdout.splitlines() == ["/home/alice", "/opt/jupyterlab/bin/jupyter-lab", "it's $(mine)"]
     end(alice, session)
     assert containers(alice, "node1") == ""
@@ -175,8 +175,8 @@ YEAR = ("--module", "2025", "--module", "JupyterLab/4-year")
 
 def command_in_a_job(cluster: PracticeCluster, command: str, *words: str) -> subprocess.CompletedProcess[str]:
     """What a command prints in a job of its own, in such an environment."""
-    argv = ["launch-notebook", "shell", "-t", "5", "-n", "1", "-w", "node1", "-c", command, *words]
-    return cluster.run("laptop", "alice", argv, timeout=60)
+    flags = ("-t", "5", "-n", "1", "-w", "node1")
+    return in_box.launcher(cluster, "laptop", "alice", "shell", *flags, "-c", command, *words)
 
 
 def test_the_year_first_with_lmod_and_environment_modules(cluster: PracticeCluster, start: Start) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -50,8 +49,7 @@ def home(cluster: PracticeCluster) -> Iterator[Path]:
 def on_laptop(cluster: PracticeCluster, files: dict[str, str]) -> None:
     for name, text in files.items():
         script = 'mkdir -p "$(dirname "$1")" && cat >"$1"'
-        argv = cluster.argv("laptop", "alice", ["sh", "-c", script, "sh", f"course/{name}"])
-        subprocess.run(argv, input=text, text=True, check=True)
+        cluster.run("laptop", "alice", ["sh", "-c", script, "sh", f"course/{name}"], input=text, check=True)
 
 
 def leave_the_queue(session: Session) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -54,7 +53,7 @@ def doctor(cluster: PracticeCluster, *words: str, user: str = "alice", box: str 
 def written(cluster: PracticeCluster, box: str, user: str, path: str, text: str) -> Iterator[None]:
     """A file below a user's home, for a while."""
     put = ["sh", "-c", f'mkdir -p "$(dirname ~/{path})"; umask 077; cat >~/{path}']
-    subprocess.run(cluster.argv(box, user, put), input=text, text=True, check=True)
+    cluster.run(box, user, put, input=text, check=True)
     try:
         yield
     finally:

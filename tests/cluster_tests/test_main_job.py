@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from notebook_launcher.core.sbatch_options import FLAGS
-from tests.cluster_tests.situation import STAND_IN, venv
+from tests.cluster_tests import in_box
+from tests.cluster_tests.situation import STAND_IN, together, venv, wait_in
 from tests.cluster_tests.situations import LIGHT
-from tests.conftest import Session, assert_nothing_left, fetch
+from tests.conftest import Session, assert_nothing_left, fetch, launch
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
+LAUNCH = in_box.launch
 # run again on other generations of Slurm by `make test`
 each_slurm, newest_slurm = pytest.mark.each_slurm, pytest.mark.newest_slurm
 
@@ -25,7 +28,7 @@ each_slurm, newest_slurm = pytest.mark.each_slurm, pytest.mark.newest_slurm
 @pytest.fixture(scope="module", autouse=True)
 def _light(cluster: PracticeCluster) -> Iterator[None]:
     """Where JupyterLab is not what it is about, a stand-in does."""
-    with venv("light", STAND_IN)(cluster):
+    with together(*(venv("light", STAND_IN, user) for user in ("alice", "carol")))(cluster):
         yield
 
 
@@ -37,10 +40,10 @@ def status_of(cluster: PracticeCluster, session: Session, box: str = "laptop") -
     return fetch(cluster, box, session.api, session.token)[0]
 
 
-def end(cluster: PracticeCluster, session: Session, how: str = "ENTER", box: str = "laptop") -> None:
+def end(session: Session, how: str = "ENTER") -> None:
     """End a held session in one of the ways that are good ends."""
     if how == "SIGTERM":
-        cluster.root(box, ["kill", "-TERM", str(launcher_pid(cluster, box))])
+        session.child.kill(signal.SIGTERM)
     else:
         session.send({"ENTER": "\n", "Ctrl-C": "\x03"}[how])
     assert session.end() == 0
@@ -70,7 +73,7 @@ def test_from_command_to_jupyterlab_and_back(
     environment: str,
     how: str,
 ) -> None:
-    session = start(*words, box=box)
+    session = start(*words, box=box, by=launch if how == "lost" else LAUNCH)
     session.ready()
     assert told in session.printed
     assert "paramiko" not in session.printed, "the engine is told with --verbose alone"
@@ -85,7 +88,7 @@ def test_from_command_to_jupyterlab_and_back(
     if how == "lost":
         lose_launchers(cluster, start, session, box)
     else:
-        end(cluster, session, how, box)
+        end(session, how)
     assert_nothing_left(cluster)
 
 
@@ -94,7 +97,7 @@ def test_a_begin_time_that_has_passed_means_tomorrow_and_a_closed_terminal_leave
     cluster: PracticeCluster, start: Start
 ) -> None:
     begin = cluster.run("login", "alice", ["date", "+%H:%M"]).stdout.strip()
-    session = start("-t", "3:00:00", "-b", begin)
+    session = start("-t", "3:00:00", "-b", begin, by=launch)
     session.expect("tomorrow")
     session.expect("waits for its begin time")
     text = job(cluster, session.job_id)
@@ -115,7 +118,7 @@ def test_every_flag_at_once_on_another_cluster(cluster: PracticeCluster, start: 
         assert part in text
     assert re.search(r"MinMemoryNode=55G", text)
     assert "on snowy" in session.printed
-    end(cluster, session)
+    end(session)
     assert_nothing_left(cluster)
 
 
@@ -139,7 +142,7 @@ def forwarded_as_told(cluster: PracticeCluster, session: Session) -> Iterator[No
 
 
 def test_two_sessions_at_once_each_ended_by_sigterm(cluster: PracticeCluster, start: Start) -> None:
-    by_ssh = start("--new", "-n", "1", *LIGHT, box="login", logged_in_from="laptop", columns=120)
+    by_ssh = start("--new", "-n", "1", *LIGHT, box="login", by=launch, logged_in_from="laptop", columns=120)
     write = 'echo \'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\' >\'my lab.ipynb\''
     cluster.run("laptop", "alice", ["sh", "-c", write], check=True)
     with_notebook = start("my lab.ipynb", "--new", "-n", "1")
@@ -152,10 +155,12 @@ def test_two_sessions_at_once_each_ended_by_sigterm(cluster: PracticeCluster, st
     assert fetch(cluster, "laptop", contents, with_notebook.token)[0] == 200, "it was sent, and JupyterLab shows it"
     for box in ("laptop", "login"):
         cluster.run(box, "alice", ["rm", "-rf", "my lab.ipynb", ".notebook-launcher/opened"], check=True)
-    end(cluster, with_notebook, "SIGTERM")
+    end(with_notebook, "SIGTERM")
     with forwarded_as_told(cluster, by_ssh):
         assert status_of(cluster, by_ssh) == 200  # on the laptop, by the address that was printed
-    end(cluster, by_ssh, "SIGTERM", "login")
+    cluster.root("login", ["kill", "-TERM", str(launcher_pid(cluster, "login"))])
+    assert by_ssh.end() == 0
+    assert f"Job {by_ssh.job_id} is gone." in by_ssh.printed, by_ssh.printed
     assert_nothing_left(cluster)
 
 
@@ -164,7 +169,7 @@ def test_two_sessions_at_once_each_ended_by_sigterm(cluster: PracticeCluster, st
 
 @pytest.mark.parametrize(("after", "keys"), [(0.5, "\x03"), (0.7, "\x03\x03"), (1.2, "\x03"), (2.0, "\x03")])
 def test_ctrl_c_at_any_moment_leaves_no_job(cluster: PracticeCluster, start: Start, after: float, keys: str) -> None:
-    session = start("-n", "1")
+    session = start("-n", "1", by=launch)
     subprocess.run(["sleep", str(after)], check=True)
     session.send(keys)
     ended = session.end()
@@ -180,7 +185,7 @@ def lose_launchers(cluster: PracticeCluster, start: Start, session: Session, box
     again.ready(started_here=False)
     assert again.token == session.token
     assert status_of(cluster, again, box) == 200
-    cluster.root(box, ["kill", "-KILL", str(launcher_pid(cluster, box))])
+    again.child.kill(signal.SIGKILL)
     again.end()
     wait_until(lambda: not users_on(cluster, "login"), 15, "nothing is left on the login node")
     assert cluster.squeue() == [session.job_id]
@@ -197,7 +202,7 @@ def close_terminal(cluster: PracticeCluster, session: Session, box: str) -> None
 
 
 def stop(cluster: PracticeCluster, *words: str) -> None:
-    stopped = cluster.run("laptop", "alice", ["launch-notebook", "stop", *words])
+    stopped = in_box.launcher(cluster, "laptop", "alice", "stop", *words)
     assert stopped.returncode == 0, stopped.stderr
 
 
@@ -240,8 +245,7 @@ def test_a_wrong_host_key_is_refused(cluster: PracticeCluster, start: Start) -> 
 
 
 def put_known_hosts(cluster: PracticeCluster, text: str) -> None:
-    subprocess.run(cluster.argv("laptop", "alice", ["sh", "-c", "cat >~/.ssh/known_hosts"]), input=text, text=True,
-                   check=True)  # fmt: skip
+    cluster.run("laptop", "alice", ["sh", "-c", "cat >~/.ssh/known_hosts"], input=text, check=True)
 
 
 def test_nothing_typed_is_run(cluster: PracticeCluster, start: Start) -> None:
@@ -277,13 +281,12 @@ def test_every_flag_of_this_sbatch_is_known(cluster: PracticeCluster) -> None:
 def test_the_job_script_works_by_hand(cluster: PracticeCluster) -> None:
     prepare = (
         "cp -r /opt/notebook-launcher/jobscripts . && mkdir -m 700 by-hand && "
-        "echo container=/sw/images/jupyterlab.sif >by-hand/session.env && "
+        "echo venv=$HOME/light >by-hand/session.env && "
         "sbatch --output=by-hand.log jobscripts/jupyterlab.sh ~/by-hand"
     )
     cluster.run("login", "alice", ["sh", "-c", prepare])
-    read = cluster.argv("login", "alice", ["cat", "by-hand/endpoint.json"])
-    wait_until(lambda: subprocess.run(read, capture_output=True, check=False).returncode == 0, 60, "a port file")
-    endpoint = json.loads(subprocess.run(read, capture_output=True, check=True).stdout)
+    wait_in(cluster, "login", "[ -e ~alice/by-hand/endpoint.json ]", 60)
+    endpoint = json.loads(cluster.run("login", "alice", ["cat", "by-hand/endpoint.json"], check=True).stdout)
     token = cluster.run("login", "alice", ["cat", "by-hand/token"]).stdout
     url = f"http://127.0.0.1:{endpoint['port']}/api/status"
     assert fetch(cluster, endpoint["node"], url, token)[0] == 200
@@ -310,12 +313,12 @@ def test_the_nodes_host_key_is_checked_too(cluster: PracticeCluster, start: Star
 
 
 def test_a_password_that_the_node_asks_for_again_after_a_wrong_one(cluster: PracticeCluster, start: Start) -> None:
-    session = start("-n", "1", "--route", "node-ssh", box="login", user="carol")
+    session = start("-n", "1", "--route", "node-ssh", *LIGHT, box="login", user="carol")
     for password in ("wrong", "practice-carol"):
         session.expect("carol@node.'s password: ")
         session.send(f"{password}\n")
     session.ready()
     assert "wrong" not in session.printed
     assert "practice-carol" not in session.printed
-    end(cluster, session)
+    end(session)
     assert_nothing_left(cluster)

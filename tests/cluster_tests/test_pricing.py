@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -35,7 +34,7 @@ def write_accinfo(cluster: PracticeCluster, script: str) -> None:
         "mkdir -p ~/site-bin && cat >~/site-bin/accinfo && chmod 700 ~/site-bin/accinfo; "
         "grep -qs site-bin ~/.bash_profile || echo 'PATH=$HOME/site-bin:$PATH' >>~/.bash_profile"
     )
-    subprocess.run(cluster.argv("login", "alice", ["sh", "-c", install]), input=script, text=True, check=True)
+    cluster.run("login", "alice", ["sh", "-c", install], input=script, check=True)
 
 
 @pytest.fixture

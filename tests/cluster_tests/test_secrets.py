@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -42,13 +41,11 @@ def start_kernel(cluster: PracticeCluster, session: Session) -> None:
         "urllib.request.urlopen(urllib.request.Request(url, b'{}', {'Authorization': 'token ' + token}), timeout=20)\n"
     )
     url = re.sub(r"lab\?.*", "api/kernels", session.url)
-    subprocess.run(cluster.argv("laptop", "alice", ["python3", "-c", program]), input=f"{url} {session.token}",
-                   text=True, check=True)  # fmt: skip
+    cluster.run("laptop", "alice", ["python3", "-c", program], input=f"{url} {session.token}", check=True)
 
 
 def with_input(cluster: PracticeCluster, box: str, user: str, script: str, text: str) -> str:
-    argv = cluster.argv(box, user, ["sh", "-c", script])
-    return subprocess.run(argv, input=text, text=True, capture_output=True, check=False).stdout
+    return cluster.run(box, user, ["sh", "-c", script], login=False, input=text).stdout
 
 
 def test_no_process_shows_it(cluster: PracticeCluster, live: Session) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from tests.practice_cluster import PracticeCluster
 from tests.session_directories import ODDITIES, name_of, plant
 
 Start = Callable[..., Session]
+LAUNCH = in_box.launch
 
 
 def told(cluster: PracticeCluster, box: str, *arguments: str) -> list[dict[str, Any]]:
@@ -67,14 +69,14 @@ def give_to_alice(root: Path) -> None:
 def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
     cluster: PracticeCluster, start: Start, root: Path
 ) -> None:
-    first = start("-n", "1", "-t", "2:00:00")
-    first.ready()
-    (pid,) = (pid for pid, user, args in cluster.processes("laptop") if user == "alice" and "/launch-notebook" in args)
-    cluster.root("laptop", ["kill", "-KILL", str(pid)])
+    with venv("light", STAND_IN)(cluster):
+        first = start("-n", "1", "-t", "2:00:00", *LIGHT)
+        first.ready()
+    first.child.kill(signal.SIGKILL)
     first.end()
 
     seen = listed(cluster, "login")[first.session_id]
-    assert (seen["state"], seen["job"], seen["environment"]) == ("running", first.job_id, "tf-gpu")
+    assert (seen["state"], seen["job"], seen["environment"]) == ("running", first.job_id, "plain")
     assert seen["node"].startswith("node") and 7000 < seen["seconds_left"] <= 7200 and seen["walltime"] == "2 hours"
     with login_profile(cluster, "export TZ=America/New_York"):  # Slurm's commands read it, and date without a login not
         elsewhere = listed(cluster, "laptop")[first.session_id]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cluster_tests import in_box, recorded_tables
-from tests.cluster_tests.situation import STAND_IN, Situation, matching, shown, venv, wait_in
+from tests.cluster_tests.situation import STAND_IN, Situation, matching, shown, together, venv, wait_in
 from tests.cluster_tests.situations import SITUATIONS, WHOLE_PROFILE
 from tests.cluster_tests.situations_table import RECORD
 from tests.conftest import PROFILE, Session, assert_nothing_left, clear, write_profile
@@ -47,7 +47,7 @@ def _profiles(cluster: PracticeCluster) -> Iterator[None]:
     for user in people:
         write_profile(cluster, "laptop", user, WHOLE_PROFILE)
         cluster.run("login", user, ["mkdir", "-p", ".notebook-launcher/sessions"], check=True)
-    with venv("light", STAND_IN)(cluster):
+    with together(*(venv("light", STAND_IN, user) for user in ("alice", "bob")))(cluster):
         yield
     for user in people:
         write_profile(cluster, "laptop", user, PROFILE)

@@ -1,4 +1,7 @@
-"""A machine without a scheduler: the first command of the README, in a real terminal, with a real JupyterLab."""
+"""A machine without a scheduler: the first command of the README, in a real terminal.
+
+JupyterLab is a real one where it is about the browser; elsewhere a stand-in does.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cluster_tests.situation import STAND_IN
 from tests.conftest import Session
 from tests.doubles import wait_until
 from tests.paths import ROOT
@@ -56,6 +60,19 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
     yield start
     for session in started:
         session.child.close(force=True)
+
+
+@pytest.fixture
+def light(tmp_path: Path) -> tuple[str, str]:
+    """The words for an environment whose JupyterLab is a stand-in, and there at once."""
+    bin = tmp_path / "light" / "bin"
+    bin.mkdir(parents=True)
+    for name in ("python", "python3"):
+        (bin / name).symlink_to(sys.executable)
+    (bin / "activate").write_text(f"PATH={bin}:$PATH\n")
+    (bin / "jupyter-lab").write_text(f"#!/bin/bash\n{STAND_IN}")
+    (bin / "jupyter-lab").chmod(0o755)
+    return "--venv", str(bin.parent)
 
 
 def ours(environment: dict[str, str]) -> list[psutil.Process]:
@@ -153,8 +170,10 @@ def test_nobody_to_ask_at_the_first_launch(environment: dict[str, str]) -> None:
     assert "on this machine" in done.stdout
 
 
-def test_left_running_by_a_closed_terminal_found_again_and_stopped(start: Start, environment: dict[str, str]) -> None:
-    session = start()
+def test_left_running_by_a_closed_terminal_found_again_and_stopped(
+    start: Start, environment: dict[str, str], light: tuple[str, str]
+) -> None:
+    session = start(*light)
     session.ready()
     session.child.close(force=False)
     wait_until(lambda: not launchers(environment), 15, "the launcher ends")
@@ -181,8 +200,8 @@ def test_ctrl_c_at_any_moment_leaves_nothing(start: Start, environment: dict[str
     nothing_left(environment)
 
 
-def test_the_walltime_ends_it(start: Start, environment: dict[str, str]) -> None:
-    session = start("-t", "0:00:15")  # enough for JupyterLab to be ready on a busy machine
+def test_the_walltime_ends_it(start: Start, environment: dict[str, str], light: tuple[str, str]) -> None:
+    session = start("-t", "0:00:15", *light)  # enough to be ready on a busy machine
     session.ready()
     assert session.end(timeout=60) == 32
     assert "reached its walltime" in session.printed
@@ -224,11 +243,10 @@ def killed_at_last(process: subprocess.Popen[str], seconds: float) -> Iterator[N
         process.kill()
 
 
-def test_no_terminal_and_json(environment: dict[str, str]) -> None:
+def test_no_terminal_and_json(environment: dict[str, str], light: tuple[str, str]) -> None:
+    argv = [LAUNCH, "--json", *light]
     with (
-        subprocess.Popen(
-            [LAUNCH, "--json"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-        ) as process,
+        subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process,
         killed_at_last(process, 90),
     ):
         assert process.stdout is not None

@@ -17,7 +17,7 @@ from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.profiles import load_configuration, load_profile, valid_tables
 from notebook_launcher.profiles.layers import Layer
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile, Reservation
-from notebook_launcher.profiles.store import bundled_profiles, config_folder, profile_layers
+from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder, profile_layers
 from notebook_launcher.profiles.validation import validated, validated_once
 
 DATA = {"host": "login.example", "budget": {"command": ["balance"], "pattern": "(?P<left>[0-9]+)"}}
@@ -54,7 +54,7 @@ def write(text: str) -> Path:
 def test_a_bundled_profile_is_the_same_the_second_time(name: str, folder: Path) -> None:
     first, second = load_profile(name), load_profile(name)
     assert len(list(folder.iterdir())) == 1
-    assert first == second == validated(ClusterProfile, profile_layers(name))
+    assert first == second == checked_profile(profile_layers(name))
     assert repr(first) == repr(second)  # also the types of its values
     assert first.chosen == second.chosen
 

@@ -32,6 +32,15 @@ from tests.unit.sessions.local_sessions import (
 pytestmark = pytest.mark.real_time  # real jobs of the local scheduler
 
 
+def two_run(root: Path, slurm: SlurmHost) -> tuple[str, str]:
+    """Two sessions that run; their names."""
+    names = name_of(NOW, 1), name_of(NOW, 2)
+    for job, name in zip("78", names, strict=True):
+        plant(root, name, NOW, job=job, started=NOW, listens=True)
+    slurm.own = squeue_row("7", "RUNNING") + squeue_row("8", "RUNNING")
+    return names
+
+
 @pytest.mark.real_time
 def test_a_queue_that_tells_nothing_is_no_end(tmp_path: Path, slurm: SlurmHost, set_timing: SetTiming) -> None:
     """Nor is a cancel that one of two clusters refused a good one."""
@@ -78,12 +87,12 @@ def test_a_job_on_another_cluster_of_a_federation_is_gone_when_it_has_said_so(
     assert stop(tmp_path, *names, sure=True).ended == set(names)
 
 
-def test_an_empty_word_ends_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
-    submit()
+def test_an_empty_word_ends_nothing(tmp_path: Path, slurm: SlurmHost) -> None:
+    two_run(tmp_path, slurm)
     for names in (("",), ("x", "")):
         with pytest.raises(UsageError, match="empty"):
             stop(tmp_path, *names)
-    assert listed(tmp_path).one(events.ListDone).active == 1
+    assert listed(tmp_path).one(events.ListDone).active == 2 and slurm.cancelled == []
 
 
 @pytest.mark.real_time
@@ -123,11 +132,10 @@ def test_all_are_ended_side_by_side(tmp_path: Path, host: RecordingHost, submit:
     assert set(listed(tmp_path).seen.values()) == {"ended"}
 
 
-def test_a_no_ends_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
-    one, other = submit(), submit()
-    view = stop(tmp_path, one.id, end_of(other), prompts=FakePrompts(confirms=[False]))
+def test_a_no_ends_nothing(tmp_path: Path, slurm: SlurmHost) -> None:
+    view = stop(tmp_path, *two_run(tmp_path, slurm), prompts=FakePrompts(confirms=[False]))
     assert view.ended == set() and "Nothing was ended." in view.notes
-    assert listed(tmp_path).one(events.ListDone).active == 2
+    assert listed(tmp_path).one(events.ListDone).active == 2 and slurm.cancelled == []
 
 
 @pytest.mark.parametrize("how", ["--yes", "no terminal"])
