@@ -33,11 +33,11 @@ def launch(cluster: PracticeCluster, box: str, *arguments: str, user: str = "ali
 
 
 def launcher(
-    cluster: PracticeCluster, box: str, user: str, *words: str, **env: str
+    cluster: PracticeCluster, box: str, user: str, *words: str, timeout: float = 120, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``launch-notebook`` without a terminal."""
     server = server_in(cluster, box, for_launcher=True)
-    return server.run(words, user, {**server.login_environment(user), **env}, timeout=120)
+    return server.run(words, user, {**server.login_environment(user), **env}, timeout=timeout)
 
 
 def run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,11 +100,17 @@ class Sampler:
         self.script = subprocess.Popen([sys.executable, "-Sc", code], env=env, start_new_session=True)
         return self.script
 
-    def start(self, seconds: int = 1, job: str = IDLE, bash: str = BASH) -> None:
-        script = self.script or self.job(job)
+    def start(self, seconds: int = 1, job: str = IDLE, keeping: int = 0) -> None:
+        """Start it; ``keeping``: how many rows its file may have, in place of the number that it is shipped with."""
+        script, program = self.script or self.job(job), job_script("usage.sh")
+        if keeping:
+            program = shutil.copytree(program.parent, self.root / "lib") / program.name
+            text = program.read_text()
+            assert text.count("readonly MOST_ROWS=32000") == 1
+            program.write_text(text.replace("MOST_ROWS=32000", f"MOST_ROWS={keeping}"))
         with self.said.open("ab") as log:
             self.process = subprocess.Popen(
-                [bash, str(job_script("usage.sh")), str(self.dir), str(seconds), str(script.pid)],
+                [BASH, str(program), str(self.dir), str(seconds), str(script.pid)],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stderr=log,
