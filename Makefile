@@ -14,7 +14,7 @@ PYTHON ?= python3
 RECONNECTION := tests/cluster_tests/test_reconnection.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
-COMPUTING := -m 'not cluster and not real_time' tests/unit
+COMPUTING := -p no:rerunfailures -m 'not cluster and not real_time' tests/unit
 # Four workers read these files instead of all. tests/conftest.py refuses a marked test in any other.
 WAITING = -m 'cluster or real_time' tests/cluster_tests $(sort $(shell grep -rl --include='test_*.py' real_time tests/unit))
 # Their thousands of little files lie in memory, where there is room, and programs can be run from there.
@@ -29,7 +29,7 @@ NO_CLUSTER_HERE := [ $$? = 3 ]
 NO_SID_TODAY := [ $$? = 3 -o $$? = 4 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-cluster test-beside quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-cluster test-beside prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -51,9 +51,14 @@ else
 endif
 
 test-computing:
-	$(MAKE) --no-print-directory -j 2 --output-sync=target check
-	$(VENV)/bin/python -c 'from hypothesis.internal import charmap; charmap.charmap()' # made while coverage counts, it takes 25 s
+	$(MAKE) --no-print-directory -j 2 --output-sync=target prepare check
 	$(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
+
+# What every worker would make for itself at once, and while coverage counts: pytest's asserts, hypothesis's constants
+# and characters. What is wrong with a test is said when it is to run.
+prepare: $(VENV)/with-tests
+	$(VENV)/bin/python -c 'from hypothesis.internal import charmap; charmap.charmap()'
+	-$(VENV)/bin/python -m pytest --collect-only -q >/dev/null
 
 test-cluster:
 	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
@@ -82,7 +87,6 @@ check-python: $(VENV)/with-tests
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/mypy --config-file pyproject.toml -p tests.practice_cluster
 
 check-scripts: $(VENV)/with-tests
 	shellcheck -x $(SCRIPTS)

@@ -163,16 +163,16 @@ def _answer(name: str, words: str) -> Iterator[str]:
     yield shlex.join(command)
 
 
+@click.command()
+@scheduler_options
+def _read() -> None:
+    pass
+
+
 def flags_of(words: str) -> dict[str, str | None]:
     """Read flags as the command line does."""
-
-    @click.command()
-    @scheduler_options
-    def read() -> None:
-        pass
-
     found: dict[str, dict[str, str | None]] = {SCHEDULER_FLAGS: {}}
-    read.main(shlex.split(words), obj=found, standalone_mode=False)
+    _read.main(shlex.split(words), obj=found, standalone_mode=False)
     return found[SCHEDULER_FLAGS]
 
 

@@ -47,7 +47,7 @@ def test_only_the_command_line_prints_asks_and_exits() -> None:
 
 
 def test_no_shell_gets_a_string_of_ours() -> None:
-    for path in FILES:
+    for path in (path for path in FILES if "shell" in path.read_text(encoding="utf-8")):
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call):
                 assert not [word for word in node.keywords if word.arg == "shell"], f"{path}:{node.lineno}"
