@@ -158,19 +158,21 @@ leave_unwritable() {
 }
 
 # The inner part and JupyterLab's configuration are read in the session directory, which is seen in the container too.
+#
+# By as few processes as it takes, and a whole file at a time: a shell that is open may read those of an earlier run.
 copy_scripts() {
-  local name
-  for name in "${NEEDED[@]}"; do copy_script "$scripts/$name" "$name" || return; done
+  local name new=$NBL_SESSION_DIR/runtime/scripts files=()
+  for name in "${NEEDED[@]}"; do files+=("$scripts/$name"); done
   for name in "${OPTIONAL[@]}"; do
-    [[ ! -r $scripts/$name ]] || copy_script "$scripts/$name" "$name" || return
+    [[ ! -r $scripts/$name ]] || files+=("$scripts/$name")
   done
-  copy_script "${BASH_SOURCE[0]}" jupyterlab.sh
-}
-
-copy_script() {
-  local copy=$NBL_SESSION_DIR/$2
-  [[ $1 -ef $copy ]] && return
-  cat -- "$1" >"$copy.new.$$" && mv -f -- "$copy.new.$$" "$copy"
+  mkdir -- "$new" || return
+  [[ $scripts -ef $NBL_SESSION_DIR ]] || cp --no-preserve=mode -- "${files[@]}" "$new" || return
+  [[ ${BASH_SOURCE[0]} -ef $NBL_SESSION_DIR/jupyterlab.sh ]] || cat -- "${BASH_SOURCE[0]}" >"$new/jupyterlab.sh" ||
+    return
+  files=("$new"/*)
+  [[ ! -e ${files[0]} ]] || mv -f -- "${files[@]}" "$NBL_SESSION_DIR" || return
+  rmdir -- "$new"
 }
 
 # The token goes from the random device to its file, through no variable and no argument.
