@@ -55,11 +55,11 @@ BROKEN = "Bootstrap: scratch\n\n%setup\n    echo this goes wrong\n    false\n"
 
 @pytest.fixture
 def alice(cluster: PracticeCluster) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """What alice does on her laptop, with the profile; her images are cleared away."""
+    """Runs `launch-notebook` as alice on her laptop, with the profile; her images are cleared away."""
     write(cluster, ".config/notebook-launcher/clusters/tensors.toml", PROFILE.replace("{wrong}", "0" * 64))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return cluster.run("laptop", "alice", list(words), timeout=120)
+        return in_box.launcher(cluster, "laptop", "alice", *words)
 
     yield run
     cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/images"])
@@ -111,15 +111,15 @@ def test_an_environment_is_looked_into(
     cluster: PracticeCluster, alice: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     provide_image(cluster, "tensorflow-cpu")
-    done = alice("launch-notebook", "env", "check", "tf-gpu", "--node", "--cluster", "tensors")
+    done = alice("env", "check", "tf-gpu", "--node", "--cluster", "tensors")
     assert done.returncode == 0, done.stdout + done.stderr
     for part in ("/opt/envs/tf-gpu", "JupyterLab", "kernel", "2.21.0, oneDNN as the CPU suggests"):
         assert part in done.stdout
     assert_nothing_left(cluster)
-    done = alice("launch-notebook", "env", "check", "broken", "--cluster", "tensors")
+    done = alice("env", "check", "broken", "--cluster", "tensors")
     assert done.returncode == 8
     assert "Module broken/1 could not be loaded" in done.stdout
-    done = alice("launch-notebook", "env", "check", "no-jupyter", "--cluster", "tensors")
+    done = alice("env", "check", "no-jupyter", "--cluster", "tensors")
     assert done.returncode == 8
     assert "launch-notebook image build ./mine.def" in done.stdout
     assert shell(cluster, "ls ~/.notebook-launcher/sessions | grep look-") == ""
@@ -137,7 +137,7 @@ def test_an_environment_is_made_and_a_session_runs_in_it(
     cluster.run("login", "alice", ["sh", "-c", "mkdir -p ~/.config/pip; cat >~/.config/pip/pip.conf"], input=settings,
                 check=True)  # fmt: skip
     try:
-        create = ("launch-notebook", "env", "create", "requirements.txt", "--name", "mine", "--cluster", "tensors")
+        create = ("env", "create", "requirements.txt", "--name", "mine", "--cluster", "tensors")
         done = alice(*create)
         assert done.returncode == 0, done.stdout + done.stderr
         session = start("--cluster", "tensors", "--", "mine")
@@ -161,7 +161,7 @@ def test_an_image_is_built_in_a_job_and_replaced_only_when_told(
     cluster: PracticeCluster, alice: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     write(cluster, "small.def", SMALL)
-    build = ("launch-notebook", "image", "build", "./small.def", "--cluster", "tensors", "--json")
+    build = ("image", "build", "./small.def", "--cluster", "tensors", "--json")
     done = alice(*build, "-t", "5")
     assert done.returncode == 0, done.stdout + done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -189,7 +189,7 @@ def test_a_build_that_fails_leaves_its_reason_and_nothing_else(
     cluster: PracticeCluster, alice: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     write(cluster, "bad.def", BROKEN)
-    done = alice("launch-notebook", "image", "build", "./bad.def", "--cluster", "tensors")
+    done = alice("image", "build", "./bad.def", "--cluster", "tensors")
     assert done.returncode == 24
     assert "this goes wrong" in done.stderr
     assert shell(cluster, "ls -A ~/images") == ""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
+import struct
 import subprocess
+import termios
 import time
 from collections.abc import Callable
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.conftest import Session, assert_nothing_left
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
+
+LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
 each_slurm = pytest.mark.each_slurm
@@ -28,7 +34,7 @@ def test_a_terminal_in_a_running_session(cluster: PracticeCluster, start: Start)
     inside.expect(INSIDE)
     inside.send("stty size; which python3; command -v sbatch; echo GPU=$CUDA_VISIBLE_DEVICES $JUPYTER_TOKEN; tty\r")
     inside.expect(r"24 111\n/opt/jupyterlab/bin/python3\nGPU=0\n/dev/pts".replace("\\n", "\\r\\n"))
-    inside.child.setwinsize(40, 90)
+    fcntl.ioctl(inside.child.child_fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 90, 0, 0))
     inside.send("sleep 0.5; stty size\r")
     inside.expect("40 90\r\n")
     outside = start("shell", "--outside", "--engine", "openssh", held.session_id[-4:])
@@ -68,17 +74,11 @@ def test_a_job_for_a_terminal(cluster: PracticeCluster, start: Start) -> None:
 def test_the_job_of_a_terminal_ends_with_a_launcher_that_is_killed(cluster: PracticeCluster, start: Start) -> None:
     session = start("shell", "-t", "5", "-n", "1", "--engine", "openssh", "--", "plain")
     session.expect(r"\(plain on \w+\) alice:~\$ ")
-    kill_launcher(cluster, "laptop")
+    session.child.kill(signal.SIGKILL)
     began = time.monotonic()
     wait_until(lambda: not cluster.squeue(), 20, "the job has ended")
     print(f"the job had ended {time.monotonic() - began:.1f} s after the launcher was killed")
     assert_nothing_left(cluster)
-
-
-def kill_launcher(cluster: PracticeCluster, box: str) -> None:
-    mine = [pid for pid, user, args in cluster.processes(box) if user == "alice" and "launch-notebook shell" in args]
-    assert mine
-    cluster.root(box, ["kill", f"-{signal.SIGKILL:d}", *map(str, mine)])
 
 
 def test_a_closed_terminal_ends_the_job(cluster: PracticeCluster, start: Start) -> None:
