@@ -47,11 +47,11 @@ def launch(cluster: PracticeCluster, box: str, *arguments: str, user: str = "ali
 
 
 def launcher(
-    cluster: PracticeCluster, box: str, user: str, *words: str, **env: str
+    cluster: PracticeCluster, box: str, user: str, *words: str, timeout: float = 120, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``launch-notebook`` without a terminal."""
     server = _server(cluster, box)
-    return server.run(words, user, {**server.login_environment(user), **env}, launcher=True)
+    return server.run(words, user, {**server.login_environment(user), **env}, timeout=timeout, launcher=True)
 
 
 def run(

@@ -20,6 +20,7 @@ from nbconvert import HTMLExporter
 
 from notebook_launcher.core.usage_samples import COLUMNS
 from notebook_launcher.notebook.prepare import bundled
+from tests.cluster_tests import in_box
 from tests.cluster_tests.jupyterlab_page import chromium
 from tests.conftest import assert_nothing_left
 from tests.notebook_parameters import NEEDS, SMALL
@@ -130,9 +131,9 @@ class Runs:
     def _run(self, run: Run, *words: str) -> Done:
         wanted = SMALL[run.notebook] | LONGER.get(run.notebook, {})
         parameters = [word for name, value in wanted.items() for word in ("-p", name, str(value))]
-        argv = ["launch-notebook", "run", run.notebook, *parameters, *words, "--output", "runs"]
+        argv = ["run", run.notebook, *parameters, *words, "--output", "runs"]
         argv += ["--cluster", "notebooks", "-n", CORES.get(run.notebook, "1"), "--", run.environment]
-        done = self._cluster.run("laptop", "alice", argv, timeout=RUN_AT_MOST)
+        done = in_box.launcher(self._cluster, "laptop", "alice", *argv, timeout=RUN_AT_MOST)
         said = done.stdout + done.stderr
         session = re.search(r"\(session\s(\d{8}-\d{6}-[a-z2-7]{4})\)", said)
         assert session, said
