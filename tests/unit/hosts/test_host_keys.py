@@ -24,7 +24,7 @@ from notebook_launcher.hosts.ssh_config import SshSettings
 
 KEY = paramiko.ECDSAKey.generate()
 OTHER = paramiko.ECDSAKey.generate()
-RSA = paramiko.RSAKey.generate(1024)
+RSA = paramiko.RSAKey.generate(2048)
 
 
 def public(key: paramiko.PKey) -> str:
