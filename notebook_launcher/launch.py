@@ -22,7 +22,14 @@ from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.courses import course_used
-from notebook_launcher.planning.plan import Plan, begin_note, open_port_note, unlisted_flags_note, useless_flags_note
+from notebook_launcher.planning.plan import (
+    Plan,
+    begin_note,
+    near_flags_note,
+    open_port_note,
+    unlisted_flags_note,
+    useless_flags_note,
+)
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
@@ -162,6 +169,7 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
         *plan.target.notes,
         *notes_before(plan, scheduler, site, payload.program),
         unlisted_flags_note(plan.request),
+        near_flags_note(plan.request),
         software_note(plan, scheduler),
     )
     for note in filter(None, notes):

@@ -174,6 +174,21 @@ def test_a_dry_run_tells_that_it_was_not_checked(
     assert sbatch() == []
 
 
+def test_a_dry_run_names_the_flag_that_may_be_meant(
+    sbatch: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--walltime=2:00:00", "--container-image=oci", "--dry-run"]) == 0
+    told = capsys.readouterr()
+    shown = " ".join((told.out + told.err).split())
+    assert "--walltime is close to --time: did you mean that?" in shown
+    assert "--container-image is close" not in shown
+
+
+@pytest.mark.parametrize("name", ["uenv", "environment", "tmpfs", "tmpdir", "nvme", "lustre", "jobid"])
+def test_flags_of_plugins_are_not_taken_for_slips(sbatch: Callable[[], list[str]], name: str) -> None:
+    assert app.run([f"--{name}=x", "--dry-run"]) == 0
+
+
 # --- what sbatch says ------------------------------------------------------------------------------------------------
 
 
