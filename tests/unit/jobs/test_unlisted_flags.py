@@ -18,6 +18,8 @@ from notebook_launcher.core.errors import (
     AccountRefused,
     HostCommandFailed,
     LauncherError,
+    SchedulerAway,
+    SchedulerMissing,
     SchedulerSilent,
     SubmitRefused,
     UsageError,
@@ -199,7 +201,7 @@ def test_flags_of_plugins_are_not_taken_for_slips(sbatch: Callable[[], list[str]
         ({"fresh-nodes": "yes"}, UsageError, "sbatch on ", "write --fresh-nodes"),
         ({"shared-gpus": None}, UsageError, "There is no flag --shared-gpus.", "did you mean --shared-gpu?"),
         ({"zzz": "1"}, UsageError, "There is no flag --zzz.", "see: launch-notebook --help, and sbatch's own flags"),
-        ({"container-image": "never"}, SubmitRefused, "Slurm refused the job. One of the", "about --container-image."),
+        ({"container-image": "never"}, SubmitRefused, "sbatch on ", "sbatch: Invalid --container-image specification"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_passed_on_is_refused_with_the_reason(
@@ -216,7 +218,7 @@ def test_each_is_asked_about_once(sbatch: Callable[[], list[str]]) -> None:
     context = a_context(LocalHost())
     check_unlisted_flags(context, {"container-image": "oci"})
     check_unlisted_flags(context, {"container-image": "oci", "time": "10"})
-    assert len(sbatch()) == 3
+    assert len(sbatch()) == 1
     with pytest.raises(UsageError):
         check_unlisted_flags(context, {"container-image": None})  # typed in another way
 
@@ -254,11 +256,61 @@ def test_where_the_profile_names_another_scheduler_it_is_refused_before_the_logi
         (HostCommandFailed("It did not answer."), HostCommandFailed),
     ],
 )
-def test_without_a_clear_answer_the_flag_is_not_accepted(answer: Answer, error: type[LauncherError]) -> None:
+@pytest.mark.parametrize("value", ["oci", None])
+def test_without_a_clear_answer_the_flag_is_not_accepted(
+    answer: Answer, error: type[LauncherError], value: str | None
+) -> None:
     context = a_context(FakeHost(answer))
-    with pytest.raises(error):
-        check_unlisted_flags(context, {"container-image": "oci"})
+    with pytest.raises(error) as caught:
+        check_unlisted_flags(context, {"container-image": value})
+    assert "write --container-image=VALUE" not in caught.value.hint
     assert not context.accepted_flags
+
+
+def refused(exit_code: int, message: str) -> CommandResult:
+    return CommandResult(0, f"\n--answered-- {exit_code}\n", f"{message}\n\n--answered--\n")
+
+
+@pytest.mark.parametrize("value", ["oci", None])
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (refused(127, "sh: 1: sbatch: not found"), SchedulerMissing),
+        (
+            refused(1, "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"),
+            SchedulerAway,
+        ),
+        (refused(1, "sbatch: fatal: Could not establish a configuration source"), SchedulerAway),
+        (CommandResult(0, "", ""), SchedulerAway),
+    ],
+)
+def test_a_trial_that_failed_is_not_told_as_a_job_that_was_submitted(
+    answer: CommandResult, error: type[LauncherError], value: str | None
+) -> None:
+    with pytest.raises(error) as caught:
+        check_unlisted_flags(a_context(FakeHost(answer)), {"container-image": value})
+    shown = str(caught.value)
+    assert not getattr(caught.value, "may_have_heard", False)
+    assert "squeue" not in caught.value.hint and "the job" not in shown
+    assert "without a value" not in shown and "VALUE" not in caught.value.hint
+
+
+def test_of_each_of_several_flags_there_is_time_to_hear() -> None:
+    """Each has 15 seconds; the connection waits a little longer than all of them."""
+    timeouts = []
+
+    class Slow(FakeHost):
+        def run(self, *_words: object, timeout: float = 0.0, **_named: object) -> CommandResult:
+            timeouts.append(timeout)
+            return CommandResult(0, "\n--answered-- 124\n" * 4, "\n--answered--\n" * 4)
+
+    with pytest.raises(SchedulerSilent):
+        check_unlisted_flags(a_context(Slow()), {f"flag{number}x": None for number in range(4)})
+    assert timeouts == [75.0]
+
+
+def test_lists_of_flags_are_read_with_the_same_limit() -> None:
+    assert all(command[:3] == ["env", "LC_ALL=C", "timeout"] for command in Slurm().list_flags())
 
 
 def test_names_that_a_hostile_answer_lists_are_names_and_few() -> None:
