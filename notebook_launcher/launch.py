@@ -59,10 +59,21 @@ def no_offer(_plan: Plan, _context: Context) -> bool:
     return False
 
 
+def no_action() -> None:
+    """Do nothing."""
+
+
 def launch(
-    plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts, offer_image: OfferImage = no_offer
+    plan: Plan,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    offer_image: OfferImage = no_offer,
+    flags_accepted: Callable[[], None] = no_action,
 ) -> None:
     """Submit a job, wait for its JupyterLab, open the tunnel, show the address, and stay attached.
+
+    ``flags_accepted`` is called once the cluster has accepted the flags that only it knows.
 
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
     the job; ``HungUp`` (a closed terminal) leaves it running.
@@ -71,6 +82,7 @@ def launch(
         costing = Costing(plan, context)
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         check_unlisted_flags(context, plan.request.flags)
+        flags_accepted()
         if offer_existing_session(plan, context):
             return
         if plan.target.course:
