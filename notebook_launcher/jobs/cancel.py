@@ -285,13 +285,21 @@ def command_to_repeat(context: Context, session: Session) -> str:
     """
     record = session.record
     if record.command is not None and record.launched_from in (None, socket.gethostname()):
-        return f"{_program()} {_without_default(context, record.command)}".strip()
+        return f"{_program()} {_without_default(context, _quoted(record.command))}".strip()
     if record.command is not None:
-        return f"on {record.launched_from}: launch-notebook {record.command}".strip()
+        return f"on {record.launched_from}: launch-notebook {_quoted(record.command)}".strip()
     flags = {name: value for name, value in record.flags.items() if name != "begin"}  # a session of an older launcher
     words = [shlex.join(context.target.arguments()), as_typed(flags)]
     words += [shlex.join(["--", record.environment])] if record.environment else []
     return " ".join(filter(None, [_program(), *words]))
+
+
+def _quoted(command: str) -> str:
+    """Return recorded arguments quoted anew: in those of a damaged record a shell could see another command."""
+    try:
+        return shlex.join(shlex.split(command))
+    except ValueError:  # an open quote
+        return shlex.quote(command)
 
 
 def _without_default(context: Context, command: str) -> str:

