@@ -139,6 +139,12 @@ class LoginShellSilent(HostCommandFailed):
     exit_code = 18
 
 
+class LoginSetupFailed(LoginShellSilent):
+    """A line of the profile's ``login_setup`` failed, or ended the login shell: no command was run after it."""
+
+    exit_code = 29
+
+
 class SchedulerSilent(LauncherError):
     """The scheduler does not report how the job ended; the session may go on."""
 

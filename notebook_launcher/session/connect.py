@@ -16,8 +16,11 @@ from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles.layers import origin
+from notebook_launcher.profiles.store import profile_layers
 from notebook_launcher.schedulers import missing
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context
@@ -105,7 +108,17 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
                 told = True
         time.sleep(timing.address_refused_pause)
     view.show(events.Connected(host.label, choice.engine, choice.reason))
+    host.login_setup = login_setup_of(target)
     return host
+
+
+def login_setup_of(target: LaunchTarget) -> LoginSetup:
+    """Return what the target's profile runs in each login shell, with its place for messages."""
+    lines = target.profile.login_setup
+    if not lines:
+        return NONE
+    where = origin(profile_layers(target.cluster), ["login_setup"]) if target.cluster else ""
+    return LoginSetup((lines,) if isinstance(lines, str) else lines, where, target.cluster)
 
 
 def _waiting_text(error: AddressRefused, timing: Timing) -> str:
