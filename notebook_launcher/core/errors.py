@@ -252,9 +252,13 @@ class SchedulerAway(SubmitRefused):
 
 
 class SchedulerMissing(LauncherError):
-    """The scheduler's commands are not found where they are expected."""
+    """The scheduler's commands are not found where they are expected.
+
+    ``names_instead``: the message says what was found in their place.
+    """
 
     exit_code = 21
+    names_instead = False
 
 
 class SubmitUncertain(LauncherError):
