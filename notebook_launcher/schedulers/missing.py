@@ -51,7 +51,12 @@ def loading(modules: Sequence[str]) -> str:
 
 def setting(cluster: str, lines: Sequence[str], *, host: str = "") -> str:
     """Return the command that writes ``login_setup`` into the user's profile; ``host``: for one that is new."""
-    words = [cluster, *(["--host", host] if host else []), "--set", f"login_setup={json.dumps(list(lines), ensure_ascii=False)}"]
+    words = [
+        cluster,
+        *(["--host", host] if host else []),
+        "--set",
+        f"login_setup={json.dumps(list(lines), ensure_ascii=False)}",
+    ]
     return f"launch-notebook clusters edit {shlex.join(words)}"
 
 

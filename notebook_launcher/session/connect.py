@@ -114,11 +114,10 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
 
 def login_setup_of(target: LaunchTarget) -> LoginSetup:
     """Return what the target's profile runs in each login shell, with its place for messages."""
-    lines = target.profile.login_setup
-    if not lines:
+    if not target.profile.login_setup:
         return NONE
     where = origin(profile_layers(target.cluster), ["login_setup"]) if target.cluster else ""
-    return LoginSetup((lines,) if isinstance(lines, str) else lines, where, target.cluster)
+    return LoginSetup(target.profile.login_setup, where, target.cluster)
 
 
 def _waiting_text(error: AddressRefused, timing: Timing) -> str:

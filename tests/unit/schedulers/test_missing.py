@@ -56,8 +56,9 @@ def test_what_there_is_instead_is_named(found: tuple[str, ...], modules: tuple[s
     assert "--cluster here" not in error.hint, "that would be another machine"
 
 
-def test_the_profile_loads_the_module_after_its_other_lines() -> None:
-    others = ("module purge", "export X='ä'")
+def test_the_profile_loads_the_module_after_its_other_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    others = ("module purge", "export X='ä 😀'")
     hint = missing_scheduler("login", (), ("slurm/24.05",), cluster="uni", setup=others).hint
     command = hint.partition("launch-notebook ")[2]
     done = CliRunner().invoke(clusters, ["edit", "uni", "--host", "login", *shlex.split(command)[3:]])
