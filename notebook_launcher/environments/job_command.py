@@ -11,6 +11,7 @@ from notebook_launcher.core.errors import ConnectionLost, Interrupted, LauncherE
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.hosts.commands import bound_to_stdin
+from notebook_launcher.hosts.login_setup import login_shell_command
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Plan
@@ -76,7 +77,9 @@ class _Finished(Frozen):
 
 def _follow(context: Context, argv: Sequence[str], where: str, on_line: OnLine, stop: str) -> str:
     inbox = context.interrupts.inbox
-    command = bound_to_stdin(["bash", "-lc", 'exec "$@" 2>&1', "bash", *argv])
+    command = bound_to_stdin(
+        login_shell_command(["bash", "-c", 'exec "$@" 2>&1', "bash", *argv], context.host.login_setup)
+    )
     stream = context.host.stream(
         command, lambda line: inbox.put(_OutputLine(line)), lambda why: inbox.put(_Finished(why))
     )
