@@ -135,7 +135,7 @@ def make_image(
     An existing image is replaced only with ``force``. Raises ``ImageFailed``, ``Interrupted``, and what submitting a
     job raises; then nothing is left behind, and an existing image stays.
     """
-    with open_context(plan.target, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=machine == "job") as context:
         _make(plan, context, recipe, machine, force=force)
 
 
