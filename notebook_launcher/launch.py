@@ -27,7 +27,7 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token
-from notebook_launcher.session.preflight import SoftwareCheck, image_command
+from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb
 from notebook_launcher.session.record import (
     Program,
     Session,
@@ -201,19 +201,20 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
 
 
 def software_note(plan: Plan, scheduler: Scheduler) -> str | None:
-    """Return the note about a job that has no JupyterLab unless more is done or known, as far as the plan shows."""
+    """Return a dry run's note that JupyterLab may be missing, if the plan shows it; otherwise ``None``."""
     if scheduler.same_machine:
         return None
     if command := image_command(plan):
+        verb = image_verb(plan)
         return (
-            f"The environment “{plan.environment_name}” is the image {plan.container}, which each user makes once. "
-            f"Until then there is no JupyterLab; a launch offers to make it, and so does:\n  {command}"
+            f"Environment “{plan.environment_name}” needs the image {plan.container}. A dry run does not check whether "
+            f"it exists. If it does not, the launch offers to {verb} it; to {verb} it now:\n  {command}"
         )
     if plan.container is None and plan.environment.is_plain:
         names = ", ".join(plan.target.profile.environments)
         return (
-            "No software is named: there is a JupyterLab only if the compute nodes have one themselves. To name some: "
-            f"-- ENVIRONMENT{f' ({names})' if names else ''}, -- IMAGE, --module, --conda or --venv."
+            "No software was named, so JupyterLab starts only if the compute nodes have it installed. Name some with "
+            f"-- ENVIRONMENT{f' ({names})' if names else ''}, -- IMAGE, --module, --conda, --venv or --uv."
         )
     return None
 

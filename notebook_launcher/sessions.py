@@ -266,13 +266,13 @@ def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
     """Ask the user, if there is a terminal, whether to end several sessions, or one in which a kernel is busy."""
     if not context.prompts.asks or not entries:
         return True
-    from notebook_launcher.tunnel.kernels import busy_text
+    from notebook_launcher.tunnel.kernels import UNSAVED, busy_text
 
     busy = [busy_text(names) for entry in entries if (names := _busy_here(context, entry.session))]
+    if busy:
+        busy[-1] += f" {UNSAVED}"
     if len(entries) == 1:
-        return not busy or bool(
-            context.prompts.confirm(f"{busy[0]}\nEnd session {entries[0].session.id} all the same?")
-        )
+        return not busy or bool(context.prompts.confirm(f"{busy[0]}\nEnd session {entries[0].session.id} anyway?"))
     question = f"{describe_sessions(entries, context.clock())}\nEnd these {len(entries)} sessions?"
     return bool(context.prompts.confirm("\n".join([*busy, question])))
 

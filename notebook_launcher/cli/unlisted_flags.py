@@ -66,9 +66,9 @@ def _own_flags(ctx: click.Context) -> list[str]:
 def _ambiguous(name: str, following: str) -> UsageError:
     hint = f"write {name}={shlex.quote(following)}"
     if following.endswith(".ipynb"):
-        hint = f"write {name}=VALUE, or if it takes none put it behind {shlex.quote(following)}"
+        hint = f"write {name}=VALUE; if {name} takes no value, put it after {shlex.quote(following)}"
     return UsageError(
-        f"Is “{following}” the value of {name}?",
-        why=f"The launcher does not know {name}. It asks the cluster's sbatch about it, but only after the login.",
+        f"It is not clear whether “{following}” is the value of {name}.",
+        why="The launcher does not know this flag, and the cluster's sbatch can only be asked after the login.",
         hint=hint,
     )

@@ -292,7 +292,7 @@ class FolderUnsafe(LauncherError):
 
 
 class ImageNotMade(LauncherError):
-    """The environment's image is one that each user builds or pulls once, and this user has not yet."""
+    """The environment's image does not exist yet, and the user can build or pull it; nothing was submitted."""
 
     exit_code = 28
 

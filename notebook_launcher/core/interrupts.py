@@ -22,7 +22,7 @@ class HungUp(BaseException):
 class Interrupt(Frozen):
     """``end``: Ctrl-C or SIGTERM, the user cancels. ``leave``: SIGHUP, the user is gone.
 
-    ``at_once``: nobody can be asked whether that is meant, as after SIGTERM.
+    ``at_once``: end without asking, as after SIGTERM.
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ class Interrupts:
         self._deferred = True
 
     def renew(self) -> None:
-        """Raise again, until ``defer``: what ran has ended, and what is still reported of it goes to nobody."""
+        """Raise on interrupts again until ``defer``; drop the events left from what has ended."""
         before, self.inbox = self.inbox, queue.SimpleQueue()
         self._deferred = False
         self.exit_requests = 0

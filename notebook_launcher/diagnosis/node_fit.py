@@ -30,7 +30,7 @@ def judge_node_size(
         most, others = found
         is_typed = cores == _typed_cores(request)
         flag = f"-c {most}" if is_typed else f"{_cores_text(most)} on each node"
-        return _fault(f"{_cores_text(cores)} of one node", _where(names), _cores_text(most), flag, others)
+        return _fault(f"{_cores_text(cores)} on one node", _where(names), _cores_text(most), flag, others)
     if memory and (found := _too_large(memory, names, sizes, usable, lambda size: size.memory, _memory_text)):
         most, others = found
         flag = f"--mem={memory_as_typed(most)}" if "mem" in request.flags else f"{_memory_text(most)} on each node"

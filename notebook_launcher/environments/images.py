@@ -135,14 +135,15 @@ def make_image(
     An existing image is replaced only with ``force``. Raises ``ImageFailed``, ``Interrupted``, and what submitting a
     job raises; then nothing is left behind, and an existing image stays.
     """
-    with open_context(plan.target, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=machine == "job") as context:
         _make(plan, context, recipe, machine, force=force)
 
 
 def offer_image(plan: Plan, context: Context) -> bool:
-    """Ask, where somebody can be asked, whether to make the image of the plan's environment now; return whether it is.
+    """Offer to build or pull the image of the plan's environment; return whether it exists now.
 
-    Raises as ``make_image``. Afterwards interrupts are raised again, until the next job is submitted.
+    Asks nobody without a terminal. Raises what ``make_image`` raises. Afterwards, interrupts raise again until the next
+    job is submitted.
     """
     if not context.prompts.asks or plan.environment_name is None:
         return False
@@ -164,30 +165,29 @@ def plan_of_job(options: LaunchOptions, target: LaunchTarget) -> Plan:
     return make_plan(replace(options, flags={**options.flags, "gpus": gpus}), LocalMachine.detect(), target)
 
 
-_SOFTWARE = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+#: of the launcher's own definitions, the disk space that their images need
+_DISK = {"torch": "about 4 GB", "tensorflow": "about 4 GB"}
 
 
 def _offer(plan: Plan, context: Context, machine: Machine) -> str:
-    """Return the question, which says what it costs."""
+    """Return the question, which says what it costs as far as that is known."""
     environment, target = plan.environment, plan.target
-    software = _SOFTWARE.get(environment.definition or plan.environment_name or "", f"“{plan.environment_name}”")
-    folder = context.site.expand(plan.container or "").rpartition("/")[0]
     where = "on the login node" if machine == "login" else "in a job"
     if machine == "job" and target.profile.node_arch:
-        where = f"in a job with a GPU, as only those nodes are {target.profile.node_arch}"
-    do = "Build one now" if environment.definition else f"Pull {environment.source} now"
-    return (
-        f"You have no image with {software} on {target.name} yet. {do}, {where}? "
-        f"It takes several minutes, and some 4 GB in {folder}."
-    )
+        where = f"in a job on a GPU node (only the GPU nodes are {target.profile.node_arch})"
+    do = "Build it now" if environment.definition else f"Pull it now from {environment.source}"
+    disk = _DISK.get(environment.definition or "")
+    cost = "This takes several minutes" + (f" and {disk} of disk." if disk else ".")
+    image = f"The image for “{plan.environment_name}” on {target.name} does not exist yet"
+    return f"{image}: {context.site.expand(plan.container or '')}. {do}, {where}? {cost}"
 
 
 def _make(plan: Plan, context: Context, recipe: Recipe, machine: Machine, *, force: bool = False) -> None:
     profile, view = plan.target.profile, context.view
     if profile.container.command not in _MAKES_IMAGES:
         raise UsageError(
-            f"No images are made for {profile.container.command}.",
-            why="Definition files, and the files that are made of them, are Apptainer's.",
+            f"`image` cannot build or pull images for {profile.container.command}.",
+            why="It makes Apptainer images only.",
         )
     image = _absolute(recipe.image, context, machine)
     if not force:

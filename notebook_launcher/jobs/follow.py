@@ -47,7 +47,7 @@ class FileLine(Frozen):
         return self.of.path
 
     def taken(self) -> None:
-        """Let further lines be read in its place: whoever gets the line from the inbox says so."""
+        """Count the line as read, so that more may be buffered; whoever takes it from the inbox calls this."""
         self.of.make_room(self.text)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from notebook_launcher.core.errors import LauncherError, SchedulerSilent, UsageError
 from notebook_launcher.core.sbatch_options import no_such_flag, unlisted
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import joined, printable
 from notebook_launcher.jobs.evidence import run_queries
 from notebook_launcher.session.context import Context
 
@@ -28,7 +28,7 @@ def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> N
     asked = {name: value for name, value in unlisted(flags).items() if (name, value) not in context.accepted_flags}
     trials = {name: trial for name, value in asked.items() if (trial := scheduler.try_flag(name, value))}
     if missing := next((name for name in asked if name not in trials), None):
-        raise no_such_flag(missing)
+        raise no_such_flag(missing, scheduler=scheduler.name)
     if not asked:
         return
     lists = scheduler.list_flags()
@@ -37,9 +37,7 @@ def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> N
     command = f"{scheduler.programs[0]} on {context.host.label}"
     for (name, value), answer in zip(asked.items(), answers, strict=False):
         if answer.exit_code == _SILENT:
-            raise SchedulerSilent(
-                f"{command} did not say whether it has a flag --{name}.", hint="try again in a minute"
-            )
+            raise SchedulerSilent(f"{command} did not answer when asked about --{name}.", hint="try again in a minute")
         said = scheduler.read_flag(name, answer)
         if said == "unknown":
             raise no_such_flag(name, f"Neither the launcher nor {command} knows it.", known or None)
@@ -53,6 +51,8 @@ def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> N
 
 
 def _named(name: str, error: LauncherError) -> LauncherError:
-    """Return a refusal with the flag that it is about."""
-    error.why = printable(f"It was asked about --{name}. {error.why}".strip())
+    """Return a refusal with the flag that it is about; there was no job yet that could be refused."""
+    error.what = error.what.replace("Slurm refused the job.", f"Slurm refused --{name}.")
+    asked = f"Nothing was submitted. sbatch was only asked whether it accepts --{name}."
+    error.why = printable(joined(asked, error.why))
     return error

@@ -169,7 +169,7 @@ class Scheduler(ABC):
     def try_flag(self, name: str, value: str | None) -> list[str] | None:
         """Return the command by which the submit command shows what it makes of a flag; it submits nothing.
 
-        ``None``: there are no more flags than the launcher knows.
+        ``None``: this scheduler has no flags beyond the launcher's list.
         """
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
+from typing import Literal
 
 from notebook_launcher.core.errors import ImageNotMade, ImageUnusable, LauncherError
 from notebook_launcher.core.package_data import container_definitions
@@ -93,23 +94,37 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     if same_machine or image.shared:
         if plan.container_typed:
             raise ImageUnusable(finding.found, why="Nothing was submitted.", hint=finding.hint)
-        if command := image_command(plan):
+        if hint := image_hint(plan):
             raise ImageNotMade(
-                f"The environment “{plan.environment_name}” needs an image that is not there yet: {path}",
+                f"Environment “{plan.environment_name}” needs an image that does not exist yet: {path}",
                 why="Nothing was submitted.",
-                hint=f"make it, once: {command}   or name other software: -- IMAGE, --module, --conda or --venv",
+                hint=f"{hint}   or name other software with -- IMAGE, --module, --conda, --venv or --uv",
             )
     return f"{finding.found.rstrip('.')} {_where(same_machine)}"
 
 
 def image_command(plan: Plan) -> str | None:
     """Return the command that makes the image of the plan's environment; ``None`` if it names no way to make one."""
+    verb = image_verb(plan)
+    if verb is None or plan.environment_name is None:
+        return None
+    return shlex.join(["launch-notebook", "image", verb, plan.environment_name, *plan.target.arguments()])
+
+
+def image_hint(plan: Plan) -> str | None:
+    """Return what to do about a missing image of the plan's environment; ``None`` as for ``image_command``."""
+    command = image_command(plan)
+    return f"{image_verb(plan)} it once with: {command}" if command else None
+
+
+def image_verb(plan: Plan) -> Literal["build", "pull"] | None:
+    """Return what the user can do to get the image of the plan's environment; ``None``: neither."""
     environment = plan.environment
     if plan.container_typed or plan.environment_name is None:
         return None
-    verb = "build" if environment.definition in container_definitions() else "pull" if environment.source else None
-    words = ["launch-notebook", "image", str(verb), plan.environment_name, *plan.target.arguments()]
-    return shlex.join(words) if verb else None
+    if environment.definition in container_definitions():
+        return "build"
+    return "pull" if environment.source else None
 
 
 def _missing_module(host: Host, site: Site, environment: Environment, *, same_machine: bool) -> str | None:

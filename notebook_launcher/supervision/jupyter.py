@@ -49,7 +49,7 @@ from notebook_launcher.tunnel.forwarding import (
     port_owner,
     read_port,
 )
-from notebook_launcher.tunnel.kernels import KernelsRead, busy_kernels, busy_text
+from notebook_launcher.tunnel.kernels import UNSAVED, KernelsRead, busy_kernels, busy_text
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
 from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
@@ -227,8 +227,8 @@ class _JupyterSupervisor(Supervisor):
             raise StopRequested
         keys = "ENTER or Ctrl-C" if self._ours else "ENTER"
         self._note(
-            f"{busy_text(item.busy)} {keys} again within {CONFIRM_WITHIN:.0f} s ends the session and its job all the "
-            "same; d and ENTER detaches: it runs on."
+            f"{busy_text(item.busy)} {UNSAVED} Press {keys} again within {CONFIRM_WITHIN:.0f} s to end the session and "
+            "its job anyway, or d and ENTER to detach and leave it running."
         )
 
     def _forward_typed(self, word: str) -> None:

@@ -14,7 +14,7 @@ ANSWERS_WITHIN = 2.0  # seconds for each request: somebody waits for the session
 _LONGEST_NAME = 60
 
 #: what the server cannot know
-UNSAVED = "Whether documents are saved, only the page in the browser knows."
+UNSAVED = "Check in the browser that your notebooks are saved."
 
 
 class KernelsRead(Frozen):
@@ -27,7 +27,7 @@ class KernelsRead(Frozen):
 def busy_kernels(local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...]:
     """Return what the busy kernels run: the paths of notebooks, or the names of kernels without one.
 
-    None if JupyterLab does not answer in time: then nothing is known.
+    Empty if no kernel is busy, or if JupyterLab does not answer in time.
     """
     kernels = _read(local_port, endpoint, token, "api/kernels")
     busy = {str(one.get("id")): one for one in kernels if one.get("execution_state") == "busy"}
@@ -39,7 +39,7 @@ def busy_kernels(local_port: int, endpoint: Endpoint, token: str) -> tuple[str, 
 
 def busy_text(busy: Sequence[str]) -> str:
     """Return a sentence about busy kernels."""
-    return f"{listed(busy, 3)} {'is' if len(busy) == 1 else 'are'} still running. {UNSAVED}"
+    return f"{listed(busy, 3)} {'is' if len(busy) == 1 else 'are'} still running."
 
 
 def _paths(sessions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

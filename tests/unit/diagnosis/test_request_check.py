@@ -351,12 +351,12 @@ OPEN = (Partition("core"), Partition("fat"), Partition("small"))
     [
         (
             {"cpus_per_task": "30"},
-            "It asks for 30 cores of one node, and the largest node of partition core has 20 cores.",
+            "It asks for 30 cores on one node, and the largest node of partition core has 20 cores.",
             "ask for at most -c 20, or name a partition with larger nodes: -p fat (64 cores)",
         ),
         (
             {"ntasks": "30", "nodes": "1"},
-            "It asks for 30 cores of one node, and the largest node of partition core has 20 cores.",
+            "It asks for 30 cores on one node, and the largest node of partition core has 20 cores.",
             "ask for at most 20 cores on each node, or name",
         ),
         (

@@ -71,8 +71,8 @@ def test_it_is_asked_once_and_made(tmp_path: Path, scripts: Scripts) -> None:
     launch = Launch(tmp_path, True)
     assert offer_image(launch.plan, launch.context)
     assert launch.asked.asked == [
-        "You have no image with PyTorch on uni yet. Build one now, on the login node? It takes several minutes, and "
-        f"some 4 GB in {tmp_path}/.notebook-launcher/images."
+        f"The image for “torch” on uni does not exist yet: {tmp_path}/.notebook-launcher/images/torch.sif. "
+        "Build it now, on the login node? This takes several minutes and about 4 GB of disk."
     ]
     ((_, recipe, machine, argv),) = scripts
     assert (recipe.source, machine) == ("torch", "login")
@@ -99,11 +99,11 @@ def test_without_a_terminal_nothing_is_asked(tmp_path: Path, scripts: Scripts) -
 def test_the_environments_of_tensorflow_share_an_image(tmp_path: Path, scripts: Scripts, name: str) -> None:
     launch = Launch(tmp_path, True)
     assert offer_image(launch.plan_in(name, {}), launch.context)
-    assert "with TensorFlow on uni" in launch.asked.asked[0]
+    assert f"for “{name}” on uni" in launch.asked.asked[0]
     assert scripts[0][3][4].endswith("/images/tensorflow.sif")
 
 
-@pytest.mark.parametrize(("arch", "gpus", "said"), [(None, 0, "in a job?"), ("aarch64", 1, "in a job with a GPU, as")])
+@pytest.mark.parametrize(("arch", "gpus", "said"), [(None, 0, "in a job?"), ("aarch64", 1, "on a GPU node (only")])
 def test_the_job_has_the_account_and_no_gpu_unless_only_such_nodes_can_run_the_image(
     tmp_path: Path, scripts: Scripts, arch: str | None, gpus: int, said: str
 ) -> None:
@@ -119,7 +119,9 @@ def test_an_image_that_has_a_source_is_pulled(tmp_path: Path, scripts: Scripts) 
     source = Environment(container="~/x.sif", source="docker://example/x:1")
     launch = Launch(tmp_path, True, environments={"mine": source}, container=Container())
     assert offer_image(launch.plan_in("mine", {}), launch.context)
-    assert "with “mine” on uni yet. Pull docker://example/x:1 now, in a job?" in launch.asked.asked[0]
+    assert launch.asked.asked[0].endswith(
+        "Pull it now from docker://example/x:1, in a job? This takes several minutes."
+    )
     assert scripts[0][3][2:6:3] == ["pull", "docker://example/x:1"]
 
 

@@ -170,7 +170,7 @@ def test_a_dry_run_tells_that_it_was_not_checked(
     told = capsys.readouterr()
     shown = " ".join((told.out + told.err).split())
     assert "--container-image=oci" in shown
-    assert "--container-image: whether it is a flag of the cluster's sbatch" in shown and "it was not checked" in shown
+    assert "Not checked in this dry run: --container-image. A launch asks the cluster's sbatch about it" in shown
     assert sbatch() == []
 
 
@@ -183,8 +183,8 @@ def test_a_dry_run_tells_that_it_was_not_checked(
         ({"container-image": None}, UsageError, "sbatch on ", "write --container-image=VALUE"),
         ({"fresh-nodes": "yes"}, UsageError, "sbatch on ", "write --fresh-nodes"),
         ({"shared-gpus": None}, UsageError, "There is no flag --shared-gpus.", "did you mean --shared-gpu?"),
-        ({"zzz": "1"}, UsageError, "There is no flag --zzz.", "see: launch-notebook --help, and sbatch's own flags"),
-        ({"container-image": "never"}, SubmitRefused, "Slurm refused the job. One of the", "about --container-image."),
+        ({"zzz": "1"}, UsageError, "There is no flag --zzz.", "--help   or on the login node: sbatch --help"),
+        ({"container-image": "never"}, SubmitRefused, "Slurm refused --container-image. One of the", "sbatch: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_passed_on_is_refused_with_the_reason(
@@ -222,8 +222,10 @@ def test_without_slurm_nothing_is_asked() -> None:
 @pytest.mark.parametrize("scheduler", ["lsf", "local"])
 def test_where_the_profile_names_another_scheduler_it_is_refused_before_the_login(scheduler: SchedulerName) -> None:
     target = LaunchTarget(ClusterProfile(), "uni", None, scheduler)
-    with pytest.raises(UsageError, match="There is no flag --container-image"):
+    with pytest.raises(UsageError, match="There is no flag --container-image") as caught:
         make_plan(LaunchOptions({"container-image": "oci"}), LocalMachine("laptop", has_slurm=False), target)
+    assert "sbatch --help" not in caught.value.hint
+    assert ("docs/lsf.md" in caught.value.hint) == (scheduler == "lsf")
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_an_image_that_the_user_can_make_is_asked_for_before_the_queue(home: Pat
     for environment, verb in ((built, "build"), (pulled, "pull")):
         with pytest.raises(ImageNotMade) as caught:
             checked(home, environment)
-        assert caught.value.what.endswith(f"not there yet: {home}/i/torch.sif")
-        assert f"launch-notebook image {verb} torch --cluster uni " in caught.value.hint
+        assert caught.value.what.endswith(f"does not exist yet: {home}/i/torch.sif")
+        assert f"{verb} it once with: launch-notebook image {verb} torch --cluster uni " in caught.value.hint
 
 
 @pytest.mark.parametrize("definition", ["./mine.def", "../../etc/passwd", "no-such", None])

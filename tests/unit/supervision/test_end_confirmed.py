@@ -30,8 +30,8 @@ def attached(launcher: Launcher) -> Launcher:
 def test_it_ends_when_it_is_said_a_second_time(attached: Launcher, first: str, second: str) -> None:
     attached.routes.busy = ("train.ipynb",)
     ENDS[first](attached)
-    attached.noted("train.ipynb is still running. Whether documents are saved, only the page in the browser knows.")
-    attached.noted("ENTER or Ctrl-C again within 60 s ends the session and its job all the same; d and ENTER detaches")
+    attached.noted("train.ipynb is still running. Check in the browser that your notebooks are saved.")
+    attached.noted("Press ENTER or Ctrl-C again within 60 s to end the session and its job anyway, or d and ENTER")
     assert attached.host.count("scancel") == 0
     ENDS[second](attached)
     attached.well()
