@@ -123,6 +123,28 @@ def test_an_image_that_has_a_source_is_pulled(tmp_path: Path, scripts: Scripts) 
     assert scripts[0][3][2:6:3] == ["pull", "docker://example/x:1"]
 
 
+@pytest.mark.parametrize("definition", ["/etc/hostname", "./mine.def", "no-such"])
+def test_no_file_of_this_machine_is_read_for_a_profiles_definition(
+    tmp_path: Path, scripts: Scripts, definition: str
+) -> None:
+    """The profile may be a course's from elsewhere: it could name a private key."""
+    both = Environment(container="~/x.sif", definition=definition, source="docker://example/x:1")
+    launch = Launch(tmp_path, True, environments={"mine": both})
+    assert offer_image(launch.plan_in("mine", {}), launch.context)
+    assert "Pull docker://example/x:1 now" in launch.asked.asked[0]
+    ((_, recipe, _, argv),) = scripts
+    assert (recipe.definition, recipe.source, argv[2]) == (None, "docker://example/x:1", "pull")
+
+
+@pytest.mark.parametrize("environment", [Environment(container="~/x.sif", definition="/etc/hostname"), Environment()])
+def test_where_no_way_to_make_it_is_known_nothing_is_asked(
+    tmp_path: Path, scripts: Scripts, environment: Environment
+) -> None:
+    launch = Launch(tmp_path, True, environments={"mine": environment})
+    assert not offer_image(launch.plan_in("mine", {}), launch.context)
+    assert (launch.asked.asked, scripts) == ([], [])
+
+
 def test_afterwards_ctrl_c_ends_the_launch_as_before(tmp_path: Path, scripts: Scripts) -> None:
     """And what is still reported of the job that made the image goes to nobody."""
     launch = Launch(tmp_path, True)
