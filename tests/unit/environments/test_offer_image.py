@@ -11,21 +11,23 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ImageFailed, ImageNotMade
-from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts, Kind
 from notebook_launcher.core.request import Request
 from notebook_launcher.environments import images
 from notebook_launcher.environments.images import Machine, Recipe, offer_image
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.jobs.cancel import JobCancellation, cancel_job
 from notebook_launcher.launch import no_offer, software_warning
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.profiles.bundled_images import with_bundled_images
 from notebook_launcher.profiles.models import Container, Environment
+from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.context import Context
-from notebook_launcher.session.record import Site
+from notebook_launcher.session.record import Site, new_session
 from tests.doubles import FakePrompts, RecordingView
 
 MADE = {"digest": "sha256:" + "0" * 64, "bytes": 4_000_000_000}
@@ -162,6 +164,48 @@ def test_an_interrupt_at_the_last_moment_counts() -> None:
     interrupts.inbox.put(Interrupt("end"))
     with pytest.raises(KeyboardInterrupt):
         interrupts.renew()
+
+
+@pytest.mark.parametrize(("kind", "error"), [("end", KeyboardInterrupt), ("leave", HungUp)])
+def test_an_interrupt_while_the_images_job_is_cancelled_ends_the_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, error: type[BaseException]
+) -> None:
+    """The cancelling takes it from the inbox: it must not be forgotten, and the next job submitted."""
+    launch = Launch(tmp_path, True)
+    interrupts = launch.context.interrupts
+    looked: list[int] = []
+
+    def gone(_cancellation: JobCancellation) -> bool:
+        looked.append(1)
+        if len(looked) == 1:
+            interrupts.arrive(kind)
+        return len(looked) > 1
+
+    def run(plan: Plan, context: Context, *_: object) -> Mapping[str, object]:
+        interrupts.defer()
+        values = {"cluster": None, "host": None, "environment": None, "now": context.site.now}
+        session = new_session(context.root, plan.request, scheduler="slurm", **values)  # type: ignore[arg-type]
+        cancel_job(context, dataclasses.replace(session, job=JobRef("7")), "It ended.")
+        return MADE
+
+    monkeypatch.setattr(JobCancellation, "_check_ended", gone)
+    monkeypatch.setattr(images, "_run_image_script", run)
+    with pytest.raises(error):
+        offer_image(launch.plan, launch.context)
+    assert launch.view.one(events.ImageReady)
+    assert (len(looked), interrupts.inbox.empty()) == (2, True)
+
+
+def test_a_closed_terminal_counts_more_than_ctrl_c() -> None:
+    """A session would be left that nobody attends."""
+    interrupts = Interrupts()
+    interrupts.defer()
+    interrupts.arrive("leave")
+    interrupts.arrive("end")
+    with pytest.raises(HungUp):
+        interrupts.renew()
+    interrupts.defer()
+    interrupts.renew()  # what was raised once is not raised again
 
 
 def test_a_launch_goes_on_only_with_an_image(tmp_path: Path) -> None:
