@@ -29,12 +29,12 @@ from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, Local
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.preflight import MAKES_IMAGES, image_verb
 from notebook_launcher.session.record import environment_lines, json_object, new_id
 
 Machine = Literal["job", "login", "here"]
 LAST_LINES = 12  # of output that an error shows
 _SCRIPTS = ("image.sh", "build_steps.sh", *LIBRARY)
-_MAKES_IMAGES = (None, "apptainer", "singularity")
 
 
 class Recipe(Frozen):
@@ -145,13 +145,13 @@ def offer_image(plan: Plan, context: Context) -> bool:
     Asks nobody without a terminal. Raises what ``make_image`` raises. Afterwards, interrupts raise again until the next
     job is submitted.
     """
-    if not context.prompts.asks or plan.environment_name is None:
+    verb, name = image_verb(plan), plan.environment_name
+    if not context.prompts.asks or verb is None or name is None:
         return False
     machine: Machine = "login" if context.scheduler.same_machine else plan.target.profile.container.build
     if not context.prompts.confirm(_offer(plan, context, machine)):
         return False
-    profile, name = plan.target.profile, plan.environment_name
-    recipe = build_recipe(name, profile) if plan.environment.definition else pull_recipe(name, profile)
+    recipe = (build_recipe if verb == "build" else pull_recipe)(name, plan.target.profile)
     typed = plan.user_flags & {"account", "clusters"} & plan.request.flags.keys()  # a translation may have dropped one
     kept = {key: plan.request.flags[key] for key in typed}
     _make(plan_of_job(LaunchOptions(kept), plan.target), context, recipe, machine)
@@ -175,8 +175,8 @@ def _offer(plan: Plan, context: Context, machine: Machine) -> str:
     where = "on the login node" if machine == "login" else "in a job"
     if machine == "job" and target.profile.node_arch:
         where = f"in a job on a GPU node (only the GPU nodes are {target.profile.node_arch})"
-    do = "Build it now" if environment.definition else f"Pull it now from {environment.source}"
-    disk = _DISK.get(environment.definition or "")
+    do = "Build it now" if image_verb(plan) == "build" else f"Pull it now from {environment.source}"
+    disk = _DISK.get(environment.definition or "") if image_verb(plan) == "build" else None
     cost = "This takes several minutes" + (f" and {disk} of disk." if disk else ".")
     image = f"The image for “{plan.environment_name}” on {target.name} does not exist yet"
     return f"{image}: {context.site.expand(plan.container or '')}. {do}, {where}? {cost}"
@@ -184,7 +184,7 @@ def _offer(plan: Plan, context: Context, machine: Machine) -> str:
 
 def _make(plan: Plan, context: Context, recipe: Recipe, machine: Machine, *, force: bool = False) -> None:
     profile, view = plan.target.profile, context.view
-    if profile.container.command not in _MAKES_IMAGES:
+    if profile.container.command not in MAKES_IMAGES:
         raise UsageError(
             f"`image` cannot build or pull images for {profile.container.command}.",
             why="It makes Apptainer images only.",

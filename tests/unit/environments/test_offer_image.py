@@ -11,21 +11,23 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ImageFailed, ImageNotMade
-from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts, Kind
 from notebook_launcher.core.request import Request
 from notebook_launcher.environments import images
 from notebook_launcher.environments.images import Machine, Recipe, offer_image
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.jobs.cancel import JobCancellation, cancel_job
 from notebook_launcher.launch import no_offer, software_warning
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.profiles.bundled_images import with_bundled_images
 from notebook_launcher.profiles.models import Container, Environment
+from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.context import Context
-from notebook_launcher.session.record import Site
+from notebook_launcher.session.record import Site, new_session
 from tests.doubles import FakePrompts, RecordingView
 
 MADE = {"digest": "sha256:" + "0" * 64, "bytes": 4_000_000_000}
@@ -125,6 +127,28 @@ def test_an_image_that_has_a_source_is_pulled(tmp_path: Path, scripts: Scripts) 
     assert scripts[0][3][2:6:3] == ["pull", "docker://example/x:1"]
 
 
+@pytest.mark.parametrize("definition", ["/etc/hostname", "./mine.def", "no-such"])
+def test_no_file_of_this_machine_is_read_for_a_profiles_definition(
+    tmp_path: Path, scripts: Scripts, definition: str
+) -> None:
+    """The profile may be a course's from elsewhere: it could name a private key."""
+    both = Environment(container="~/x.sif", definition=definition, source="docker://example/x:1")
+    launch = Launch(tmp_path, True, environments={"mine": both})
+    assert offer_image(launch.plan_in("mine", {}), launch.context)
+    assert "Pull docker://example/x:1 now" in launch.asked.asked[0]
+    ((_, recipe, _, argv),) = scripts
+    assert (recipe.definition, recipe.source, argv[2]) == (None, "docker://example/x:1", "pull")
+
+
+@pytest.mark.parametrize("environment", [Environment(container="~/x.sif", definition="/etc/hostname"), Environment()])
+def test_where_no_way_to_make_it_is_known_nothing_is_asked(
+    tmp_path: Path, scripts: Scripts, environment: Environment
+) -> None:
+    launch = Launch(tmp_path, True, environments={"mine": environment})
+    assert not offer_image(launch.plan_in("mine", {}), launch.context)
+    assert (launch.asked.asked, scripts) == ([], [])
+
+
 def test_afterwards_ctrl_c_ends_the_launch_as_before(tmp_path: Path, scripts: Scripts) -> None:
     """And what is still reported of the job that made the image goes to nobody."""
     launch = Launch(tmp_path, True)
@@ -142,6 +166,48 @@ def test_an_interrupt_at_the_last_moment_counts() -> None:
     interrupts.inbox.put(Interrupt("end"))
     with pytest.raises(KeyboardInterrupt):
         interrupts.renew()
+
+
+@pytest.mark.parametrize(("kind", "error"), [("end", KeyboardInterrupt), ("leave", HungUp)])
+def test_an_interrupt_while_the_images_job_is_cancelled_ends_the_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, error: type[BaseException]
+) -> None:
+    """The cancelling takes it from the inbox: it must not be forgotten, and the next job submitted."""
+    launch = Launch(tmp_path, True)
+    interrupts = launch.context.interrupts
+    looked: list[int] = []
+
+    def gone(_cancellation: JobCancellation) -> bool:
+        looked.append(1)
+        if len(looked) == 1:
+            interrupts.arrive(kind)
+        return len(looked) > 1
+
+    def run(plan: Plan, context: Context, *_: object) -> Mapping[str, object]:
+        interrupts.defer()
+        values = {"cluster": None, "host": None, "environment": None, "now": context.site.now}
+        session = new_session(context.root, plan.request, scheduler="slurm", **values)  # type: ignore[arg-type]
+        cancel_job(context, dataclasses.replace(session, job=JobRef("7")), "It ended.")
+        return MADE
+
+    monkeypatch.setattr(JobCancellation, "_check_ended", gone)
+    monkeypatch.setattr(images, "_run_image_script", run)
+    with pytest.raises(error):
+        offer_image(launch.plan, launch.context)
+    assert launch.view.one(events.ImageReady)
+    assert (len(looked), interrupts.inbox.empty()) == (2, True)
+
+
+def test_a_closed_terminal_counts_more_than_ctrl_c() -> None:
+    """A session would be left that nobody attends."""
+    interrupts = Interrupts()
+    interrupts.defer()
+    interrupts.arrive("leave")
+    interrupts.arrive("end")
+    with pytest.raises(HungUp):
+        interrupts.renew()
+    interrupts.defer()
+    interrupts.renew()  # what was raised once is not raised again
 
 
 def test_a_launch_goes_on_only_with_an_image(tmp_path: Path) -> None:
