@@ -43,7 +43,7 @@ from notebook_launcher.supervision.jupyter import supervise_jupyter
 from notebook_launcher.tunnel.routes import may_need_sshd
 from notebook_launcher.usage.cost_estimate import Costing, estimate_price, no_price_note
 
-#: offers to make the image that a plan's environment lacks, and returns whether it is there now
+#: offers to build or pull the image that a plan's environment lacks, and returns whether it exists now
 OfferImage = Callable[[Plan, Context], bool]
 
 
@@ -87,7 +87,7 @@ def launch(
 def software_warning(
     plan: Plan, context: Context, check: Callable[[], str | None], offer_image: OfferImage
 ) -> str | None:
-    """Return what ``check`` returns; if it finds that an image was not made yet, offer to make it."""
+    """Return what ``check`` returns; if an image does not exist yet, offer to build or pull it."""
     try:
         return check()
     except ImageNotMade:

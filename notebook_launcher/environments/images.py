@@ -277,7 +277,8 @@ def script_result(line: str, work: str) -> tuple[str, str] | None:
 
 def _failed(context: Context, recipe: Recipe, where: str, output: list[str], why: str) -> ImageFailed:
     """Return the error, with the last lines of the output; all of it is saved in a file there."""
-    error = ImageFailed(f"No image was made from {recipe.source} on {where}.", why=why)
+    done = "pulled from" if recipe.definition is None else "built from"
+    error = ImageFailed(f"No image could be {done} {recipe.source} on {where}.", why=why)
     if output:
         error.why = "\n".join([joined(why, "Its last output:"), *output[-LAST_LINES:]])
         name = f"image-{new_id(context.clock())}.log"

@@ -111,7 +111,7 @@ def _missing_image(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
 
 
 def image_command(plan: Plan) -> str | None:
-    """Return the command that makes the image of the plan's environment; ``None`` if it names no way to make one."""
+    """Return the command that builds or pulls the image of the plan's environment; ``None`` if neither is possible."""
     verb = image_verb(plan)
     if verb is None or plan.environment_name is None:
         return None

@@ -254,7 +254,7 @@ CONTENT = (
            rebound, "“403”", "JupyterLab answers to 127.0.0.1 and localhost alone"),
     Attack(By.CONTENT, "read other files of alice's by a course",
            "notebooks `../.bashrc`, `/etc/passwd`, and links out",
-           course_out_of_its_folder, "(.*?(does not lie beside|leads out of)){5}.*",
+           course_out_of_its_folder, "(.*?(course file's folder or below|leads out of)){5}.*",
            "names and links that lead out of the course's folder are refused"),
     Attack(By.CONTENT, "forge what alice agrees to", "a flag of a course with line ends, as in `x\\ncluster: yours`",
            forged_consent, ".*(more than one line|invisible).*", "a value must be one line of visible characters"),

@@ -129,7 +129,7 @@ def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Pl
     if flags:
         raise UsageError(
             "There is no job that flags of the scheduler could be for.",
-            why=f"The image is made on {'this machine' if machine == 'here' else 'the login node'}.",
+            why=f"Without a job, the work is done on {'this machine' if machine == 'here' else 'the login node'}.",
         )
     target = LaunchTarget(ClusterProfile(), None, None, "local") if machine == "here" else where.target()
     return Plan(target, Request({}), None, Environment(), None)

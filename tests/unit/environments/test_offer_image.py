@@ -135,7 +135,7 @@ def test_no_file_of_this_machine_is_read_for_a_profiles_definition(
     both = Environment(container="~/x.sif", definition=definition, source="docker://example/x:1")
     launch = Launch(tmp_path, True, environments={"mine": both})
     assert offer_image(launch.plan_in("mine", {}), launch.context)
-    assert "Pull docker://example/x:1 now" in launch.asked.asked[0]
+    assert "Pull it now from docker://example/x:1" in launch.asked.asked[0]
     ((_, recipe, _, argv),) = scripts
     assert (recipe.definition, recipe.source, argv[2]) == (None, "docker://example/x:1", "pull")
 

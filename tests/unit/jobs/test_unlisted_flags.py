@@ -222,8 +222,8 @@ def test_without_slurm_nothing_is_asked() -> None:
 @pytest.mark.parametrize("scheduler", ["lsf", "local"])
 def test_where_the_profile_names_another_scheduler_it_is_refused_before_the_login(scheduler: SchedulerName) -> None:
     target = LaunchTarget(ClusterProfile(), "uni", None, scheduler)
-    with pytest.raises(UsageError, match="There is no flag --container-image") as caught:
-        make_plan(LaunchOptions({"container-image": "oci"}), LocalMachine("laptop", has_slurm=False), target)
+    with pytest.raises(UsageError, match="There is no flag --zzz") as caught:
+        make_plan(LaunchOptions({"zzz": "1"}), LocalMachine("laptop", has_slurm=False), target)
     assert "sbatch --help" not in caught.value.hint
     assert ("docs/lsf.md" in caught.value.hint) == (scheduler == "lsf")
 
