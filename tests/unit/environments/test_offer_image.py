@@ -289,7 +289,7 @@ def test_where_jobs_have_no_steps_it_is_made_on_the_login_node(tmp_path: Path, s
     launch = Launch(tmp_path, True, container=Container())
     launch.context.scheduler = Lsf()
     assert offer_image(launch.plan, launch.context)
-    assert "Build one now, on the login node?" in launch.asked.asked[0]
+    assert "Build it now, on the login node?" in launch.asked.asked[0]
     assert scripts[0][2] == "login"
 
 
