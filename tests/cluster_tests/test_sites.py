@@ -449,6 +449,9 @@ def test_slurm_that_only_a_module_brings_works_from_init_to_stop(
         assert session.session_id in told("list") and "running" in told("list")
         again = start("connect", session.session_id, "--cluster", "hidden", user=user, columns=200)
         again.ready(started_here=False)
+        words = ("shell", "--cluster", "hidden", "-c", "echo in $SLURM_JOB_ID; exit 3")
+        inside = in_box.launcher(cluster, "laptop", user, *words)
+        assert (inside.returncode, inside.stdout) == (3, f"in {session.job_id}\n"), inside.stderr
         told("stop", session.session_id, "--yes")
         again.end()
         assert_no_noise(session)
@@ -465,7 +468,7 @@ def test_a_line_of_login_setup_that_fails_is_named_by_every_command(cluster: Pra
             done = in_box.launcher(cluster, "laptop", "alice", *words, "--cluster", "hidden")
             said = " ".join(f"{done.stdout}{done.stderr}".split())
             assert done.returncode == LoginSetupFailed.exit_code, said
-            assert "A line of login_setup failed with exit code 1 on login: module load nope" in said, said
+            assert "A line of login_setup failed with exit code 1 on alice@login: module load nope" in said, said
             assert "clusters/hidden.toml:2. It printed: Lmod has detected the following error" in said, said
     assert_nothing_left(cluster)
 
