@@ -69,8 +69,10 @@ class SoftwareCheck:
         return self._warning
 
 
-def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) -> str | None:
+def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool, jupyterlab: bool = True) -> str | None:
     """Return a warning about the software that the job will use, from what the login node sees; ``None``: nothing.
+
+    ``jupyterlab``: whether the job needs one.
 
     At most one command for the modules, and one for the rest; none where only the job can find out. Raises
     ``ImageUnusable`` for an image that the user named and that is surely not there: ``same_machine``, or in a folder
@@ -80,7 +82,7 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     missing = _missing_image(host, site, plan, same_machine=same_machine)  # first: it may refuse the launch
     if environment.modules and (module := _missing_module(host, site, environment, same_machine=same_machine)):
         return f"{module}\n{missing}" if missing else module
-    if container is None:
+    if container is None and jupyterlab:
         return missing_jupyterlab(host, site, environment, None, same_machine=same_machine)
     return missing
 

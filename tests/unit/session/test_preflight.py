@@ -190,6 +190,16 @@ def test_a_uv_project_without_an_environment_is_told_how_to_make_it(home: Path) 
     assert warning.endswith(f" Make it with:\n  uv sync --project '{home}/my course'")
 
 
+def test_a_shell_needs_no_jupyterlab(home: Path) -> None:
+    (home / "lab/bin").mkdir(parents=True)
+    (home / "lab/bin/python").touch(mode=0o755)
+    plan = Plan(TARGET, Request({}), None, Environment(venv="~/lab"), None)
+    site = Site(str(home), "alice", "login", datetime.now(timezone.utc))
+    warning = check_software(Host(), site, plan, same_machine=False)
+    assert warning is not None and warning.startswith("There is no JupyterLab in")
+    assert check_software(Host(), site, plan, same_machine=False, jupyterlab=False) is None
+
+
 def test_without_a_module_command_nothing_is_known(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BASH_FUNC_module%%", "")
     assert modules_warned(home, Environment(modules=("torch/3",))) is None
