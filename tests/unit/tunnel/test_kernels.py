@@ -87,5 +87,5 @@ def test_a_port_where_nobody_listens(server: Server) -> None:
 def test_a_name_is_cut_and_only_some_are_said(server: Server) -> None:
     server.answers["/x/api/sessions"] = json.dumps([{"name": "n" * 500, "kernel": {"id": "1"}}]).encode()
     assert busy(server)[0] == f"{'n' * 59}…"
-    assert busy_text(["a", "b", "c", "d"]).startswith("a, b, c and 1 more are still running. ")
-    assert busy_text(["a"]).startswith("a is still running. ")
+    assert busy_text(["a", "b", "c", "d"]) == "a, b, c and 1 more are still running."
+    assert busy_text(["a"]) == "a is still running."
