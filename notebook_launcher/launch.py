@@ -197,7 +197,7 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
     useless = useless_flags_note(plan.user_flags) if scheduler.same_machine else None
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
-    return [note for note in (*plan.notes, begin_note(plan.request, site.now), useless, open_port) if note]
+    return [note for note in (*plan.notes, begin_note(plan.request, site.clock()), useless, open_port) if note]
 
 
 def software_note(plan: Plan, scheduler: Scheduler) -> str | None:
@@ -234,7 +234,7 @@ def _new_session(
         cluster=plan.target.cluster,
         host=plan.target.host,
         environment=plan.environment_name,
-        now=site.now,
+        now=site.clock().replace(microsecond=0),  # not the login's time: an image may have been made since
         route="direct" if is_open else None,
         program=payload.program,
         command=plan.command,

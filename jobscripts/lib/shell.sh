@@ -159,7 +159,8 @@ set_prompt() {
 environment_name() {
   local name=''
   read_line "$NBL_SESSION_DIR/session.json"
-  if [[ $REPLY =~ \"environment\":\ *\"([^\"]+)\" ]]; then name=${BASH_REMATCH[1]}
+  # Not in "flags", where a flag may have this name: behind it comes "route".
+  if [[ $REPLY =~ \"environment\":\ *\"([^\"]+)\",\ *\"route\": ]]; then name=${BASH_REMATCH[1]}
   elif [[ -n $want_conda$want_venv$want_uv ]]; then name=${want_conda:-${want_venv:-$want_uv}}
   elif [[ -n $want_container ]]; then name=$want_container
   elif ((${#want_modules[@]})); then name=${want_modules[*]}

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from pydantic import BaseModel, ConfigDict
 
-# Building its first model, pydantic asks every installed package for plugins: none is wanted here, and in an
-# environment of some hundred packages this takes longer than everything else that it does.
-with contextlib.suppress(ImportError):
-    from pydantic.plugin import _loader
+from notebook_launcher.core.pydantic_plugins import look_for_no_plugins
 
-    _loader._plugins = {}
+look_for_no_plugins()
 
 
 class FileModel(BaseModel):

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import socket
+import stat
 import tempfile
 from pathlib import Path
 
@@ -22,14 +23,79 @@ def state_folder() -> Path:
     return user_state_path("notebook-launcher", appauthor=False)
 
 
+def make_state_folder() -> Path:
+    """Create the state folder if necessary, for this user alone, and return it.
+
+    A folder of the user's that others may enter, such as one from a backup, is closed to them. One with the sticky bit
+    is shared on purpose, and stays as it is. Raises ``OSError`` if it cannot be created.
+    """
+    folder = state_folder()
+    for one in (*reversed(folder.parents), folder):  # `parents=True` would give those above the user's umask
+        one.mkdir(mode=0o700, exist_ok=True)
+    found = folder.stat()
+    if _is_own(found) and found.st_mode & _OTHERS and not found.st_mode & stat.S_ISVTX:
+        with contextlib.suppress(OSError):  # some network file systems have no modes
+            folder.chmod(0o700)
+    return folder
+
+
+def is_private() -> bool:
+    """Whether the state folder is there and only this user may enter it; never on Windows, which does not say."""
+    try:
+        found = state_folder().stat()
+    except OSError:
+        return False
+    return hasattr(os, "getuid") and _is_own(found) and not found.st_mode & _OTHERS
+
+
+def read_own(name: str) -> str | None:
+    """Return the text of a file in the state folder, ``None`` if it cannot be read or others may have written it.
+
+    Raises ``ValueError`` if it is no text.
+    """
+    try:
+        with open(state_folder() / name, encoding="utf-8", opener=_open_no_link) as file:
+            found = os.fstat(file.fileno())
+            is_safe = stat.S_ISREG(found.st_mode) and _is_own(found) and not found.st_mode & _OTHERS_WRITE
+            return file.read() if is_safe else None
+    except OSError:
+        return None
+
+
+def write_own(name: str, text: str) -> None:
+    """Write a file in the state folder, which only this user may read, if possible."""
+    with contextlib.suppress(OSError):
+        folder = make_state_folder()
+        # renamed when it is complete, so that two launchers at once leave one complete file
+        descriptor, temporary = tempfile.mkstemp(dir=folder)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(temporary).replace(folder / name)
+        except OSError:
+            Path(temporary).unlink()
+
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def _is_own(found: os.stat_result) -> bool:
+    """Whether a file is this user's; assumed on Windows, where only the folder above protects it."""
+    return not hasattr(os, "getuid") or found.st_uid == os.getuid()
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Open a file that is no link, without waiting for the other end of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+
+
 def lock_file(kind: str, key: str) -> Path:
     """Return a file to lock for work on ``key``; there are only sixteen of each kind, so that they do not pile up.
 
     Raises ``OSError`` if it cannot be created.
     """
-    folder = state_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder / f"{kind}-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[0]}.lock"
+    return make_state_folder() / f"{kind}-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[0]}.lock"
 
 
 def remembered(kind: str, key: str) -> str | None:
@@ -50,17 +116,7 @@ def remember(kind: str, key: str, value: str, at_most: int | None = None) -> Non
 
 
 def _write(kind: str, entries: dict[str, str]) -> None:
-    with contextlib.suppress(OSError):
-        folder = state_folder()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # written beside and renamed, so that two launchers at once leave one complete file
-        descriptor, path = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(entries, file, indent=1, sort_keys=True)
-            Path(path).replace(_file(kind))
-        except OSError:
-            Path(path).unlink()
+    write_own(f"{kind}.json", json.dumps(entries, indent=1, sort_keys=True))
 
 
 def known_sessions(*, active: bool = False) -> list[tuple[str, str]]:
@@ -153,7 +209,7 @@ def _file(kind: str) -> Path:
 
 def _read(kind: str) -> dict[str, str]:
     try:
-        data = json.loads(_file(kind).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        data = json.loads(read_own(f"{kind}.json") or "{}")
+    except (ValueError, RecursionError):
         return {}
     return {key: value for key, value in data.items() if isinstance(value, str)} if isinstance(data, dict) else {}

@@ -100,14 +100,17 @@ def may_be_newer(name: str, own: Sequence[str] = ()) -> bool:
     known = {*BY_NAME, *_QUEUE_NOTHING, *(other.lstrip("-") for other in own)}
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME or name in known:
         return False
-    return not any(_is_slip(name, other) for other in {*known, *_last_parts(sorted(known))})
+    return name not in _OTHER_NAMES and not any(_is_slip(name, other) for other in known)
+
+
+# What people write for --mem and --time; no plugin's flags.
+_OTHER_NAMES = ("memory", "timelimit")
 
 
 def _is_slip(name: str, known: str) -> bool:
-    """Whether a name is the beginning of a known one, that one with an ending (``memory``), or nearly that one."""
-    longer = len(known) > 2 and name.startswith(known) and not name.removeprefix(known).startswith("-")
+    """Whether a name is the beginning of a known one, or nearly that one."""
     typed, meant = _where_they_differ(name.split("-"), known.split("-"))
-    return longer or known.startswith(name) or _slips(typed, meant) <= (1 if len(meant) < 6 else 2)
+    return known.startswith(name) or _slips(typed, meant) <= (1 if len(meant) < 9 else 2)
 
 
 def _where_they_differ(parts: list[str], others: list[str]) -> tuple[str, str]:
@@ -145,7 +148,8 @@ def no_such_flag(name: str, why: str = "", known: Sequence[str] | None = None, s
         near = [found] if (found := closest(name)) else []
     else:
         beginning = [one for one in known if one.startswith(name) or name.startswith(f"{one}-")]
-        near = [f"--{one}" for one in (*beginning, *difflib.get_close_matches(name, known, n=3, cutoff=0.5))]
+        listed = [one for one in known if f"--{one}" == closest(name)]  # --job-name for --name
+        near = [f"--{one}" for one in (*beginning, *listed, *difflib.get_close_matches(name, known, n=3, cutoff=0.5))]
     hint = f"did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
     lists = f"list the flags with: launch-notebook --help{_MORE_FLAGS.get(scheduler, '')}"
     return UsageError(f"There is no flag --{name}.", why=why, hint=hint or lists)

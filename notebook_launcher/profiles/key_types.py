@@ -8,7 +8,7 @@ import unicodedata
 import warnings
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from notebook_launcher.core.common_options import place_of_command
 from notebook_launcher.core.errors import UsageError
@@ -157,6 +157,8 @@ def _is_hidden(path: str) -> bool:
 # Values travel to the job script as lines of text: one line each.
 Sentence = Annotated[str, AfterValidator(_one_line)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_one_line)]
+# One line, or several.
+Lines = Annotated[tuple[Line, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 # A line that becomes a command's argument: no value of a profile is ever a flag.
 Argument = Annotated[Line, AfterValidator(_not_a_flag)]
 # Whom to ask; it stands inside the sentences of errors.

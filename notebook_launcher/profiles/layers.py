@@ -30,6 +30,7 @@ _DEEPEST = 50  # tables and lists in each other; no profile has ten
 _DEEP_KEY = re.compile(
     rf"""(?<![\w-])(?:(?:[\w-]{{1,99}}|"(?:\\.|[^"\\]){{0,99}}"|'[^']{{0,99}}')[ \t]*\.[ \t]*){{{_DEEPEST}}}"""
 )
+BUNDLED = " (bundled)"  # ends the name of a layer that comes with the launcher
 _CONTINUED = 500  # lines that a value may span; keys after longer ones have no line number
 
 #: former names of keys, which are still accepted

@@ -14,7 +14,7 @@ from notebook_launcher.core.errors import ProfileError, UsageError
 from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.profiles.bundled_images import with_bundled_images
-from notebook_launcher.profiles.layers import Layer, origin, read_layer
+from notebook_launcher.profiles.layers import BUNDLED, Layer, origin, read_layer
 from notebook_launcher.profiles.models import ClusterProfile, Configuration, FlagValue
 from notebook_launcher.profiles.site import read_site_layer, site_file, site_folder
 from notebook_launcher.profiles.validation import cut, did_you_mean, validated, validated_once
@@ -179,7 +179,7 @@ def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
             return read_site_layer(sites), _SITES
         bundled = _BUNDLED / f"{name}.toml"
         if whose <= _GIVEN and bundled.is_file():
-            return read_layer(bundled, f"{name} (bundled)"), _GIVEN
+            return read_layer(bundled, f"{name}{BUNDLED}"), _GIVEN
     names = (profile_names, given_profiles, bundled_profiles, list)[whose]()
     near = difflib.get_close_matches(name, names, n=1)
     there = f"There are: {', '.join(names)}."

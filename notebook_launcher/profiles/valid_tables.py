@@ -1,7 +1,7 @@
 """The tables of profiles that were found valid, kept for the next command, which then does without pydantic.
 
-An entry counts for the same data and the same checks only, and only if this user alone can have written it. It is JSON;
-one that cannot be read is as if it was not there.
+Each is a file in the state folder. It counts for the same data and the same checks only, and only if this user alone
+can have written it. It is JSON; one that cannot be read is as if it was not there.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import functools
 import hashlib
 import json
 import os
-import stat
+import re
 import sys
-import tempfile
 from collections.abc import Mapping
 from datetime import date
 from importlib.util import find_spec
@@ -22,55 +21,58 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from notebook_launcher import __version__
-from notebook_launcher.core.local_state import state_folder
+from notebook_launcher.core import local_state
 from notebook_launcher.profiles.models import TABLES, Table
 
 Model = TypeVar("Model", bound=Table)
 
-_MOST_ENTRIES = 50  # the oldest are removed
-_MOST_BYTES = 1 << 20  # of an entry; a profile has a few thousand
+_MOST_FILES = 50  # those that were used last stay
+_NAME = re.compile(r"valid-table-[0-9a-f]{64}\.json")
 
 
 def recall(model: type[Model], data: Mapping[str, Any]) -> Model | None:
     """Return the table of this data if it was found valid before, by the same checks."""
-    digest = _digest(model, data)
+    if not local_state.is_private():
+        return None
     try:
-        entry = json.loads(_own_file(digest) or "{}")
+        digest = _digest(model, data)
+        entry = json.loads(local_state.read_own(_name(digest)) or "{}")
         if entry["digest"] != digest:  # another entry under this one's name
             return None
         table = _unpacked(entry["table"])
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OSError):
         return None
+    with contextlib.suppress(OSError):
+        os.utime(local_state.state_folder() / _name(digest))  # it was used
     return table if isinstance(table, model) else None
 
 
 def keep(table: Table, data: Mapping[str, Any]) -> None:
     """Keep a table that is valid, if possible; everything works without it."""
-    digest = _digest(type(table), data)
-    text = json.dumps({"digest": digest, "table": _packed(table)})
-    if _unpacked(json.loads(text)["table"]) != table or not _tells_owners():
-        return
     with contextlib.suppress(OSError):
-        folder = _folder()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # written beside and renamed, so that two commands at once leave one whole file
-        descriptor, beside = tempfile.mkstemp(dir=folder)  # readable and writable by its owner alone
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(beside).replace(folder / digest)
-        except OSError:
-            Path(beside).unlink()
-        for old in sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime)[:-_MOST_ENTRIES]:
-            old.unlink()
+        local_state.make_state_folder()
+        if not local_state.is_private():
+            return
+        digest = _digest(type(table), data)
+        text = json.dumps({"digest": digest, "table": _packed(table)})
+        if _unpacked(json.loads(text)["table"]) == table:
+            local_state.write_own(_name(digest), text)
+            _remove_oldest()
 
 
-def _folder() -> Path:
-    return state_folder() / "valid-tables"
+def _remove_oldest() -> None:
+    paths = [path for path in local_state.state_folder().iterdir() if _NAME.fullmatch(path.name)]
+    for path in sorted(paths, key=lambda path: path.lstat().st_mtime)[:-_MOST_FILES]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _name(digest: str) -> str:
+    return f"valid-table-{digest}.json"
 
 
 def _digest(model: type[Table], data: Mapping[str, Any]) -> str:
-    """Return a digest of the data, and of all else that decides what is read from it."""
+    """Return a digest of the data, and of all else that decides what is read from it. Raises ``OSError``."""
     return hashlib.sha256(f"{_checks()}\n{model.__name__}\n{data!r}".encode(errors="surrogatepass")).hexdigest()
 
 
@@ -78,38 +80,11 @@ def _digest(model: type[Table], data: Mapping[str, Any]) -> str:
 def _checks() -> str:
     """Return what changes with the checks: the versions, and the state of the files that they are made of."""
     package = Path(__file__).parent.parent
-    files = [*package.glob("profiles/*.py"), *package.glob("core/*.py")]
+    files = [*package.glob("profiles/[!.]*.py"), *package.glob("core/[!.]*.py")]  # no editor's lock: .#models.py
     if (pydantic := find_spec("pydantic")) and pydantic.origin:
         files += Path(pydantic.origin).parent.glob("version.py")
     states = [(str(path), path.stat()) for path in sorted(files)]
-    return repr([__version__, sys.version, *((name, found.st_size, found.st_mtime_ns) for name, found in states)])
-
-
-def _own_file(name: str) -> bytes | None:
-    """Return the content of an entry if the file and its folder are this user's, and nobody else's business."""
-    if not _tells_owners():
-        return None
-    try:
-        folder = os.open(_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-            with os.fdopen(file, "rb") as entry:
-                whole = _is_private(folder) and _is_private(file) and stat.S_ISREG(os.fstat(file).st_mode)
-                return entry.read(_MOST_BYTES) if whole else None
-        finally:
-            os.close(folder)
-    except OSError:
-        return None
-
-
-def _tells_owners() -> bool:
-    """Whether this system says whose a file is; Windows does not."""
-    return hasattr(os, "getuid")
-
-
-def _is_private(descriptor: int) -> bool:
-    found = os.fstat(descriptor)
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    return repr([__version__, sys.version, *((name, state.st_size, state.st_mtime_ns) for name, state in states)])
 
 
 def _packed(value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_
 from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.core.frozen import complete
 from notebook_launcher.profiles import valid_tables
-from notebook_launcher.profiles.layers import Layer, merge, origin
+from notebook_launcher.profiles.layers import BUNDLED, Layer, merge, origin
 from notebook_launcher.profiles.models import TABLES, Table
 
 if TYPE_CHECKING:
@@ -31,18 +31,29 @@ def validated_once(model: type[Model], layers: Sequence[Layer]) -> Model:
     data = merge(layers)
     if (known := valid_tables.recall(model, data)) is not None:
         return known
-    table = validated(model, layers)
-    valid_tables.keep(table, data)
+    table = _checked(model, data, layers)
+    if not any(map(_sets_variables, layers)):
+        valid_tables.keep(table, data)
     return table
+
+
+def _sets_variables(layer: Layer) -> bool:
+    """Whether a file that did not come with the launcher sets variables: their values may be secrets."""
+    environments = layer.data.get("environments")
+    tables = environments.values() if isinstance(environments, Mapping) else ()
+    return not layer.name.endswith(BUNDLED) and any(isinstance(table, Mapping) and "env" in table for table in tables)
 
 
 def validated(model: type[Model], layers: Sequence[Layer]) -> Model:
     """Return the model of merged layers. Raises ``ProfileError`` with the file, the line and the key."""
+    return _checked(model, merge(layers), layers)
+
+
+def _checked(model: type[Model], data: Mapping[str, Any], layers: Sequence[Layer]) -> Model:
     from pydantic import ValidationError
 
-    data = merge(layers)
     try:
-        table: Model = _adapter(model.__name__).validate_python(data)
+        table: Model = _adapter(model).validate_python(data)
         return table
     except ValidationError as error:
         problems: dict[tuple[str, ...], tuple[str, str]] = {}  # one for each key, with its hint
@@ -59,16 +70,17 @@ def validated(model: type[Model], layers: Sequence[Layer]) -> Model:
 
 
 @functools.cache
-def _adapter(model: str) -> TypeAdapter[Any]:
-    """Return what reads a model, by its name; in its annotations the names are those of ``key_types``."""
+def _adapter(model: type[Table]) -> TypeAdapter[Any]:
+    """Return what reads a model; in its annotations the names are those of ``key_types``."""
     from pydantic import TypeAdapter
 
-    from notebook_launcher.core import file_model  # noqa: F401 - it keeps pydantic from looking for plugins
+    from notebook_launcher.core.pydantic_plugins import look_for_no_plugins
     from notebook_launcher.profiles import key_types
 
+    look_for_no_plugins()
     for kind in TABLES.values():
         complete(kind)
-    adapter: TypeAdapter[Any] = TypeAdapter(TABLES[model])
+    adapter: TypeAdapter[Any] = TypeAdapter(model)
     adapter.rebuild(_types_namespace=vars(key_types))
     return adapter
 

@@ -246,6 +246,11 @@ class Scheduler(ABC):
         """
         return None
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether ``step`` can run commands inside a job."""
+        return self.step(JobRef("0"), ["true"]) is not None
+
     def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
         """Return the command that runs another one inside a running job with a terminal of its own.
 

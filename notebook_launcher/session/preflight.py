@@ -16,6 +16,7 @@ from notebook_launcher.profiles.models import Environment
 from notebook_launcher.session.record import Site
 
 TIMEOUT = 10.0  # seconds: a slow file server must not delay a launch
+MAKES_IMAGES = (None, "apptainer", "singularity")  # the commands whose images the launcher makes
 
 # Prints the environment's folder if it exists and has no JupyterLab, and if it is the only one that it may be and does
 # not exist. An environment that sees packages of another one is not checked. On one line: csh, as a login shell, cannot
@@ -76,12 +77,18 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     that the compute nodes share; ``ImageNotMade`` for such an image that the user can make.
     """
     environment, container = plan.environment, plan.container
-    if environment.modules and (warning := _missing_module(host, site, environment, same_machine=same_machine)):
-        return warning
+    missing = _missing_image(host, site, plan, same_machine=same_machine)  # first: it may refuse the launch
+    if environment.modules and (module := _missing_module(host, site, environment, same_machine=same_machine)):
+        return f"{module}\n{missing}" if missing else module
     if container is None:
         return missing_jupyterlab(host, site, environment, None, same_machine=same_machine)
-    path = site.expand(container)
-    if not path.startswith("/") or environment.container_command not in BY_FILE:
+    return missing
+
+
+def _missing_image(host: Host, site: Site, plan: Plan, *, same_machine: bool) -> str | None:
+    """Return a sentence if the plan's image is not there. Raises as ``check_software``."""
+    path = site.expand(plan.container or "")
+    if not path.startswith("/") or plan.environment.container_command not in BY_FILE:
         return None
     try:
         text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=TIMEOUT).stdout
@@ -118,9 +125,14 @@ def image_hint(plan: Plan) -> str | None:
 
 
 def image_verb(plan: Plan) -> Literal["build", "pull"] | None:
-    """Return what the user can do to get the image of the plan's environment; ``None``: neither."""
+    """Return how the user can make the image of the plan's environment; ``None`` if it names no way to make one.
+
+    Only the launcher's own definitions are built: any other is a file of this machine, and the profile may be a
+    course's from elsewhere, which could name a private key.
+    """
     environment = plan.environment
-    if plan.container_typed or plan.environment_name is None:
+    commands = {environment.container_command, plan.target.profile.container.command}
+    if plan.container_typed or plan.environment_name is None or not commands.issubset(MAKES_IMAGES):
         return None
     if environment.definition in container_definitions():
         return "build"

@@ -47,8 +47,10 @@ from notebook_launcher.doctor.findings import (
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.jobs.evidence import read_report, run_query
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
+from notebook_launcher.session.connect import find_scheduler
 from notebook_launcher.session.context import Context
 
 PROGRAMS, ANSWERS = "scheduler", "scheduler answers"
@@ -75,7 +77,7 @@ _BELONGS: dict[type[LauncherError], str] = {
 }
 
 
-def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler) -> None:
+def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler, target: LaunchTarget) -> None:
     """Check that the scheduler's commands exist and answer."""
     if scheduler.same_machine:
         checks.report(PROGRAMS, ok(f"{scheduler.name}: jobs run on {host.label} itself, and wait for nobody"))
@@ -83,14 +85,16 @@ def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler) -> No
     if not scheduler.programs:
         checks.report(PROGRAMS, unknown(f"{scheduler.name}: only a launch, or --node, shows whether it takes jobs."))
         return
-    checks.check(PROGRAMS, lambda: _programs(host, scheduler), doing="looking for the scheduler")
+    checks.check(PROGRAMS, lambda: _programs(host, scheduler, target), doing="looking for the scheduler")
 
 
-def _programs(host: Host, scheduler: Scheduler) -> Finding:
+def _programs(host: Host, scheduler: Scheduler, target: LaunchTarget) -> Finding:
     answer = host.run(["sh", "-c", _FIND, "find", *scheduler.programs], login_shell=True, timeout=TIMEOUT)
     pairs = [line.split(" ", 1) for line in answer.stdout.splitlines() if line.startswith(scheduler.programs)]
     found = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     paths = {name: found.get(name, "").strip() for name in scheduler.programs}
+    if not paths[scheduler.programs[0]]:
+        find_scheduler(host, target)  # raises if there is no other either, and names what there is instead
     version = (answer.stdout.splitlines() or [""])[-1].strip()
     return judge_programs(paths, version or scheduler.name)
 

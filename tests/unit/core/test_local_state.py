@@ -13,7 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.core.local_state import remember, remembered, state_folder
+from notebook_launcher.core.local_state import is_private, lock_file, remember, remembered, state_folder
+from notebook_launcher.profiles import valid_tables
+from notebook_launcher.profiles.models import ClusterProfile
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +43,70 @@ def test_it_is_nobody_else_s(folder: Path) -> None:
     remember("routes", "uni", "step")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert (folder / "routes.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("how", ["remember", "lock", "table"])
+def test_whatever_makes_the_folder_it_is_nobody_else_s(folder: Path, how: str) -> None:
+    moved = folder / "above" / "state"
+    before = os.umask(0o002)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NOTEBOOK_LAUNCHER_STATE", str(moved))
+            if how == "remember":
+                remember("routes", "uni", "step")
+            elif how == "lock":
+                lock_file("ssh", "uni")
+            else:
+                valid_tables.keep(ClusterProfile(), {})
+    finally:
+        os.umask(before)
+    for one in (moved, moved.parent, folder):
+        assert one.stat().st_mode & 0o777 == 0o700, one
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o777])
+def test_a_folder_that_others_may_enter_is_closed_to_them(folder: Path, mode: int) -> None:
+    folder.mkdir()
+    folder.chmod(mode)
+    remember("routes", "uni", "step")
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_like_tmp_is_left_as_it_is(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o1777)
+    remember("routes", "uni", "step")
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+    assert not is_private()
+
+
+def test_a_file_that_is_somebody_else_s_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember("routes", "uni", "step")
+    real = os.fstat
+
+    def somebody_else_s(descriptor: int) -> os.stat_result:
+        found = real(descriptor)
+        return os.stat_result((*found[:4], found.st_uid + 1, *found[5:10]))
+
+    monkeypatch.setattr(os, "fstat", somebody_else_s)
+    assert remembered("routes", "uni") is None
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_others_may_write_is_not_read(folder: Path, mode: int) -> None:
+    remember("routes", "uni", "step")
+    (folder / "routes.json").chmod(mode)
+    assert remembered("routes", "uni") is None
+
+
+def test_a_link_and_a_pipe_are_not_read(folder: Path) -> None:
+    remember("routes", "uni", "step")
+    (folder / "routes.json").rename(folder / "elsewhere")
+    (folder / "routes.json").symlink_to("elsewhere")
+    assert remembered("routes", "uni") is None
+    (folder / "routes.json").unlink()
+    os.mkfifo(folder / "routes.json", 0o600)
+    assert remembered("routes", "uni") is None
 
 
 def test_a_new_word_replaces_the_old_one(folder: Path) -> None:
@@ -113,7 +179,7 @@ def test_a_full_disk_leaves_what_was_there(folder: Path, monkeypatch: pytest.Mon
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(Path, "replace", full)
     remember("routes", "uni", "direct")
     assert remembered("routes", "uni") == "step"
     assert [path.name for path in folder.iterdir()] == ["routes.json"], "no half a file is left over"

