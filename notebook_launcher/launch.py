@@ -22,7 +22,14 @@ from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.courses import course_used
-from notebook_launcher.planning.plan import Plan, begin_note, open_port_note, unlisted_flags_note, useless_flags_note
+from notebook_launcher.planning.plan import (
+    Plan,
+    begin_note,
+    near_flags_note,
+    open_port_note,
+    unlisted_flags_note,
+    useless_flags_note,
+)
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
@@ -52,10 +59,21 @@ def no_offer(_plan: Plan, _context: Context) -> bool:
     return False
 
 
+def no_action() -> None:
+    """Do nothing."""
+
+
 def launch(
-    plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts, offer_image: OfferImage = no_offer
+    plan: Plan,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    offer_image: OfferImage = no_offer,
+    flags_accepted: Callable[[], None] = no_action,
 ) -> None:
     """Submit a job, wait for its JupyterLab, open the tunnel, show the address, and stay attached.
+
+    ``flags_accepted`` is called once the cluster has accepted the flags that only it knows.
 
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
     the job; ``HungUp`` (a closed terminal) leaves it running.
@@ -64,6 +82,7 @@ def launch(
         costing = Costing(plan, context)
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         check_unlisted_flags(context, plan.request.flags)
+        flags_accepted()
         if offer_existing_session(plan, context):
             return
         if plan.target.course:
@@ -162,6 +181,7 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
         *plan.target.notes,
         *notes_before(plan, scheduler, site, payload.program),
         unlisted_flags_note(plan.request),
+        near_flags_note(plan.request),
         software_note(plan, scheduler),
     )
     for note in filter(None, notes):

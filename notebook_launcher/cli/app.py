@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from notebook_launcher import __version__
 from notebook_launcher.cli.completion import TYPED
 from notebook_launcher.cli.options import ARGUMENTS, TYPED_WORDS, WITH_VALUE
-from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS, long_flags
 from notebook_launcher.core.common_options import HELP, place_of_command
 from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
@@ -261,9 +261,8 @@ def _takers(flag: str) -> str:
 
 
 def _flags_of(command: click.Command | None) -> tuple[str, ...]:
-    """Return a command's long flags."""
-    flags = (flag for parameter in getattr(command, "params", ()) for flag in parameter.opts)
-    return tuple(sorted({flag for flag in flags if flag.startswith("--") and not flag.endswith(WITH_VALUE)}))
+    """Return the long flags of a command and of those below it, as they are typed."""
+    return tuple(flag for flag in (long_flags(command) if command else ()) if not flag.endswith(WITH_VALUE))
 
 
 def _our_bug(error: Exception) -> LauncherError:

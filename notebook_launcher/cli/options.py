@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from notebook_launcher.cli.completion import complete_cluster, complete_course, complete_session
-from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
+from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS, long_flags
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.sbatch_options import FLAGS, Flag
+from notebook_launcher.core.sbatch_options import FLAGS, Flag, may_be_newer
 
 if TYPE_CHECKING:
     from notebook_launcher.cli.prompts import TerminalPrompts
@@ -178,15 +178,18 @@ def route_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _long_flags(command: click.Command) -> set[str]:
-    return {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+def _is_flag(ctx: click.Context, flag: Flag, text: str) -> bool:
+    """Whether a flag's value is another flag. Behind ``=`` it may look like one that only the cluster knows."""
+    name = text.partition("=")[0]
+    is_attached = f"--{flag.name}={text}" in ctx.obj.get(TYPED_WORDS, ())
+    return name in long_flags(ctx.command) or (name.startswith("--") and may_be_newer(name[2:]) and not is_attached)
 
 
 def _scheduler_option(flag: Flag, without: str) -> Callable[[Any], Any]:
     """Return a click option that puts a scheduler's flag, as typed, into the context."""
 
     def keep(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
-        if isinstance(value, str) and value in _long_flags(ctx.command):  # and not what it says: -x --dry-run
+        if isinstance(value, str) and _is_flag(ctx, flag, value):  # and not what it says: -x --dry-run
             spelled = f"-{flag.letter} (--{flag.name})" if flag.letter else f"--{flag.name}"
             raise UsageError(f"{spelled} needs a value; “{value}” is a flag.", hint="see: launch-notebook --help")
         if value is not None and value is not False:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.sbatch_options import may_be_newer
+from notebook_launcher.core.sbatch_options import may_be_newer, near_flag
 
 SCHEDULER_FLAGS = "flags"  # key in click's context: the scheduler's flags as typed
 
@@ -29,23 +29,26 @@ class TakesSchedulerFlags(click.Command):
         return super().parse_args(ctx, self._without_unlisted(ctx, args))
 
     def _without_unlisted(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
-        words = list(args)
-        while (place := self._first_unknown(ctx, words)) is not None:
-            name, equals, value = words[place].partition("=")
-            if not name.startswith("--") or not may_be_newer(name[2:], _own_flags(ctx)):
+        arguments, flags, own = list(args), ctx.obj[SCHEDULER_FLAGS], long_flags(ctx.find_root().command)
+        while (place := self._first_unknown(ctx, arguments)) is not None:
+            name, equals, text = arguments[place].partition("=")
+            if not name.startswith("--") or not may_be_newer(name[2:], own):
                 break
-            following = words[place + 1] if place + 1 < len(words) else ""
+            following = arguments[place + 1] if place + 1 < len(arguments) else ""
             if not equals and following and not following.startswith("-"):
-                raise _ambiguous(name, following)
-            ctx.obj[SCHEDULER_FLAGS][name[2:]] = value if equals else None
-            del words[place]
-        return words
+                raise _ambiguous(name, following, near_flag(name[2:], own))
+            value = text if equals else None
+            if flags.get(name[2:], value) != value:
+                raise UsageError(f"{name} is there twice, with different values.", hint=f"write one: {name}=VALUE")
+            flags[name[2:]] = value
+            del arguments[place]
+        return arguments
 
-    def _first_unknown(self, ctx: click.Context, words: Sequence[str]) -> int | None:
-        """Return the place of the first word that is an unknown option, and not the value of another."""
-        for place in range(len(words)):
+    def _first_unknown(self, ctx: click.Context, arguments: Sequence[str]) -> int | None:
+        """Return the place of the first argument that is an unknown option, and not the value of another."""
+        for place in range(len(arguments)):
             try:
-                self.make_parser(ctx).parse_args(args=list(words[: place + 1]))
+                self.make_parser(ctx).parse_args(args=list(arguments[: place + 1]))
             except click.NoSuchOption:
                 return place
             except click.UsageError:  # the value of the last one is missing: it is the next word
@@ -53,20 +56,22 @@ class TakesSchedulerFlags(click.Command):
         return None
 
 
-def _own_flags(ctx: click.Context) -> list[str]:
-    """Return the long flags of all commands; one of another command is not passed on."""
-    root = ctx.find_root()
-    group = root.command
-    names = group.list_commands(root) if isinstance(group, click.Group) else []
-    commands = [ctx.command, *(group.get_command(root, name) for name in names if isinstance(group, click.Group))]
-    flags = {flag for command in commands if command for parameter in command.params for flag in parameter.opts}
+def long_flags(command: click.Command) -> list[str]:
+    """Return the long flags of a command, and of the commands below it; one of these is never passed on."""
+    flags = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        below = filter(None, (command.get_command(context, name) for name in command.list_commands(context)))
+        flags.update(flag for one in below for flag in long_flags(one))
     return sorted(flag for flag in flags if flag.startswith("--"))
 
 
-def _ambiguous(name: str, following: str) -> UsageError:
+def _ambiguous(name: str, following: str, near: str | None) -> UsageError:
     hint = f"write {name}={shlex.quote(following)}"
     if following.endswith(".ipynb"):
         hint = f"write {name}=VALUE; if {name} takes no value, put it after {shlex.quote(following)}"
+    if near:
+        hint = f"did you mean {near}? If {name} is a flag of your site, {hint}"
     return UsageError(
         f"It is not clear whether “{following}” is the value of {name}.",
         why="The launcher does not know this flag, and the cluster's sbatch can only be asked after the login.",

@@ -19,7 +19,8 @@ class _Shape:
 
     def __init__(self, fields: Sequence[dataclasses.Field[Any]]) -> None:
         none = dataclasses.MISSING
-        self.names = {one.name for one in fields}
+        self.all_names = [one.name for one in fields]
+        self.names = set(self.all_names)
         self.in_order = [one.name for one in fields if not one.kw_only]
         self.defaults = {one.name: one.default for one in fields if one.default is not none}
         self.factories = {one.name: one.default_factory for one in fields if one.default_factory is not none}
@@ -90,9 +91,9 @@ def _mistake(kind: str, shape: _Shape, given: Collection[str], values: Sequence[
         return f"{kind} has {len(shape.in_order)} fields in order, and got {len(values)} values"
     if twice := [name for name in shape.in_order[: len(values)] if name in named]:
         return f"{kind} got two values for: {', '.join(twice)}"
-    if missing := [name for name in shape.in_order if name not in given]:
+    if missing := [one for one in shape.all_names if one not in given]:
         return f"{kind} needs a value for: {', '.join(missing)}"
-    return f"{kind} has no, or needs: {', '.join(shape.names ^ set(given))}"
+    return f"{kind} has no field: {', '.join(sorted(set(given) - shape.names))}"
 
 
 def complete(kind: type[Frozen]) -> None:

@@ -110,7 +110,18 @@ _OTHER_NAMES = ("memory", "timelimit")
 def _is_slip(name: str, known: str) -> bool:
     """Whether a name is the beginning of a known one, or nearly that one."""
     typed, meant = _where_they_differ(name.split("-"), known.split("-"))
+    if len(typed) == len(meant) < 5 and sorted(typed) != sorted(meant):  # another letter is another word: uenv, venv
+        return False
     return known.startswith(name) or _slips(typed, meant) <= (1 if len(meant) < 9 else 2)
+
+
+def near_flag(name: str, own: Sequence[str] = ()) -> str | None:
+    """Return the flag that may be meant by one that is not listed: its closest, if one is in the other or nearly so."""
+    near = closest(name, tuple(own))
+    if near is None:
+        return None
+    part = near.rpartition("-")[2]
+    return near if near[2:] in name or name in near or _slips(name, part) <= 1 else None
 
 
 def _where_they_differ(parts: list[str], others: list[str]) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
-from notebook_launcher.core.sbatch_options import REFUSED, as_typed, no_such_flag, unlisted
+from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, no_such_flag, unlisted
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -168,6 +168,12 @@ def unlisted_flags_note(request: Request) -> str | None:
         f"Not checked in this dry run: {' and '.join([*filter(None, [', '.join(others)]), last])}. A launch asks the "
         f"cluster's sbatch about {'them' if others else 'it'} before it submits the job."
     )
+
+
+def near_flags_note(request: Request) -> str | None:
+    """Return the note of a dry run about such flags that are close to a listed one."""
+    near = {f"--{name}": near_flag(name) for name in sorted(unlisted(request.flags))}
+    return " ".join(f"{name} is close to {one}: did you mean that?" for name, one in near.items() if one) or None
 
 
 def open_port_note(profile: ClusterProfile) -> str | None:

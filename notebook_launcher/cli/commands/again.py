@@ -13,6 +13,7 @@ from notebook_launcher.cli.completion import TakesEnvironment, complete_preset
 from notebook_launcher.cli.options import ARGUMENTS
 from notebook_launcher.core import local_state
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.sbatch_options import may_be_newer
 
 _KIND = "launches"  # by the machine's name: the folder may be shared by several
 
@@ -80,7 +81,12 @@ def _last_launch() -> list[str]:
 
 
 def _repeated(before: Sequence[str], flags: Sequence[str], environment: Sequence[str]) -> list[str]:
-    """Add flags to a launch, in front of its environment, which another one replaces."""
+    """Add flags to a launch, in front of its environment, which another one replaces.
+
+    A flag that only the cluster knows takes the place of the earlier one: where it is there twice, a launch refuses it.
+    """
     place = before.index("--") if "--" in before else len(before)
     after = ["--", *environment] if environment else list(before[place:])
-    return [*before[:place], *flags, *after]
+    names = [word.partition("=")[0] for word in flags]
+    replaced = {name for name in names if name.startswith("--") and may_be_newer(name[2:])}
+    return [*(word for word in before[:place] if word.partition("=")[0] not in replaced), *flags, *after]

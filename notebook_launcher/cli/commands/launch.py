@@ -113,6 +113,7 @@ def _launch(
     from notebook_launcher import launch as launch_module
     from notebook_launcher.cli.commands.again import remember_launch
     from notebook_launcher.core import events
+    from notebook_launcher.core.sbatch_options import unlisted
     from notebook_launcher.planning.first_run import complete_options
     from notebook_launcher.planning.plan import make_plan
     from notebook_launcher.planning.target import LocalMachine
@@ -126,11 +127,19 @@ def _launch(
             if preset is not None:
                 view.show(events.Note(f"A dry run saves nothing: the preset “{preset}” was not saved."))
         else:
-            if preset is not None:
-                from notebook_launcher.planning.presets import save_preset
 
-                save_preset(preset, typed, plan.target, view, prompts)
-            remember_launch(typed, None if launch_options.host else options.host)
+            def save() -> None:
+                if preset is not None:
+                    from notebook_launcher.planning.presets import save_preset
+
+                    save_preset(preset, typed, plan.target, view, prompts)
+                remember_launch(typed, None if launch_options.host else options.host)
+
+            must_be_accepted = bool(unlisted(plan.request.flags))
+            if not must_be_accepted:
+                save()
             view.open_browser = wants_browser(open_browser, view, prompts, as_json=where.as_json)
-            launch_module.launch(plan, view, prompts, interrupts, offer_image)
+            launch_module.launch(
+                plan, view, prompts, interrupts, offer_image, save if must_be_accepted else launch_module.no_action
+            )
     return view.exit_code

@@ -88,7 +88,7 @@ class Slurm(Scheduler):
 
     def list_flags(self) -> list[list[str]]:
         """Return ``sbatch --help`` and ``--usage``, each of which leaves out some."""
-        return [["sbatch", "--help"], ["sbatch", "--usage"]]
+        return [flag_trial.listing("--help"), flag_trial.listing("--usage")]
 
     def read_flag_names(self, answers: Sequence[CommandResult]) -> list[str]:
         """Return the flags in these texts, those of a site's plugins included."""

@@ -16,7 +16,7 @@ from notebook_launcher.core.sbatch_options import FULFILLED, REFUSED
 from notebook_launcher.schedulers.base import FlagAnswer
 
 NO_FLAG = "no-flag-of-this-name"
-_PATIENCE = "15"  # seconds
+_SBATCH = ("env", "LC_ALL=C", "timeout", "15", "sbatch")  # seconds
 _LISTED = re.compile(r"(?:^|[\s\[])--([a-z][a-z0-9-]{1,59})(?![a-z0-9_-])", re.A)
 _MOST_NAMES = 500
 
@@ -24,7 +24,12 @@ _MOST_NAMES = 500
 def command(name: str, value: str | None) -> list[str]:
     """Return the command that shows what sbatch makes of a flag, with its value if there is one."""
     word = f"--{name}" if value is None else f"--{name}={value}"
-    return ["env", "LC_ALL=C", "timeout", _PATIENCE, "sbatch", word, f"--{NO_FLAG}", "--usage"]
+    return [*_SBATCH, word, f"--{NO_FLAG}", "--usage"]
+
+
+def listing(option: str) -> list[str]:
+    """Return the command that lists the flags: of ``--help`` and ``--usage`` each leaves out some."""
+    return [*_SBATCH, option]
 
 
 def read(name: str, answer: CommandResult) -> FlagAnswer:

@@ -53,6 +53,17 @@ def test_what_is_added_is_appended_and_the_last_value_of_a_flag_counts(
     assert [part for part in submitted if part not in said.out] == []
 
 
+def test_a_flag_that_only_the_cluster_knows_takes_the_place_of_the_earlier_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    remember("--cluster", "uni", "--container-image=old", "--fresh-nodes", "-t", "2h", "--", "tf-gpu")
+    assert run(["again", "--container-image=new", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    shown = "--cluster uni --fresh-nodes -t 2h --container-image=new --dry-run -- tf-gpu"
+    assert said.err.startswith(f"launch-notebook {shown}\n")
+    assert "--container-image=new" in said.out and "--container-image=old" not in said.out
+
+
 def test_a_login_node_that_was_typed_when_asked_is_not_asked_for_again() -> None:
     remember_launch(["-t", "2h", "--", "tf-gpu"], "alice@login")
     words = json.loads(local_state.remembered("launches", socket.gethostname()) or "")

@@ -67,8 +67,8 @@ def test_a_flag_of_another_command_is_named_as_that(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["--name", "x"], "did you mean --job-name? --name belongs to: launch-notebook init"),
-        (["-n", "4", "--name=x"], "did you mean --job-name? --name belongs to: launch-notebook init"),
+        (["--name", "x"], "did you mean --job-name? --name belongs to: launch-notebook env or init"),
+        (["-n", "4", "--name=x"], "did you mean --job-name? --name belongs to: launch-notebook env or init"),
         (["--nmae", "x"], "did you mean --job-name?"),
         (["-name", "x"], "did you mean --job-name x?"),
         (["-nmae", "x"], "did you mean --job-name x?"),

@@ -201,7 +201,9 @@ def test_the_last_of_two_values_counts(asked: list[LaunchOptions]) -> None:
     assert asked[0].flags == {"time": "2:00:00"}
 
 
-@pytest.mark.parametrize("words", [["-x", "--dry-run"], ["--exclude", "--gpus", "1"], ["--comment", "--verbose"]])
+@pytest.mark.parametrize("words", [["-x", "--dry-run"], ["--exclude", "--gpus", "1"], ["--comment", "--verbose"],
+                                   ["-A", "--container-image=x"], ["-A", "--gpus=1"], ["--comment", "--fresh-nodes"],
+                                   ["-p", "--no-open"]])  # fmt: skip
 def test_a_flag_is_not_the_value_of_another(
     asked: list[LaunchOptions], capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
@@ -220,10 +222,10 @@ def test_a_flag_is_not_the_value_of_another(
         (["-t", "5", "--fresh-nodes"], {"fresh-nodes": None, "time": "5"}),
         (["--fresh-nodes", "--", "tf-mkl"], {"fresh-nodes": None}),
         (
-            ["--fresh-nodes", "--container-image=a", "--container-image=b"],
-            {"fresh-nodes": None, "container-image": "b"},
+            ["--fresh-nodes", "--container-image=a", "--container-image=a"],
+            {"fresh-nodes": None, "container-image": "a"},
         ),
-        (["--comment", "--fresh-nodes", "--fresh-nodes"], {"comment": "--fresh-nodes", "fresh-nodes": None}),
+        (["--comment=--fresh-nodes", "--fresh-nodes"], {"comment": "--fresh-nodes", "fresh-nodes": None}),
         (["--module", "--fresh-nodes", "--nice=-5"], {"nice": "-5"}),
     ],
 )
@@ -285,6 +287,18 @@ def nothing_contacted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--host", "login", "--test-on"], "did you mean --test-only?"),
         (["--host", "login", "--autocomplete=bash"], "There is no flag --autocomplete"),
         (["--host", "login", "--container-image", "a b", "-t", "5"], "write --container-image='a b'"),
+        (["--host", "login", "--container-mounts=/a", "--container-mounts=/b"], "write one: --container-mounts=VALUE"),
+        (["--host", "login", "--shared-gpu", "--shared-gpu=half"], "--shared-gpu is there twice"),
+        (
+            ["--host", "login", "--walltime", "2:00:00"],
+            "did you mean --time? If --walltime is a flag of your site, write --walltime=2:00:00",
+        ),
+        (["--host", "login", "--no-node"], "it belongs to: launch-notebook doctor"),
+        (["--host", "login", "--no-probe"], "it belongs to: launch-notebook init"),
+        (["--host", "login", "--here=x"], "A launch has no flag --here"),
+        (["--host", "login", "--login=x"], "A launch has no flag --login"),
+        (["--host", "login", "--merged"], "it belongs to: launch-notebook clusters"),
+        (["--host", "login", "--set=a=b"], "A launch has no flag --set"),
         (["run", "--fresh-nodes", "train.ipynb"], "if --fresh-nodes takes no value, put it after train.ipynb"),
         (["--host", "login", "--container-image=a\nb"], "more than one line"),
         (["--cluster", "here", "--container-image=oci"], "There is no flag --container-image"),

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -18,11 +19,14 @@ from notebook_launcher.core.errors import (
     AccountRefused,
     HostCommandFailed,
     LauncherError,
+    SchedulerAway,
+    SchedulerMissing,
     SchedulerSilent,
     SubmitRefused,
     UsageError,
 )
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.local_state import remembered
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
@@ -163,6 +167,20 @@ def test_a_preset_keeps_it_as_it_was_typed(
     assert len(first) == len(again) == 1 and " --container-image=oci " in again[0]
 
 
+def test_a_launch_with_a_flag_that_does_not_exist_is_not_remembered(
+    sbatch: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(tmp_path / "state"))
+    profile = tmp_path / "config" / "clusters" / "uni.toml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text('scheduler = "slurm"\n')
+    assert app.run(["--cluster", "uni", "-t", "10"]) == AccountRefused.exit_code
+    before = remembered("launches", gethostname())
+    assert app.run(["--cluster", "uni", "--container-kind=oci", "--save", "oci"]) == UsageError.exit_code
+    assert remembered("launches", gethostname()) == before is not None
+    assert "oci" not in profile.read_text()
+
+
 def test_a_dry_run_tells_that_it_was_not_checked(
     sbatch: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +190,21 @@ def test_a_dry_run_tells_that_it_was_not_checked(
     assert "--container-image=oci" in shown
     assert "Not checked in this dry run: --container-image. A launch asks the cluster's sbatch about it" in shown
     assert sbatch() == []
+
+
+def test_a_dry_run_names_the_flag_that_may_be_meant(
+    sbatch: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(["--walltime=2:00:00", "--container-image=oci", "--dry-run"]) == 0
+    told = capsys.readouterr()
+    shown = " ".join((told.out + told.err).split())
+    assert "--walltime is close to --time: did you mean that?" in shown
+    assert "--container-image is close" not in shown
+
+
+@pytest.mark.parametrize("name", ["uenv", "environment", "tmpfs", "tmpdir", "nvme", "lustre", "jobid"])
+def test_flags_of_plugins_are_not_taken_for_slips(sbatch: Callable[[], list[str]], name: str) -> None:
+    assert app.run([f"--{name}=x", "--dry-run"]) == 0
 
 
 # --- what sbatch says ------------------------------------------------------------------------------------------------
@@ -184,7 +217,7 @@ def test_a_dry_run_tells_that_it_was_not_checked(
         ({"fresh-nodes": "yes"}, UsageError, "sbatch on ", "write --fresh-nodes"),
         ({"shared-gpus": None}, UsageError, "There is no flag --shared-gpus.", "did you mean --shared-gpu?"),
         ({"zzz": "1"}, UsageError, "There is no flag --zzz.", "--help   or on the login node: sbatch --help"),
-        ({"container-image": "never"}, SubmitRefused, "Slurm refused --container-image. One of the", "sbatch: "),
+        ({"container-image": "never"}, SubmitRefused, "sbatch on ", "sbatch: Invalid --container-image specification"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_passed_on_is_refused_with_the_reason(
@@ -201,7 +234,7 @@ def test_each_is_asked_about_once(sbatch: Callable[[], list[str]]) -> None:
     context = a_context(LocalHost())
     check_unlisted_flags(context, {"container-image": "oci"})
     check_unlisted_flags(context, {"container-image": "oci", "time": "10"})
-    assert len(sbatch()) == 3
+    assert len(sbatch()) == 1
     with pytest.raises(UsageError):
         check_unlisted_flags(context, {"container-image": None})  # typed in another way
 
@@ -241,11 +274,61 @@ def test_where_the_profile_names_another_scheduler_it_is_refused_before_the_logi
         (HostCommandFailed("It did not answer."), HostCommandFailed),
     ],
 )
-def test_without_a_clear_answer_the_flag_is_not_accepted(answer: Answer, error: type[LauncherError]) -> None:
+@pytest.mark.parametrize("value", ["oci", None])
+def test_without_a_clear_answer_the_flag_is_not_accepted(
+    answer: Answer, error: type[LauncherError], value: str | None
+) -> None:
     context = a_context(FakeHost(answer))
-    with pytest.raises(error):
-        check_unlisted_flags(context, {"container-image": "oci"})
+    with pytest.raises(error) as caught:
+        check_unlisted_flags(context, {"container-image": value})
+    assert "write --container-image=VALUE" not in caught.value.hint
     assert not context.accepted_flags
+
+
+def refused(exit_code: int, message: str) -> CommandResult:
+    return CommandResult(0, f"\n--answered-- {exit_code}\n", f"{message}\n\n--answered--\n")
+
+
+@pytest.mark.parametrize("value", ["oci", None])
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (refused(127, "sh: 1: sbatch: not found"), SchedulerMissing),
+        (
+            refused(1, "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"),
+            SchedulerAway,
+        ),
+        (refused(1, "sbatch: fatal: Could not establish a configuration source"), SchedulerAway),
+        (CommandResult(0, "", ""), SchedulerAway),
+    ],
+)
+def test_a_trial_that_failed_is_not_told_as_a_job_that_was_submitted(
+    answer: CommandResult, error: type[LauncherError], value: str | None
+) -> None:
+    with pytest.raises(error) as caught:
+        check_unlisted_flags(a_context(FakeHost(answer)), {"container-image": value})
+    shown = str(caught.value)
+    assert not getattr(caught.value, "may_have_heard", False)
+    assert "squeue" not in caught.value.hint and "the job" not in shown
+    assert "without a value" not in shown and "VALUE" not in caught.value.hint
+
+
+def test_of_each_of_several_flags_there_is_time_to_hear() -> None:
+    """Each has 15 seconds; the connection waits a little longer than all of them."""
+    timeouts = []
+
+    class Slow(FakeHost):
+        def run(self, *_words: object, timeout: float = 0.0, **_named: object) -> CommandResult:
+            timeouts.append(timeout)
+            return CommandResult(0, "\n--answered-- 124\n" * 4, "\n--answered--\n" * 4)
+
+    with pytest.raises(SchedulerSilent):
+        check_unlisted_flags(a_context(Slow()), {f"flag{number}x": None for number in range(4)})
+    assert timeouts == [75.0]
+
+
+def test_lists_of_flags_are_read_with_the_same_limit() -> None:
+    assert all(command[:3] == ["env", "LC_ALL=C", "timeout"] for command in Slurm().list_flags())
 
 
 def test_names_that_a_hostile_answer_lists_are_names_and_few() -> None:

@@ -33,7 +33,8 @@ def prepared(job: Job, *lines: str) -> Job:
         (job.dir / name).write_bytes(job_script(name).read_bytes())
     (job.dir / "runtime").mkdir()
     (job.dir / "runtime" / "folder").write_text(f"{job.work}\n")
-    (job.dir / "session.json").write_text('{"id":"x","environment":"tf-gpu"}\n')
+    record = '{"id":"x","flags":{"environment":"prgenv"},"environment":"tf-gpu","route":null}'  # a flag of that name
+    (job.dir / "session.json").write_text(f"{record}\n")
     return job
 
 
