@@ -268,7 +268,7 @@ def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
         return True
     from notebook_launcher.tunnel.kernels import UNSAVED, busy_text
 
-    busy = [busy_text(names) for entry in entries if (names := _busy_here(context, entry.session))]
+    busy = [busy_text(names) for entry in entries if (names := _busy_here(context, entry.session)) != ()]
     if busy:
         busy[-1] += f" {UNSAVED}"
     if len(entries) == 1:
@@ -277,14 +277,18 @@ def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
     return bool(context.prompts.confirm("\n".join([*busy, question])))
 
 
-def _busy_here(context: Context, session: Session) -> tuple[str, ...]:
-    """Return what the kernels of a session run, if another launcher on this machine has a tunnel to it."""
+def _busy_here(context: Context, session: Session) -> tuple[str, ...] | None:
+    """Return what the kernels of a session run, if another launcher on this machine has a tunnel to it.
+
+    ``None``: there is a tunnel, and no answer through it.
+    """
     from notebook_launcher.tunnel.kernels import busy_kernels
 
     if ports := local_state.attached_ports(session.id):
         with contextlib.suppress(LauncherError):
-            token = read_access(context.host, session.directory).token
-            return busy_kernels(ports[0], _endpoint_of(context, session), token)
+            token, endpoint = read_access(context.host, session.directory).token, _endpoint_of(context, session)
+            answers = (busy_kernels(port, endpoint, token) for port in ports)
+            return next((answer for answer in answers if answer is not None), None)
     return ()
 
 
