@@ -53,7 +53,7 @@ def _checked(model: type[Model], data: Mapping[str, Any], layers: Sequence[Layer
     from pydantic import ValidationError
 
     try:
-        table: Model = _adapter(model).validate_python(data)
+        table: Model = _adapter(model.__name__).validate_python(data)
         return table
     except ValidationError as error:
         problems: dict[tuple[str, ...], tuple[str, str]] = {}  # one for each key, with its hint
@@ -70,8 +70,8 @@ def _checked(model: type[Model], data: Mapping[str, Any], layers: Sequence[Layer
 
 
 @functools.cache
-def _adapter(model: type[Table]) -> TypeAdapter[Any]:
-    """Return what reads a model; in its annotations the names are those of ``key_types``."""
+def _adapter(name: str) -> TypeAdapter[Any]:
+    """Return what reads a model of that name; in its annotations the names are those of ``key_types``."""
     from pydantic import TypeAdapter
 
     from notebook_launcher.core.pydantic_plugins import look_for_no_plugins
@@ -80,7 +80,7 @@ def _adapter(model: type[Table]) -> TypeAdapter[Any]:
     look_for_no_plugins()
     for kind in TABLES.values():
         complete(kind)
-    adapter: TypeAdapter[Any] = TypeAdapter(model)
+    adapter: TypeAdapter[Any] = TypeAdapter(TABLES[name])
     adapter.rebuild(_types_namespace=vars(key_types))
     return adapter
 
