@@ -92,13 +92,18 @@ def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
 # --- flags that are not listed: of a newer sbatch, or of a site's plugins; see ``jobs/unlisted_flags.py`` ---
 
 
+def is_flag_name(name: str) -> bool:
+    """Whether a flag could have this name, without its dashes."""
+    return _NAME.fullmatch(name) is not None and len(name) <= _LONGEST_NAME
+
+
 def may_be_newer(name: str, own: Sequence[str] = ()) -> bool:
     """Whether a flag that is not listed may be one of a newer sbatch, rather than a slip; ``own``: the launcher's.
 
     Never where sbatch would take it for a flag that is listed: ``--wra`` is ``--wrap`` for its parser.
     """
     known = {*BY_NAME, *_QUEUE_NOTHING, *(other.lstrip("-") for other in own)}
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME or name in known:
+    if not is_flag_name(name) or name in known:
         return False
     return name not in _OTHER_NAMES and not any(_is_slip(name, other) for other in known)
 

@@ -25,9 +25,9 @@ def summary(found: CourseFiles) -> list[str]:
     """Return a course's settings, one per line: all that a user has to know before agreeing to it."""
     course = found.course
     lines = [] if course.cluster else ["cluster: yours"]
-    said = merge(found.layers)
-    for key in _keys_said(said, _IN_COURSE):
-        lines += _lines(course, key, said) if key != "name" else []  # the name is in the heading, with the address
+    data = merge(found.layers)
+    for key in _keys_set(data, _IN_COURSE):
+        lines += _lines(course, key, data) if key != "name" else []  # the name is in the heading, with the address
     return [*(part for line in lines for part in _as_lines(line)), f"SHA-256: {found.digest}"]
 
 
@@ -73,20 +73,20 @@ _IN_ENVIRONMENT = {
 }
 
 
-def _keys_said(said: Mapping[str, Any], first: Mapping[str, str]) -> list[str]:
+def _keys_set(data: Mapping[str, Any], first: Mapping[str, str]) -> list[str]:
     """Return the keys of a table in the course's files, those with a label first; none is left out."""
-    return [*(key for key in first if key in said), *(key for key in said if key not in first)]
+    return [*(key for key in first if key in data), *(key for key in data if key not in first)]
 
 
 def _plain(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _lines(course: CourseProfile, key: str, said: Mapping[str, Any]) -> list[str]:
-    """Return the lines for one key of a course. ``said``: what its files say."""
+def _lines(course: CourseProfile, key: str, data: Mapping[str, Any]) -> list[str]:
+    """Return the lines for one key of a course. ``data``: what its files say."""
     word = _IN_COURSE.get(key, _plain(key))
     if key == "environments":
-        tables = zip(course.environments.items(), said[key].values(), strict=True)  # a name may have been stripped
+        tables = zip(course.environments.items(), data[key].values(), strict=True)  # a name may have been stripped
         return [f"{word} {name}: {line}" for (name, one), table in tables for line in _environment(one, table)]
     if key == "reservations" and course.reservations:
         return [f"{word} {one.name}: {one.first} to {one.last}" for one in course.reservations]
@@ -100,10 +100,10 @@ def _lines(course: CourseProfile, key: str, said: Mapping[str, Any]) -> list[str
     return [f"{word}: {value}" for value in _values(getattr(course, key))]
 
 
-def _environment(environment: Environment, said: Mapping[str, Any]) -> list[str]:
+def _environment(environment: Environment, data: Mapping[str, Any]) -> list[str]:
     """Return what an environment runs; lines of shell code verbatim."""
     lines = []
-    for key in _keys_said(said, _IN_ENVIRONMENT):
+    for key in _keys_set(data, _IN_ENVIRONMENT):
         word = _IN_ENVIRONMENT.get(key, _plain(key))
         lines += [f"{word} {value}" for value in _values(getattr(environment, key))]
     return lines or ["as the node finds it"]

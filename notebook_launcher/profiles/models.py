@@ -68,7 +68,9 @@ class Table(Frozen):
     __pydantic_config__: ClassVar[dict[str, bool | str]] = {"extra": "forbid", "defer_build": True}
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values."""
+        """Return a copy with other values. Raises ``TypeError`` for a name that is no key of this table."""
+        if strange := sorted(values.keys() - self.__dataclass_fields__.keys()):
+            raise TypeError(f"{type(self).__name__} has no field: {', '.join(strange)}")
         new = copy.copy(self)
         vars(new).update(values)
         return new

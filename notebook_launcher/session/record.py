@@ -25,6 +25,7 @@ from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.core.frozen import Frozen, complete
 from notebook_launcher.core.package_data import checksums, job_files
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.sbatch_options import is_flag_name
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.profiles.models import Environment
@@ -144,7 +145,8 @@ def _checked(value: Any, kind: str) -> Any:
     if kind == "tuple[str, ...]" and isinstance(value, list):
         return tuple(_checked(one, "str") for one in value)
     if kind == "dict[str, str | None]" and isinstance(value, dict):
-        return {_checked(key, "str"): _checked(one, "str | None") for key, one in value.items()}
+        flags = {_checked(key, "str"): _checked(one, "str | None") for key, one in value.items()}
+        return {name: one for name, one in flags.items() if is_flag_name(name)}  # they are shown in commands to type
     if (kind == "int" and type(value) is int) or (kind == "str | None" and value is None):
         return value
     if kind == "Program" and value in get_args(Program):

@@ -47,7 +47,8 @@ def test_its_objects_are_those_of_a_frozen_dataclass() -> None:
         ((), {}, "number"),
         ((1, "c", [], 4), {}, "3 fields"),
         ((1,), {"number": 2}, "two values for: number"),
-        ((1,), {"nodse": []}, "has no.*nodse"),
+        ((1,), {"nodse": []}, "Job has no field: nodse$"),
+        ((1,), {"b": 1, "a": 2}, "Job has no field: a, b$"),
         ((), {"cluster": "c"}, "number"),
     ],
 )
@@ -65,6 +66,8 @@ def test_a_field_may_be_given_by_its_name_alone() -> None:
 
     assert Price(1.5, unit="h") == Price(hour=1.5, unit="h") != Price(unit="h")
     assert dataclasses.asdict(Price(unit="h")) == {"hour": 0.0, "unit": "h"}
+    with pytest.raises(TypeError, match=r"Price needs a value for: unit$"):
+        Price(1.5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="1 fields in order"):
         Price(1.5, "h")  # type: ignore[call-arg, misc]
 

@@ -373,12 +373,12 @@ OPEN = (Partition("core"), Partition("fat"), Partition("small"))
         ({"cpus_per_task": "20", "mem": "250G"}, "", ""),
         (
             {"ntasks": "60", "nodes": "2"},
-            "It asks for 30 cores of one node, and the largest node of partition core has 20 cores.",
+            "It asks for 30 cores on one node, and the largest node of partition core has 20 cores.",
             "ask for at most 20 cores on each node, or name",
         ),
         (
             {"ntasks_per_node": "16", "cpus_per_task": "2", "nodes": "2"},
-            "It asks for 32 cores of one node, and the largest node of partition core has 20 cores.",
+            "It asks for 32 cores on one node, and the largest node of partition core has 20 cores.",
             "ask for at most 20 cores on each node, or name",
         ),
         ({"ntasks": "30"}, "", ""),  # which may be on several nodes

@@ -494,3 +494,9 @@ def test_an_account_is_not_doubted_where_its_expression_finds_no_end() -> None:
     assert time.monotonic() - began < 5
     assert AccountRule(pattern="(a|aa)*[bc]").fits("aaB")
     assert not AccountRule(pattern="(a|aa)*[bc]").fits("d")
+
+
+def test_a_table_is_not_changed_at_a_key_that_it_does_not_have() -> None:
+    assert ClusterProfile().changed(host="login").host == "login"
+    with pytest.raises(TypeError, match="ClusterProfile has no field: hots"):
+        ClusterProfile().changed(hots="login")

