@@ -13,12 +13,14 @@ from notebook_launcher.core.errors import (
     PartitionRefused,
     QosRefused,
     ReservationRefused,
+    SchedulerMissing,
     WalltimeRefused,
 )
 from notebook_launcher.core.finding import Finding, fault, of_error, ok, unknown, warning
 from notebook_launcher.core.quantities import counted, duration_text
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import as_typed, unlisted
+from notebook_launcher.core.text import joined
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.choices import usable_reservations
 from notebook_launcher.diagnosis.out_of_service import HINT, waits_for_nodes
@@ -50,7 +52,7 @@ from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
-from notebook_launcher.session.connect import find_scheduler
+from notebook_launcher.session.connect import find_scheduler, look_for_schedulers
 from notebook_launcher.session.context import Context
 
 PROGRAMS, ANSWERS = "scheduler", "scheduler answers"
@@ -93,10 +95,21 @@ def _programs(host: Host, scheduler: Scheduler, target: LaunchTarget) -> Finding
     pairs = [line.split(" ", 1) for line in answer.stdout.splitlines() if line.startswith(scheduler.programs)]
     found = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     paths = {name: found.get(name, "").strip() for name in scheduler.programs}
-    if not paths[scheduler.programs[0]]:
-        find_scheduler(host, target)  # raises if there is no other either, and names what there is instead
     version = (answer.stdout.splitlines() or [""])[-1].strip()
-    return judge_programs(paths, version or scheduler.name)
+    finding = judge_programs(paths, version or scheduler.name)
+    return finding if paths[scheduler.programs[0]] else _naming_what_is_there(finding, host, target)
+
+
+def _naming_what_is_there(finding: Finding, host: Host, target: LaunchTarget) -> Finding:
+    """In the fault that the scheduler's commands are missing, name a module or another scheduler, if there is one."""
+    commands, modules = look_for_schedulers(host)
+    if not commands and not modules:
+        return finding
+    try:
+        find_scheduler(host, target)
+    except SchedulerMissing as error:
+        return fault(joined(finding.found, error.why), error.hint)
+    return finding
 
 
 def check_flags(checks: CheckRunner, context: Context, request: Request) -> None:

@@ -65,7 +65,8 @@ def test_where_a_module_may_bring_the_commands_it_is_named() -> None:
     target = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
     check_scheduler(CheckRunner(shown), FakeHost(answer), Slurm(), target)
     assert results(shown) == {"scheduler": "fault"}
-    assert "slurm/24.11" in shown.all(events.CheckResult)[-1].found
+    found = shown.all(events.CheckResult)[-1].found
+    assert found == "There is no sbatch on the login node. A module may provide the commands: slurm/24.11."
     assert "clusters edit uni --set 'login_setup=[\"module load slurm\"]'" in shown.all(events.CheckResult)[-1].hint
 
 
