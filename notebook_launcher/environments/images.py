@@ -99,7 +99,7 @@ def pull_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
             why=f"Environments with a source: {', '.join(sources) or 'none'}.",
             hint="launch-notebook image pull docker://NAME:TAG, or oras://…, library://…, https://…",
         )
-    recipe = pull_recipe(environment.source, profile)
+    recipe = pull_recipe(environment.source, profile.changed(environments={}))
     image = image_path(environment.container, profile) if environment.container else recipe.image
     return replace(recipe, image=image, digest=environment.digest)
 

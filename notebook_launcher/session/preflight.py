@@ -138,7 +138,7 @@ def image_verb(plan: Plan) -> Literal["build", "pull"] | None:
         return None
     if environment.definition in container_definitions():
         return "build"
-    return "pull" if environment.source else None
+    return "pull" if "://" in (environment.source or "") else None
 
 
 def _missing_module(host: Host, site: Site, environment: Environment, *, same_machine: bool) -> str | None:

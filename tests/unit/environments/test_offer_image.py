@@ -144,7 +144,14 @@ def test_no_file_of_this_machine_is_read_for_a_profiles_definition(
     assert (recipe.definition, recipe.source, argv[2]) == (None, "docker://example/x:1", "pull")
 
 
-@pytest.mark.parametrize("environment", [Environment(container="~/x.sif", definition="/etc/hostname"), Environment()])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        Environment(container="~/x.sif", definition="/etc/hostname"),
+        Environment(container="~/x.sif", source="torch"),
+        Environment(),
+    ],
+)
 def test_where_no_way_to_make_it_is_known_nothing_is_asked(
     tmp_path: Path, scripts: Scripts, environment: Environment
 ) -> None:
