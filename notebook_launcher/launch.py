@@ -34,7 +34,7 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token
-from notebook_launcher.session.preflight import SoftwareCheck, image_command
+from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb
 from notebook_launcher.session.record import (
     Program,
     Session,
@@ -50,7 +50,7 @@ from notebook_launcher.supervision.jupyter import supervise_jupyter
 from notebook_launcher.tunnel.routes import may_need_sshd
 from notebook_launcher.usage.cost_estimate import Costing, estimate_price, no_price_note
 
-#: offers to make the image that a plan's environment lacks, and returns whether it is there now
+#: offers to build or pull the image that a plan's environment lacks, and returns whether it exists now
 OfferImage = Callable[[Plan, Context], bool]
 
 
@@ -106,7 +106,7 @@ def launch(
 def software_warning(
     plan: Plan, context: Context, check: Callable[[], str | None], offer_image: OfferImage
 ) -> str | None:
-    """Return what ``check`` returns; if it finds that an image was not made yet, offer to make it."""
+    """Return what ``check`` returns; if an image does not exist yet, offer to build or pull it."""
     try:
         return check()
     except ImageNotMade:
@@ -217,23 +217,24 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
     useless = useless_flags_note(plan.user_flags) if scheduler.same_machine else None
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
-    return [note for note in (*plan.notes, begin_note(plan.request, site.now), useless, open_port) if note]
+    return [note for note in (*plan.notes, begin_note(plan.request, site.clock()), useless, open_port) if note]
 
 
 def software_note(plan: Plan, scheduler: Scheduler) -> str | None:
-    """Return the note about a job that has no JupyterLab unless more is done or known, as far as the plan shows."""
+    """Return a dry run's note that JupyterLab may be missing, if the plan shows it; otherwise ``None``."""
     if scheduler.same_machine:
         return None
     if command := image_command(plan):
+        verb = image_verb(plan)
         return (
-            f"The environment “{plan.environment_name}” is the image {plan.container}, which each user makes once. "
-            f"Until then there is no JupyterLab; a launch offers to make it, and so does:\n  {command}"
+            f"Environment “{plan.environment_name}” needs the image {plan.container}. A dry run does not check whether "
+            f"it exists. If it does not, the launch offers to {verb} it; to {verb} it now:\n  {command}"
         )
     if plan.container is None and plan.environment.is_plain:
         names = ", ".join(plan.target.profile.environments)
         return (
-            "No software is named: there is a JupyterLab only if the compute nodes have one themselves. To name some: "
-            f"-- ENVIRONMENT{f' ({names})' if names else ''}, -- IMAGE, --module, --conda or --venv."
+            "No software was named, so JupyterLab starts only if the compute nodes have it installed. Name some with "
+            f"-- ENVIRONMENT{f' ({names})' if names else ''}, -- IMAGE, --module, --conda, --venv or --uv."
         )
     return None
 
@@ -253,7 +254,7 @@ def _new_session(
         cluster=plan.target.cluster,
         host=plan.target.host,
         environment=plan.environment_name,
-        now=site.now,
+        now=site.clock().replace(microsecond=0),  # not the login's time: an image may have been made since
         route="direct" if is_open else None,
         program=payload.program,
         command=plan.command,

@@ -266,25 +266,29 @@ def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
     """Ask the user, if there is a terminal, whether to end several sessions, or one in which a kernel is busy."""
     if not context.prompts.asks or not entries:
         return True
-    from notebook_launcher.tunnel.kernels import busy_text
+    from notebook_launcher.tunnel.kernels import UNSAVED, busy_text
 
-    busy = [busy_text(names) for entry in entries if (names := _busy_here(context, entry.session))]
+    busy = [busy_text(names) for entry in entries if (names := _busy_here(context, entry.session)) != ()]
+    if busy:
+        busy[-1] += f" {UNSAVED}"
     if len(entries) == 1:
-        return not busy or bool(
-            context.prompts.confirm(f"{busy[0]}\nEnd session {entries[0].session.id} all the same?")
-        )
+        return not busy or bool(context.prompts.confirm(f"{busy[0]}\nEnd session {entries[0].session.id} anyway?"))
     question = f"{describe_sessions(entries, context.clock())}\nEnd these {len(entries)} sessions?"
     return bool(context.prompts.confirm("\n".join([*busy, question])))
 
 
-def _busy_here(context: Context, session: Session) -> tuple[str, ...]:
-    """Return what the kernels of a session run, if another launcher on this machine has a tunnel to it."""
+def _busy_here(context: Context, session: Session) -> tuple[str, ...] | None:
+    """Return what the kernels of a session run, if another launcher on this machine has a tunnel to it.
+
+    ``None``: there is a tunnel, and no answer through it.
+    """
     from notebook_launcher.tunnel.kernels import busy_kernels
 
     if ports := local_state.attached_ports(session.id):
         with contextlib.suppress(LauncherError):
-            token = read_access(context.host, session.directory).token
-            return busy_kernels(ports[0], _endpoint_of(context, session), token)
+            token, endpoint = read_access(context.host, session.directory).token, _endpoint_of(context, session)
+            answers = (busy_kernels(port, endpoint, token) for port in ports)
+            return next((answer for answer in answers if answer is not None), None)
     return ()
 
 

@@ -20,6 +20,7 @@ from notebook_launcher.planning.plan import Plan, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.until_started import await_start
 
@@ -76,7 +77,8 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
     with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
         check_unlisted_flags(context, plan.request.flags)
         useless = useless_flags_note(plan.user_flags) if context.scheduler.same_machine else None
-        for note in (*plan.notes, *([useless] if useless else ())):
+        warning = _software_warning(plan, context) if request.inside else None
+        for note in filter(None, (*plan.notes, useless, warning)):
             view.show(events.Note(note))
         session, _ = queue_session(plan, context, program="shell")
         node = await_start(context, session, submitted(plan, context, session))
@@ -93,6 +95,12 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
         if interrupted.kind:
             raise Interrupted("Interrupted.")
         return code
+
+
+def _software_warning(plan: Plan, context: Context) -> str | None:
+    """Return a warning about the environment of the shell. Raises for a missing image, before anything is queued."""
+    same_machine = context.scheduler.same_machine
+    return check_software(context.host, context.site, plan, same_machine=same_machine, jupyterlab=False)
 
 
 @contextlib.contextmanager

@@ -38,6 +38,11 @@ if "NBL_TEST_HOME" not in os.environ:
     os.environ["HOME"] = os.environ["NBL_TEST_HOME"] = tempfile.mkdtemp(prefix="test-home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
+# A version manager's python3 is a script that looks for the real one: a fifth of a second, in each job of the tests.
+os.environ["PATH"] = os.pathsep.join(
+    folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder).name != "shims"
+)
+
 # Whoever runs them may be logged in by SSH, which a launch says more to.
 os.environ.pop("SSH_CONNECTION", None)
 
@@ -115,9 +120,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f'{item.nodeid}: browser_time needs cause="why it may have to run again"')
             item.user_properties.append((RERUN_CAUSE, cause))
             item.add_marker(pytest.mark.flaky(reruns=2))
-        elif waits:
-            item.user_properties.append((RERUN_CAUSE, ON_TWO_CORES))
-            item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
 
 
@@ -149,8 +151,6 @@ def uses_the_cluster(item: pytest.Item) -> bool:
     return any(fixture.func.__module__ == __name__ for fixture in found)
 
 
-#: why a test on the cluster, or on real time, runs once more, and no other does. What ran again is listed: look into it
-ON_TWO_CORES = "four workers with a cluster each share two cores, and what a test waits for may come too late"
 #: the name under which a test's report tells why the test may run again
 RERUN_CAUSE = "rerun cause"
 

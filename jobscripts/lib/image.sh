@@ -10,8 +10,8 @@
 # The digest is the SHA-256 of the image's file. Whoever makes an image here leaves it beside it, in IMAGE.json, with
 # the size and the time of change of the file that it was taken of: as long as these are the same it is not taken again.
 #
-# `build` and `pull` print what Apptainer says, and at last `nbl-image WORK JSON` or `nbl-failed WORK SENTENCE`, WORK being
-# the name of WORK_DIR. IMAGE is put in place whole. WORK_DIR/session.env names modules, as a session's does.
+# `build` and `pull` print what Apptainer says, and at last `nbl-image WORK JSON`, `nbl-failed WORK SENTENCE` or
+# `nbl-differs WORK DIGEST`, WORK being the name of WORK_DIR. IMAGE is put in place whole. WORK_DIR/session.env names modules, as a session's does.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -258,6 +258,14 @@ refuse_existing() {
   [[ ! -e $1 && ! -L $1 || $2 == force ]] || give_up "There is an image $1 already; --force replaces it."
 }
 
+# Where the launcher demands a digest, in WORK_DIR/digest: no session would start in another image.
+refuse_other_digest() {
+  read_line "$work/digest" && [[ $REPLY != "$digest" ]] || return 0
+  tidy_up
+  tell_launcher differs "$digest"
+  exit 1
+}
+
 put_in_place() {
   local new=$1 image=$2 source by definition=null force=-n
   # shellcheck disable=SC2016
@@ -265,6 +273,7 @@ put_in_place() {
   read_line "$work/sum"
   [[ $REPLY =~ ^([0-9a-f]{64}) ]] || give_up "The new image cannot be read."
   digest=sha256:${BASH_REMATCH[1]}
+  refuse_other_digest
   read -r bytes modified < <(stat -c '%s %Y' -- "$new")
   [[ ! -r $work/definition.def ]] || definition=\"sha256:$(sha256sum <"$work/definition.def" | cut -c 1-64)\"
   read_line "$work/source"

@@ -36,8 +36,10 @@ readonly USAGE_SECONDS=2 USAGE_REST_SECONDS=10
 readonly USAGE_PATIENCE_SECONDS=60
 # None of the job's files is nearly as long; the compute node that writes them may be anybody's.
 readonly MOST_CHARACTERS=1000000
-# No node has more GPUs, and so no sample more rows.
-readonly USAGE_ROWS=64
+# No node has more GPUs, and so no sample more rows. These many characters hold them; more is never kept.
+readonly USAGE_ROWS=64 USAGE_CHARACTERS=32768
+# The newest sample is at the end, and the first time that may be after a week's: 4 MB are read at each look.
+readonly USAGE_READS=128
 
 main() {
   dir=${1%/}
@@ -69,10 +71,11 @@ look() {
 }
 
 look_at() {
-  local name=$1 file=$dir/$1.json line='' LC_ALL=C
-  # Up to the first zero byte: a bounded read passes over zero bytes without counting them.
-  [[ ! -f $file || -L $file ]] || { IFS= read -r -d '' -n "$MOST_CHARACTERS" line <"$file"; } 2>/dev/null
-  line=${line%%$'\n'*}
+  local name=$1 file=$dir/$1.json line='' others LC_ALL=C
+  # Up to the first zero byte: a bounded read passes over zero bytes without counting them. It is read that takes the
+  # first line: ${line%%pattern} takes 10 s for a megabyte without a newline.
+  # shellcheck disable=SC2034
+  [[ ! -f $file || -L $file ]] || { IFS=$'\n' read -r -d '' -n "$MOST_CHARACTERS" line others <"$file"; } 2>/dev/null
   [[ $line != "${content[$name]}" ]] || return 0
   content[$name]=$line
   changed_at=$SECONDS
@@ -86,14 +89,9 @@ look_at() {
 
 # Tell the newest sample, if it is new. What was read once is not read again: the file stays open.
 look_at_usage() {
-  local rows row sample=''
+  local row sample=''
   open_usage
-  if [[ -n $usage_fd ]]; then
-    mapfile -u "$usage_fd" rows
-    # At the first time that may be a day's; the newest sample is at the end.
-    ((${#rows[@]} <= USAGE_ROWS)) || rows=("${rows[@]: -USAGE_ROWS}") usage_half=''
-    for row in ${rows[@]+"${rows[@]}"}; do take_row "$row"; done
-  fi
+  [[ -z $usage_fd ]] || read_usage || return 0   # the rest at the next look
   for row in ${usage_rows[@]+"${usage_rows[@]}"}; do sample+=${sample:+|}$row; done
   if [[ -z $sample || $sample == "$usage_told" ]]; then
     ((usage_pause >= USAGE_REST_SECONDS)) || ((usage_pause++))
@@ -113,22 +111,42 @@ open_usage() {
       ((SECONDS < usage_news_at + USAGE_PATIENCE_SECONDS)) && return
   fi
   [[ -z $usage_fd ]] || exec {usage_fd}<&-
-  usage_fd='' usage_half='' usage_rows=() usage_news_at=$SECONDS
+  usage_fd='' usage_text='' usage_rows=() usage_news_at=$SECONDS
   [[ ! -f $file || -L $file ]] || { exec {usage_fd}<"$file"; } 2>/dev/null || usage_fd=''
 }
 
-# take_row LINE: keep the rows of the newest sample in usage_rows; they begin with the same two fields.
-take_row() {
-  local row=$usage_half$1
-  usage_half=''
-  if [[ $row != *$'\n' ]]; then
-    usage_half=$row   # still being written
-    return
-  fi
-  row=${row%$'\n'}
-  [[ $row =~ ^[0-9]{4}-[^,]*,[0-9.]+, ]] || return 0
-  [[ ${usage_rows[0]-} == "${BASH_REMATCH[0]}"* ]] || usage_rows=()
-  usage_rows+=("$row")
+# Read on, keeping what the file ends with. Return 1 while there is more of it.
+read_usage() {
+  local turn chunk LC_ALL=C
+  for ((turn = 0; turn < USAGE_READS; turn++)); do
+    if IFS= read -r -d '' -n "$USAGE_CHARACTERS" -u "$usage_fd" chunk; then keep_usage "$chunk"; continue; fi
+    [[ -z $chunk && $turn -eq 0 ]] || { keep_usage "$chunk"; take_rows; }
+    return 0
+  done
+  return 1
+}
+
+keep_usage() {
+  usage_text+=$1
+  ((${#usage_text} <= USAGE_CHARACTERS)) || usage_text=${usage_text: -USAGE_CHARACTERS}
+}
+
+# Set usage_rows to the rows of the newest sample; they begin with the same two fields. What comes after the last newline
+# is still being written, and a row that was cut short does not begin with a date.
+take_rows() {
+  local row rows=() IFS=$'\n'
+  usage_rows=()
+  [[ $usage_text == *$'\n'* ]] || return 0
+  set -f
+  # shellcheck disable=SC2206
+  rows=(${usage_text%$'\n'*})
+  set +f
+  ((${#rows[@]} <= USAGE_ROWS)) || rows=("${rows[@]: -USAGE_ROWS}")
+  for row in ${rows[@]+"${rows[@]}"}; do
+    [[ $row =~ ^[0-9]{4}-[^,]*,[0-9.]+, ]] || continue
+    [[ ${usage_rows[0]-} == "${BASH_REMATCH[0]}"* ]] || usage_rows=()
+    usage_rows+=("$row")
+  done
 }
 
 # Nobody listens any more when this fails.

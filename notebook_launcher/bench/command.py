@@ -32,6 +32,7 @@ from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, Local
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.preflight import check_software
 
 Connect = Callable[[], contextlib.AbstractContextManager[Context]]
 
@@ -87,6 +88,7 @@ def bench(
                     if context.scheduler.same_machine:
                         _refuse_without_scheduler(matrix)
                     check_unlisted_flags(context, options.flags)
+                    _check_environments(context, [ready[name] for name in folder.names("planned") if name in ready])
                     Runner(context, folder, ready, request.at_once, timing).run()
             else:
                 view.show(folder.progress("All combinations were run before; nothing is queued."))
@@ -146,6 +148,15 @@ def _refuse_without_scheduler(matrix: Matrix) -> None:
             why="There is no scheduler to allot them: each job has the whole machine, and all measure the same.",
             hint="vary env or the notebook's parameters, or name a cluster with --cluster or --host",
         )
+
+
+def _check_environments(context: Context, planned: Collection[ReadyCombination]) -> None:
+    """Show warnings about the software of the jobs, once per environment, and raise for an image that is missing."""
+    plans = {(one.plan.environment_name, one.plan.container): one.plan for one in planned}
+    for plan in plans.values():
+        same_machine = context.scheduler.same_machine
+        if warning := check_software(context.host, context.site, plan, same_machine=same_machine):
+            context.view.show(events.Note(warning))
 
 
 def _put_failed_back(folder: BenchFolder, names: Collection[str]) -> None:

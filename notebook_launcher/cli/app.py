@@ -23,32 +23,32 @@ from notebook_launcher.core.sbatch_options import FLAGS, closest
 REPORT_TO = "the project's issue tracker"
 #: every command: a module of its own in ``commands``, and what ``--help`` and TAB say of it without importing that
 COMMANDS = {
-    "again": "Repeat the last launch here, or a preset.",
+    "again": "Repeat the last launch from this machine, or a preset.",
     "bench": "Run a notebook with many settings, and compare.",
-    "bill": "Show what an ended session asked for, and used.",
+    "bill": "Show what an ended session requested and used.",
     "clusters": "List, show, choose and change cluster profiles.",
     "completion": "Print the completion script for your shell.",
     "connect": "Reconnect to a session that is running.",
     "copy": "Copy files and folders to or from the cluster.",
-    "course": "Saved courses: list, show, update, forget.",
-    "doctor": "Check all that a launch needs; each fault with a hint.",
+    "course": "List, show, update and forget saved courses.",
+    "doctor": "Check everything a launch needs, with hints.",
     "env": "List, check, export and create environments.",
-    "forward": "Open ports of a session's node here.",
+    "forward": "Forward ports of a session's node to this machine.",
     "image": "Build or pull a container image on the cluster.",
-    "init": "Read an unknown cluster, and write a profile of it.",
+    "init": "Inspect a cluster and write a profile for it.",
     "launch": "",  # what is meant without a command, and not listed
-    "list": "List your sessions: active, and recently ended.",
+    "list": "List your active and recently ended sessions.",
     "logs": "Show what a session's job printed.",
-    "notebooks": "Bundled notebooks: list them, copy them.",
+    "notebooks": "List and copy the bundled notebooks.",
     "open": "Open a session in the browser.",
-    "queue": "Show which GPUs and cores are free, and what waits.",
+    "queue": "Show free GPUs and cores, and waiting jobs.",
     "results": "Fetch the results of a run, also while it runs.",
     "run": "Run a notebook as a batch job, and fetch the results.",
     "shell": "Open a terminal, or run a command, on the node.",
     "status": "Show a session's state and what it uses.",
     "stop": "End sessions and their jobs, from anywhere.",
     "usage": "Show what a session has used since it began.",
-    "when": "Show when a launch would start, and what starts sooner.",
+    "when": "Show when a launch would start and how to start sooner.",
 }
 _LISTED = {name: about for name, about in COMMANDS.items() if about}
 

@@ -112,7 +112,7 @@ def _is_flag(value: str, flags: Collection[str]) -> bool:
 
 
 def offer_image(plan: Plan, context: Context) -> bool:
-    """Ask whether to make the image of the plan's environment now; return whether it is there."""
+    """Offer to build or pull the image of the plan's environment; return whether it exists now."""
     from notebook_launcher.environments import images  # few launches need it
 
     return images.offer_image(plan, context)

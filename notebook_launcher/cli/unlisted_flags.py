@@ -69,11 +69,11 @@ def long_flags(command: click.Command) -> list[str]:
 def _ambiguous(name: str, following: str, near: str | None) -> UsageError:
     hint = f"write {name}={shlex.quote(following)}"
     if following.endswith(".ipynb"):
-        hint = f"write {name}=VALUE, or if it takes none put it behind {shlex.quote(following)}"
+        hint = f"write {name}=VALUE; if {name} takes no value, put it after {shlex.quote(following)}"
     if near:
         hint = f"did you mean {near}? If {name} is a flag of your site, {hint}"
     return UsageError(
-        f"Is “{following}” the value of {name}?",
-        why=f"The launcher does not know {name}. It asks the cluster's sbatch about it, but only after the login.",
+        f"It is not clear whether “{following}” is the value of {name}.",
+        why="The launcher does not know this flag, and the cluster's sbatch can only be asked after the login.",
         hint=hint,
     )

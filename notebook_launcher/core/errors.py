@@ -139,6 +139,12 @@ class LoginShellSilent(HostCommandFailed):
     exit_code = 18
 
 
+class LoginSetupFailed(LoginShellSilent):
+    """A line of the profile's ``login_setup`` failed, or ended the login shell: no command was run after it."""
+
+    exit_code = 29
+
+
 class SchedulerSilent(LauncherError):
     """The scheduler does not report how the job ended; the session may go on."""
 
@@ -246,9 +252,13 @@ class SchedulerAway(SubmitRefused):
 
 
 class SchedulerMissing(LauncherError):
-    """The scheduler's commands are not found where they are expected."""
+    """The scheduler's commands are not found where they are expected.
+
+    ``names_instead``: the message says what was found in their place.
+    """
 
     exit_code = 21
+    names_instead = False
 
 
 class SubmitUncertain(LauncherError):
@@ -282,7 +292,7 @@ class FolderUnsafe(LauncherError):
 
 
 class ImageNotMade(LauncherError):
-    """The environment's image is one that each user builds or pulls once, and this user has not yet."""
+    """The environment's image does not exist yet, and the user can build or pull it; nothing was submitted."""
 
     exit_code = 28
 

@@ -22,7 +22,7 @@ class HungUp(BaseException):
 class Interrupt(Frozen):
     """``end``: Ctrl-C or SIGTERM, the user cancels. ``leave``: SIGHUP, the user is gone.
 
-    ``at_once``: nobody can be asked whether that is meant, as after SIGTERM.
+    ``at_once``: end without asking, as after SIGTERM.
     """
 
     kind: Kind
@@ -39,6 +39,7 @@ class Interrupts:
         # a SimpleQueue may be put to from a signal handler, even while it is being read
         self.inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._deferred = False
+        self._arrived: set[Kind] = set()  # since interrupts were deferred, whoever has taken them from the inbox
         #: how often the user has wanted it over since interrupts were deferred
         self.exit_requests = 0
 
@@ -47,18 +48,26 @@ class Interrupts:
         self._deferred = True
 
     def renew(self) -> None:
-        """Raise again, until ``defer``: what ran has ended, and what is still reported of it goes to nobody."""
+        """Raise on interrupts again until ``defer``; drop the events left from what has ended.
+
+        What arrived meanwhile is raised now, ``HungUp`` before ``KeyboardInterrupt``: whoever took it from the inbox,
+        as when a job was cancelled, did not end the command with it.
+        """
         before, self.inbox = self.inbox, queue.SimpleQueue()
         self._deferred = False
+        arrived, self._arrived = self._arrived, set()
         self.exit_requests = 0
         while not before.empty():
             item = before.get_nowait()
             if isinstance(item, Interrupt):
-                self.arrive(item.kind)
+                arrived.add(item.kind)
+        if arrived:
+            self.arrive("leave" if "leave" in arrived else "end")
 
     def arrive(self, kind: Kind, *, at_once: bool = False) -> None:
         """Handle an interrupt; called by signal handlers."""
         if self._deferred:
+            self._arrived.add(kind)
             self.exit_requests += kind == "end"
             self.inbox.put(Interrupt(kind, at_once))
         elif kind == "leave":

@@ -158,7 +158,7 @@ def unlisted(flags: Mapping[str, str | None]) -> dict[str, str | None]:
     return {name: value for name, value in flags.items() if name not in BY_NAME}
 
 
-def no_such_flag(name: str, why: str = "", known: Sequence[str] | None = None) -> UsageError:
+def no_such_flag(name: str, why: str = "", known: Sequence[str] | None = None, scheduler: str = "slurm") -> UsageError:
     """Return the error for a flag that does not exist; ``known``: those that a cluster's sbatch has."""
     if known is None:
         near = [found] if (found := closest(name)) else []
@@ -167,9 +167,12 @@ def no_such_flag(name: str, why: str = "", known: Sequence[str] | None = None) -
         listed = [one for one in known if f"--{one}" == closest(name)]  # --job-name for --name
         near = [f"--{one}" for one in (*beginning, *listed, *difflib.get_close_matches(name, known, n=3, cutoff=0.5))]
     hint = f"did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
-    return UsageError(
-        f"There is no flag --{name}.", why=why, hint=hint or "see: launch-notebook --help, and sbatch's own flags"
-    )
+    lists = f"list the flags with: launch-notebook --help{_MORE_FLAGS.get(scheduler, '')}"
+    return UsageError(f"There is no flag --{name}.", why=why, hint=hint or lists)
+
+
+#: where further flags of a scheduler are listed
+_MORE_FLAGS = {"slurm": "   or on the login node: sbatch --help", "lsf": "   or for LSF in docs/lsf.md"}
 
 
 # Since 26.05; who types --type means --mail-type.

@@ -8,6 +8,7 @@ from notebook_launcher.core.finding import Finding, fault
 from notebook_launcher.core.quantities import counted, memory_as_typed
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import listed
+from notebook_launcher.diagnosis.choices import closest_first
 from notebook_launcher.diagnosis.requirements import cores_of_node, memory_of_node
 from notebook_launcher.schedulers.cluster_info import NodeSize
 
@@ -30,7 +31,7 @@ def judge_node_size(
         most, others = found
         is_typed = cores == _typed_cores(request)
         flag = f"-c {most}" if is_typed else f"{_cores_text(most)} on each node"
-        return _fault(f"{_cores_text(cores)} of one node", _where(names), _cores_text(most), flag, others)
+        return _fault(f"{_cores_text(cores)} on one node", _where(names), _cores_text(most), flag, others)
     if memory and (found := _too_large(memory, names, sizes, usable, lambda size: size.memory, _memory_text)):
         most, others = found
         flag = f"--mem={memory_as_typed(most)}" if "mem" in request.flags else f"{_memory_text(most)} on each node"
@@ -53,7 +54,8 @@ def _too_large(
     there = [most for name, most in largest.items() if name in names or not names]
     if not there or wanted <= max(there):
         return None
-    others = [f"-p {name} ({text(largest[name])})" for name in usable if largest.get(name, 0) >= wanted]
+    typed = closest_first(names[0] if names else "", usable)
+    others = [f"-p {name} ({text(largest[name])})" for name in typed if largest.get(name, 0) >= wanted]
     return max(there), others
 
 

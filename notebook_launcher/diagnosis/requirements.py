@@ -78,8 +78,17 @@ def cores_of_node(request: Request) -> int | None:
     if "overcommit" in request.flags:  # several tasks on one core
         return None
     per_task = _count(request, "cpus-per-task") or 1
-    tasks = _count(request, "ntasks-per-node") or (_tasks(request) if most_nodes(request) == 1 else 1)
-    return max(tasks * per_task, _count(request, "mincpus") or 0)
+    return max(_tasks_of_node(request) * per_task, _count(request, "mincpus") or 0)
+
+
+def _tasks_of_node(request: Request) -> int:
+    """Return how many tasks have to be on one node; with ``--ntasks``, ``--ntasks-per-node`` is a maximum (sbatch)."""
+    tasks, on_node = _count(request, "ntasks"), _count(request, "ntasks-per-node")
+    if tasks is None:
+        return on_node or 1
+    nodes = most_nodes(request)
+    least = -(-tasks // nodes) if nodes else 1
+    return max(1, min(least, on_node or least))
 
 
 def memory_of_node(request: Request) -> int | None:

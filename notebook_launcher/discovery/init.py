@@ -28,6 +28,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.text import listed
 from notebook_launcher.core.view import View
 from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, is_name, read_node, read_survey
 from notebook_launcher.discovery.findings import accepted, findings, probe_findings
@@ -44,6 +45,7 @@ from notebook_launcher.discovery.profile_draft import (
 )
 from notebook_launcher.discovery.profile_text import COMMON_LOGIN_NAMES, next_step, profile_text
 from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.jobs.evidence import run_query
@@ -53,7 +55,8 @@ from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import checked_profile, config_folder, given_profiles
-from notebook_launcher.session.connect import find_scheduler, no_bash, open_context
+from notebook_launcher.schedulers.missing import loading, missing_scheduler, setting
+from notebook_launcher.session.connect import find_scheduler, look_for_schedulers, no_bash, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, json_object
@@ -201,7 +204,7 @@ def _old_name(path: Path, day: date) -> Path:
 def _read(request: InitRequest, name: str, context: Context) -> Draft:
     """Read the cluster in one round trip, let the user choose what is unclear, and let the scheduler test it."""
     context.view.show(events.Querying(f"reading what {context.host.label} reports about its cluster"))
-    survey = _survey(context, request.cluster)
+    survey = _survey(context, name, request.cluster)
     account = chosen("account", choose_account(survey), context.prompts)
     draft = Draft(
         name,
@@ -211,26 +214,49 @@ def _read(request: InitRequest, name: str, context: Context) -> Draft:
         account,
         chosen("partition", choose_partition(survey, account.value), context.prompts),
         chosen("partition for GPUs", choose_gpu_partition(survey, account.value), context.prompts),
+        login_setup=context.host.login_setup.lines,
     )
     for check in findings(draft):
         context.view.show(check)
     return _checked_by_scheduler(draft, context) if survey.version and survey.partitions else draft
 
 
-def _survey(context: Context, cluster: str | None) -> ClusterSurvey:
+def _survey(context: Context, name: str, cluster: str | None) -> ClusterSurvey:
+    """Read the cluster; ``name``: of the profile."""
     argv = ["bash", "-s", "--", "login", *([cluster] if cluster else [])]
     answer = context.host.run(argv, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
     survey = read_survey(answer.stdout, context.clock().date(), cluster)
     if not survey.parts:
         raise no_bash(context.host, answer)
     if survey.part("version").code == 127 and not survey.has_lsf:
-        find_scheduler(context.host)  # raises where there is no sbatch either, and says what there is instead
+        _load_scheduler(context, name)
+        return _survey(context, name, cluster)
+    return survey
+
+
+def _load_scheduler(context: Context, name: str) -> None:
+    """If a module may bring the scheduler's commands, load it before each command from now on, if the user agrees.
+
+    ``name``: of the profile. Raises ``SchedulerMissing``.
+    """
+    host, target = context.host, context.target
+    commands, modules = look_for_schedulers(host)
+    if not modules or not host.remote or host.login_setup.lines:
+        find_scheduler(host, target)  # raises where there is no sbatch either, and says what there is instead
         raise SchedulerMissing(
-            f"sinfo was not found on {context.host.label}.",
+            f"sinfo was not found on {host.label}.",
             why="sbatch is there, but only sinfo tells which partitions there are.",
             hint="ask the cluster's support, or write a profile by hand",
         )
-    return survey
+    line = loading(modules)
+    found = f"A module may provide the scheduler's commands on {host.label}: {listed(modules)}."
+    question = f"{found} Run {line} before each command there (login_setup in the profile)?"
+    if not context.prompts.asks or not context.prompts.confirm(question):
+        error = missing_scheduler(host.label, commands, modules)
+        command = setting(name, [line], host=target.host or host.label)
+        error.hint = f"say yes in a terminal, or write a profile that loads it: {command}"
+        raise error
+    host.login_setup = LoginSetup((line,))
 
 
 def _script() -> bytes:

@@ -62,7 +62,7 @@ class ProbeResult(Frozen):
 
 
 class Draft(Frozen):
-    """Everything for the profile."""
+    """Everything for the profile. ``login_setup``: what a login shell had to run before it found the scheduler."""
 
     name: str
     login: Login
@@ -73,6 +73,7 @@ class Draft(Frozen):
     gpu_partition: Choice
     spelling: Spelling = Spelling()
     probed: ProbeResult | None = None
+    login_setup: tuple[str, ...] = ()
 
 
 # --- choosing ----------------------------------------------------------------------------------------------------

@@ -87,6 +87,8 @@ def _place(doc: Container, draft: Draft) -> None:
     for key in ("user", "port", "ssh_config", "engine"):
         if value := getattr(login, key):
             _value(doc, key, value)
+    if draft.login_setup:
+        _value(doc, "login_setup", list(draft.login_setup), "without it a login shell does not find the scheduler")
     if pattern := login_pattern(survey.hostname):
         _value(doc, "login_nodes", [pattern], f"hostname -f: {survey.hostname}; on these no connection is made")
     elif survey.hostname:

@@ -11,6 +11,7 @@ from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.commands import bound_to_stdin
+from notebook_launcher.hosts.login_setup import login_shell_command
 from notebook_launcher.hosts.login_shell import unexplained
 
 _MARK = "--launch-notebook--"  # everything before it was printed by a start-up file
@@ -30,7 +31,7 @@ def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[s
     """
     lines: collections.deque[str] = collections.deque(maxlen=_MOST)
     over = threading.Event()
-    command = bound_to_stdin(["bash", "-lc", _MARKED, "bash", *argv])
+    command = bound_to_stdin(login_shell_command(["bash", "-c", _MARKED, "bash", *argv], host.login_setup))
     with contextlib.closing(host.stream(command, lines.append, lambda _reason: over.set())):
         if not over.wait(within):
             raise CommandTimeout(f"{argv[0]} was not done within {within:.0f} s on {host.label}.")
@@ -41,5 +42,6 @@ def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[s
     begin = output.index(_MARK) + 1 if _MARK in output else 0
     number = whole_number(code)
     if number is None and _MARK not in output and len(output) < _MOST:
+        host.run(["true"], login_shell=True)  # raises if what begins a login shell is at fault
         raise unexplained(host.label)
     return (number, output[begin:-1]) if number is not None else (255, output[begin:])

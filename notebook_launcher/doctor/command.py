@@ -160,7 +160,7 @@ class _Doctor:
             for name in ("start", IMAGE, ENVIRONMENT):
                 self._checks.skip_unless_passed(name, [PROGRAMS])
             return
-        check_scheduler(self._checks, host, scheduler)
+        check_scheduler(self._checks, host, scheduler, self._place)
         plan = self._plan
         if plan is None:
             for name in ("start", IMAGE, ENVIRONMENT):
@@ -182,7 +182,7 @@ class _Doctor:
 
     def _scheduler(self, host: Host, root: str) -> Scheduler:
         kind = self._place.scheduler
-        return make_scheduler(kind if kind != "auto" else find_scheduler(host), root)
+        return make_scheduler(kind if kind != "auto" else find_scheduler(host, self._place), root)
 
     def _software(self, context: Context, plan: Plan, site: Site) -> None:
         needs = [HOME, ROOT, *ACCEPTED, IMAGE, DIGEST]

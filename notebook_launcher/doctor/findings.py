@@ -48,14 +48,15 @@ def judge_clock(there: datetime, here: datetime) -> Finding:
     )
 
 
-def judge_login_shell(shell: str, noise: Sequence[str], seconds: float) -> Finding:
-    """Judge how a login shell starts: output does no harm, but slowness does."""
-    summary = f"{shell or 'a shell'}, ready within {max(0.1, seconds):.1f} s"
+def judge_login_shell(shell: str, noise: Sequence[str], seconds: float, *, has_setup: bool = False) -> Finding:
+    """Judge how a login shell starts: output does no harm, but slowness does. ``has_setup``: with ``login_setup``."""
+    summary = f"{shell or 'a shell'}, ready within {max(0.1, seconds):.1f} s{', login_setup included' * has_setup}"
     if noise:
         summary += f"; it prints {counted(len(noise), 'line')} at each login, which does no harm"
     if seconds > SLOW_LOGIN:
         what = f"A login shell takes {seconds:.0f} s to start ({shell}): each question to the scheduler waits for it."
-        return warning(what, "look into ~/.bash_profile and ~/.bashrc there: is it conda's start-up?")
+        suspects = f"{'login_setup in the profile, and ' * has_setup}~/.bash_profile and ~/.bashrc there"
+        return warning(what, f"look into {suspects}: is it conda's start-up?")
     return ok(summary)
 
 
@@ -191,7 +192,7 @@ def judge_programs(paths: Mapping[str, str], version: str) -> Finding:
         return fault(
             f"There is no {first} on the login node.",
             "is this a login node of that cluster, and does a login shell find it (type it there)? It may need a line "
-            "in ~/.bash_profile, or another host in the profile",
+            "in the profile's login_setup, or another host there",
         )
     if missing:
         return warning(

@@ -101,7 +101,7 @@ def probe_environment(plan: Plan, context: Context, what: str, *, node: bool) ->
         command = f'{_FIND_PYTHON}; exec "$python" {shlex.quote(f"{work}/probe.py")} {what} {mark}'
         argv = ["bash", f"{work}/shell.sh", work, "inside", command]
         if node and not context.scheduler.same_machine:
-            run_in_job(plan, context, lambda _session: argv, on_line, purpose="env check")
+            run_in_job(plan, context, lambda _session: argv, on_line, purpose="env check", directly="leave out --node")
         else:
             run_directly(context, argv, on_line)
     return found

@@ -83,7 +83,15 @@ def create_environment(
             argv = ["bash", f"{work}/environment.sh", "conda" if creation.is_conda else "venv", work, target]
             stop = f"{work}/stop"
             if job and not context.scheduler.same_machine:
-                reason = run_in_job(_bare(plan), context, lambda _session: argv, on_line, stop, purpose="env create")
+                reason = run_in_job(
+                    _bare(plan),
+                    context,
+                    lambda _session: argv,
+                    on_line,
+                    stop,
+                    purpose="env create",
+                    directly="leave out --job",
+                )
             else:
                 reason = run_directly(context, argv, on_line, stop)
         if "made" not in answer:

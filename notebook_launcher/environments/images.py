@@ -29,24 +29,26 @@ from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, Local
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.preflight import MAKES_IMAGES, image_verb
 from notebook_launcher.session.record import environment_lines, json_object, new_id
 
 Machine = Literal["job", "login", "here"]
 LAST_LINES = 12  # of output that an error shows
 _SCRIPTS = ("image.sh", "build_steps.sh", *LIBRARY)
-_MAKES_IMAGES = (None, "apptainer", "singularity")
 
 
 class Recipe(Frozen):
     """The source of an image: a definition file's content, or (``None``) a source such as ``docker://…``.
 
-    ``source``: its name in messages. ``image``: the default path of the image.
+    ``source``: its name in messages. ``image``: the default path of the image. ``exact``: an image with another digest
+    is not put in place.
     """
 
     source: str
     image: str
     definition: bytes | None = None
     digest: str | None = None
+    exact: bool = False
 
 
 # --- choosing the source ------------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ def pull_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
             why=f"Environments with a source: {', '.join(sources) or 'none'}.",
             hint="launch-notebook image pull docker://NAME:TAG, or oras://…, library://…, https://…",
         )
-    recipe = pull_recipe(environment.source, profile)
+    recipe = pull_recipe(environment.source, profile.changed(environments={}))
     image = image_path(environment.container, profile) if environment.container else recipe.image
     return replace(recipe, image=image, digest=environment.digest)
 
@@ -135,27 +137,40 @@ def make_image(
     An existing image is replaced only with ``force``. Raises ``ImageFailed``, ``Interrupted``, and what submitting a
     job raises; then nothing is left behind, and an existing image stays.
     """
-    with open_context(plan.target, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=machine == "job") as context:
         _make(plan, context, recipe, machine, force=force)
 
 
 def offer_image(plan: Plan, context: Context) -> bool:
-    """Ask, where somebody can be asked, whether to make the image of the plan's environment now; return whether it is.
+    """Offer to build or pull the image of the plan's environment; return whether it exists now.
 
-    Raises as ``make_image``. Afterwards interrupts are raised again, until the next job is submitted.
+    Asks nobody without a terminal. An image that somebody else has made meanwhile counts; one with another digest than
+    the environment's is not kept, as no session would start in it. Raises what ``make_image`` raises. Afterwards,
+    interrupts raise again until the next job is submitted.
     """
-    if not context.prompts.asks or plan.environment_name is None:
+    verb, name = image_verb(plan), plan.environment_name
+    if not context.prompts.asks or verb is None or name is None:
         return False
-    machine: Machine = "login" if context.scheduler.same_machine else plan.target.profile.container.build
+    machine = _machine(plan, context)
     if not context.prompts.confirm(_offer(plan, context, machine)):
         return False
-    profile, name = plan.target.profile, plan.environment_name
-    recipe = build_recipe(name, profile) if plan.environment.definition else pull_recipe(name, profile)
+    recipe = replace((build_recipe if verb == "build" else pull_recipe)(name, plan.target.profile), exact=True)
     typed = plan.user_flags & {"account", "clusters"} & plan.request.flags.keys()  # a translation may have dropped one
     kept = {key: plan.request.flags[key] for key in typed}
-    _make(plan_of_job(LaunchOptions(kept), plan.target), context, recipe, machine)
+    image = _absolute(recipe.image, context, machine)
+    try:
+        _make(plan_of_job(LaunchOptions(kept), plan.target), context, recipe, machine)
+    except ImageFailed:
+        if not _is_there(context, image):
+            raise
+        context.view.show(events.Note(f"{image} has been made meanwhile."))
     context.interrupts.renew()
     return True
+
+
+def _machine(plan: Plan, context: Context) -> Machine:
+    """Return where an image is made: as the profile says, if the scheduler's jobs run anything besides their script."""
+    return plan.target.profile.container.build if context.scheduler.has_steps else "login"
 
 
 def plan_of_job(options: LaunchOptions, target: LaunchTarget) -> Plan:
@@ -164,30 +179,29 @@ def plan_of_job(options: LaunchOptions, target: LaunchTarget) -> Plan:
     return make_plan(replace(options, flags={**options.flags, "gpus": gpus}), LocalMachine.detect(), target)
 
 
-_SOFTWARE = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+#: of the launcher's own definitions, the disk space that their images need
+_DISK = {"torch": "about 4 GB", "tensorflow": "about 4 GB"}
 
 
 def _offer(plan: Plan, context: Context, machine: Machine) -> str:
-    """Return the question, which says what it costs."""
+    """Return the question, which says what it costs as far as that is known."""
     environment, target = plan.environment, plan.target
-    software = _SOFTWARE.get(environment.definition or plan.environment_name or "", f"“{plan.environment_name}”")
-    folder = context.site.expand(plan.container or "").rpartition("/")[0]
     where = "on the login node" if machine == "login" else "in a job"
     if machine == "job" and target.profile.node_arch:
-        where = f"in a job with a GPU, as only those nodes are {target.profile.node_arch}"
-    do = "Build one now" if environment.definition else f"Pull {environment.source} now"
-    return (
-        f"You have no image with {software} on {target.name} yet. {do}, {where}? "
-        f"It takes several minutes, and some 4 GB in {folder}."
-    )
+        where = f"in a job on a GPU node (only the GPU nodes are {target.profile.node_arch})"
+    do = "Build it now" if image_verb(plan) == "build" else f"Pull it now from {environment.source}"
+    disk = _DISK.get(environment.definition or "") if image_verb(plan) == "build" else None
+    cost = "This takes several minutes" + (f" and {disk} of disk." if disk else ".")
+    image = f"The image for “{plan.environment_name}” on {target.name} does not exist yet"
+    return f"{image}: {context.site.expand(plan.container or '')}. {do}, {where}? {cost}"
 
 
 def _make(plan: Plan, context: Context, recipe: Recipe, machine: Machine, *, force: bool = False) -> None:
     profile, view = plan.target.profile, context.view
-    if profile.container.command not in _MAKES_IMAGES:
+    if profile.container.command not in MAKES_IMAGES:
         raise UsageError(
-            f"No images are made for {profile.container.command}.",
-            why="Definition files, and the files that are made of them, are Apptainer's.",
+            f"`image` cannot build or pull images for {profile.container.command}.",
+            why="It makes Apptainer images only.",
         )
     image = _absolute(recipe.image, context, machine)
     if not force:
@@ -212,11 +226,15 @@ def _absolute(image: str, context: Context, machine: Machine) -> str:
 
 
 def _refuse_existing(context: Context, image: str) -> None:
-    if context.host.run(["test", "-e", image]).exit_code == 0:
+    if _is_there(context, image):
         raise ImageFailed(
             f"There is an image {image} already, on {context.host.label}.",
             hint="take another name with -o, or replace it with --force when no session runs in it any more",
         )
+
+
+def _is_there(context: Context, image: str) -> bool:
+    return context.host.run(["test", "-e", image]).exit_code == 0
 
 
 @contextlib.contextmanager
@@ -228,6 +246,8 @@ def _work_folder(context: Context, recipe: Recipe, profile: ClusterProfile, imag
     files |= {"session.env": environment_lines(environment).encode(), "source": f"{recipe.source}\n".encode()}
     if recipe.definition is not None:
         files["definition.def"] = recipe.definition
+    if recipe.exact and recipe.digest:
+        files["digest"] = f"{recipe.digest}\n".encode()
     context.host.write_files(work, files)
     half_made = f"{image.rpartition('/')[0]}/.{image.rpartition('/')[2]}.{work.rpartition('/')[2]}"
     try:
@@ -257,9 +277,17 @@ def _run_image_script(
     stop = f"{work}/stop"
     if machine == "job" and not context.scheduler.same_machine:
         bare = replace(plan, environment_name=None, environment=Environment(), container=None, path=())
-        reason = run_in_job(bare, context, lambda _session: argv, on_line, stop, purpose=f"image {argv[2]}")
+        reason = run_in_job(
+            bare, context, lambda _session: argv, on_line, stop, purpose=f"image {argv[2]}", directly="add --login"
+        )
     else:
         reason = run_directly(context, argv, on_line, stop)
+    if "differs" in answer:
+        raise ImageFailed(
+            f"The image from {recipe.source} is not the one that the environment demands, and was not kept.",
+            why=f"Its digest is {answer['differs']} and should be {recipe.digest}.",
+            hint="ask whoever wrote the profile which image is meant, or name other software: -- IMAGE",
+        )
     if "image" not in answer:
         where = answer.get("where", context.host.label)
         raise _failed(context, recipe, where, output, answer.get("failed") or reason)
@@ -271,13 +299,14 @@ def script_result(line: str, work: str) -> tuple[str, str] | None:
 
     A line without the folder's name is output of the build.
     """
-    found = re.fullmatch(r"nbl-(image|made|failed) (\S+) (.*)", line)
+    found = re.fullmatch(r"nbl-(image|made|failed|differs) (\S+) (.*)", line)
     return (found[1], found[3]) if found and found[2] == work.rpartition("/")[2] else None
 
 
 def _failed(context: Context, recipe: Recipe, where: str, output: list[str], why: str) -> ImageFailed:
     """Return the error, with the last lines of the output; all of it is saved in a file there."""
-    error = ImageFailed(f"No image was made from {recipe.source} on {where}.", why=why)
+    done = "pulled from" if recipe.definition is None else "built from"
+    error = ImageFailed(f"No image could be {done} {recipe.source} on {where}.", why=why)
     if output:
         error.why = "\n".join([joined(why, "Its last output:"), *output[-LAST_LINES:]])
         name = f"image-{new_id(context.clock())}.log"

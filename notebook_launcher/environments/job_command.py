@@ -11,6 +11,7 @@ from notebook_launcher.core.errors import ConnectionLost, Interrupted, LauncherE
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.hosts.commands import bound_to_stdin
+from notebook_launcher.hosts.login_setup import login_shell_command
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Plan
@@ -43,18 +44,22 @@ def run_in_job(
     stop: str = "",
     *,
     purpose: str,
+    directly: str,
 ) -> str:
     """Submit a job, run a command in it, cancel the job, and return as ``run_directly`` does.
 
-    ``argv``: returns the command, given the session. ``purpose``: shown in lists of sessions. Raises what
-    ``run_directly`` and what submitting and waiting raise; the job is cancelled then.
+    ``argv``: returns the command, given the session. ``purpose``: shown in lists of sessions. ``directly``: how the
+    user runs it on the login node instead. Raises what ``run_directly`` and what submitting and waiting raise; the job
+    is cancelled then. Where a job runs nothing besides its script, none is submitted.
     """
+    if not context.scheduler.has_steps:
+        raise _no_steps(context, directly)
     session, _ = queue_session(plan, context, program="shell", purpose=purpose)
     node = await_start(context, session, submitted(plan, context, session))
     try:
         step = context.scheduler.step(job_of(session), list(argv(session)))
         if step is None:
-            raise LauncherError(f"Nothing can be run in a job of {context.scheduler.name} besides what it runs.")
+            raise _no_steps(context, directly)
         reason = _follow(context, step, node, on_line, stop)
     except (Interrupted, HungUp):
         cancel_job(context, session)
@@ -64,6 +69,13 @@ def run_in_job(
         raise
     cancel_job(context, session)
     return reason
+
+
+def _no_steps(context: Context, directly: str) -> LauncherError:
+    return LauncherError(
+        f"Nothing can be run in a job of {context.scheduler.name} besides what it runs.",
+        hint=f"on the login node: {directly}",
+    )
 
 
 class _OutputLine(Frozen):
@@ -76,7 +88,9 @@ class _Finished(Frozen):
 
 def _follow(context: Context, argv: Sequence[str], where: str, on_line: OnLine, stop: str) -> str:
     inbox = context.interrupts.inbox
-    command = bound_to_stdin(["bash", "-lc", 'exec "$@" 2>&1', "bash", *argv])
+    command = bound_to_stdin(
+        login_shell_command(["bash", "-c", 'exec "$@" 2>&1', "bash", *argv], context.host.login_setup)
+    )
     stream = context.host.stream(
         command, lambda line: inbox.put(_OutputLine(line)), lambda why: inbox.put(_Finished(why))
     )

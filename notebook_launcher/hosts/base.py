@@ -25,6 +25,7 @@ from notebook_launcher.core.text import printable
 from notebook_launcher.hosts import login_shell as login_shells
 from notebook_launcher.hosts.commands import relay_command
 from notebook_launcher.hosts.framing import Frame, NoFrame
+from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -155,6 +156,8 @@ class Host(ABC):
     remote: bool = False
     #: how the user authenticated: ``key ~/.ssh/id_ed25519``; empty if not known
     entered_by: str = ""
+    #: what a login shell on it runs before each command
+    login_setup: LoginSetup = NONE
     #: seconds for the fastest answer through a login shell so far: one that was slow for once does not count
     login_shell_took: float | None = None
 
@@ -323,13 +326,18 @@ class RemoteHost(Host):
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> CommandResult:
-        """Run a command in a channel of its own; also raises ``LoginShellSilent``."""
-        frame, began = Frame(), time.monotonic()
-        done = self._completed(frame.command_line(argv, login_shell=login_shell), argv[0], stdin, timeout)
+        """Run a command in a channel of its own; also raises ``LoginShellSilent`` and ``LoginSetupFailed``."""
+        frame, began = Frame(self.login_setup), time.monotonic()
+        try:
+            done = self._completed(frame.command_line(argv, login_shell=login_shell), argv[0], stdin, timeout)
+        except HostCommandFailed as error:
+            error.why = self.login_setup.named_in(error.why) if login_shell else error.why
+            raise
         took = time.monotonic() - began
         answer = frame.read(done.stdout)
         if answer is None:
-            raise self._silent(done.stderr or done.stdout, login_shell=login_shell)
+            frame.keep(done.stdout.encode())
+            raise self._silent(frame, done.stderr or done.stdout, login_shell=login_shell)
         if login_shell:
             self.login_shell_took = took if self.login_shell_took is None else min(took, self.login_shell_took)
         output, code = answer
@@ -340,21 +348,23 @@ class RemoteHost(Host):
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""
-        frame = Frame()
+        frame = Frame(self.login_setup)
         stream = self._started(frame.command_line(argv, login_shell=login_shell, end=False))
         try:
             frame.skip_to_beginning(stream)
         except (NoFrame, TimeoutError):
             stream.close()
-            raise self._silent("", login_shell=login_shell) from None
+            raise self._silent(frame, "", login_shell=login_shell) from None
         except OSError as error:
             stream.close()
             raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
         stream.settimeout(None)
         return stream
 
-    def _silent(self, printed: str, *, login_shell: bool) -> LoginShellSilent:
+    def _silent(self, unanswered: Frame, printed: str, *, login_shell: bool) -> LoginShellSilent:
         """Return the error for a command that was not answered, after a look at the shell's start-up files."""
+        if failed := unanswered.setup_failure(self.label):
+            return failed
         frame, probed = Frame(), CommandResult(0)
         with contextlib.suppress(HostCommandFailed):
             probed = self._completed(login_shells.probe(frame), "bash", b"", login_shells.PROBE_WITHIN)

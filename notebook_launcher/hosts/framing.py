@@ -13,7 +13,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
+from notebook_launcher.core.errors import LoginSetupFailed
+from notebook_launcher.hosts import login_setup
+from notebook_launcher.hosts.login_setup import LoginSetup
+
 BEGINS_WITHIN = 90.0  # seconds for a shell's start-up files; as long as any command may take
+_KEPT = 20_000  # bytes of what is printed before a frame: the last of them tell why none begins
 
 # The frame is printed by a bash of its own: `exec` drops the options, traps and ~/.bash_logout of the shell before it,
 # and dash would drop exported functions. A bash that believes it was started by sshd reads ~/.bashrc, unless it was
@@ -51,10 +56,12 @@ class Readable(Protocol):
 
 
 class Frame:
-    """The frame around the output of one command."""
+    """The frame around the output of one command. ``setup``: lines that a login shell runs before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, setup: LoginSetup = login_setup.NONE) -> None:
         name = f"--notebook-launcher-{secrets.token_hex(8)}"
+        self._setup, self._setup_mark = setup, f"{name}-setup--"
+        self._before = b""
         #: on a line of its own before the output
         self.begins = f"{name}--"
         #: after it, with the exit code; at the end of the last line, which may have no newline
@@ -67,7 +74,8 @@ class Frame:
         """
         script = _BASH_ENV + (_BOTH if end else _BEGINNING).format(begins=self.begins, ends=self.ends)
         if login_shell:
-            return _as_line(["bash", "-l", "-c", _LOGIN_SHELL, "launch-notebook", script, *_unfoldable(argv)])
+            start = self._setup.script(self._setup_mark) + _LOGIN_SHELL
+            return _as_line(["bash", "-l", "-c", start, "launch-notebook", script, *_unfoldable(argv)])
         return _as_line([*_WITHOUT_BASH_ENV, script, "launch-notebook", "", *_unfoldable(argv)])
 
     def read(self, text: str) -> tuple[str, int | None] | None:
@@ -81,22 +89,36 @@ class Frame:
         end = re.search(rf"{self.ends} (\d{{1,3}})\n", rest, re.ASCII)
         return (rest[: end.start()], int(end[1])) if end else (rest, None)
 
+    def keep(self, printed: bytes | bytearray) -> None:
+        """Keep the end of what was printed before the frame, for ``setup_failure``."""
+        self._before = (self._before + printed)[-_KEPT:]
+
+    def setup_failure(self, label: str) -> LoginSetupFailed | None:
+        """Return the error if no frame began because of a line of the setup, by what was kept."""
+        return self._setup.failure(self._setup_mark, self._before.decode(errors="replace"), label)
+
     def skip_to_beginning(self, channel: Readable) -> None:
         """Receive all that comes before a command's own output, however much that is, within ``BEGINS_WITHIN``.
 
         Sets the channel's timeout. Raises ``NoFrame``, or what receiving raises.
         """
         begins_by = time.monotonic() + BEGINS_WITHIN
-        mark, last = f"{self.begins}\n".encode(), b""
-        while last != mark:
-            left = begins_by - time.monotonic()
-            if left <= 0:
-                raise NoFrame("its start-up files take too long")
-            channel.settimeout(left)
-            byte = channel.recv(1)
-            if not byte:
-                raise NoFrame("it ended at once")
-            last = (last + byte)[-len(mark) :]
+        mark, last, before = f"{self.begins}\n".encode(), b"", bytearray()
+        try:
+            while last != mark:
+                left = begins_by - time.monotonic()
+                if left <= 0:
+                    raise NoFrame("its start-up files take too long")
+                channel.settimeout(left)
+                byte = channel.recv(1)
+                if not byte:
+                    raise NoFrame("it ended at once")
+                last = (last + byte)[-len(mark) :]
+                before += byte
+                if len(before) > 2 * _KEPT:
+                    del before[:-_KEPT]
+        finally:
+            self.keep(before)
 
 
 class FramedLines:
@@ -120,13 +142,13 @@ class FramedLines:
             yield line
 
 
-def command_line(argv: Sequence[str], *, login_shell: bool) -> str:
+def command_line(argv: Sequence[str], *, login_shell: bool, setup: LoginSetup = login_setup.NONE) -> str:
     """Return the argument list as one line for a remote shell, whichever shell that is.
 
-    ``bash -l`` makes it a login shell, and does not interpret the arguments as code.
+    ``bash -l`` makes it a login shell, and does not interpret the arguments as code. ``setup``: what it runs before.
     """
     words = _unfoldable(argv)
-    return _as_line(["bash", "-l", "-c", 'builtin exec "$@"', "launch-notebook", *words] if login_shell else words)
+    return _as_line(login_setup.login_shell_command(words, setup) if login_shell else words)
 
 
 # csh, as a login shell, cannot quote a newline

@@ -188,12 +188,16 @@ def copy_output(frame: Frame, receive: Callable[[int], bytes], until: Until) -> 
         except OSError:
             return None
         if not data and not begun:
+            frame.keep(before)
             raise NoFrame
         if not data:
             return None
         if not begun:
             before, found, data = (before + data).partition(mark)
-            before, begun = before[-len(mark) :], bool(found)
+            begun = bool(found)
+            if not begun:
+                frame.keep(before[: -len(mark)])
+                before = before[-len(mark) :]
         if begun and not write_all(_SCREEN, data):
             return _BROKEN_PIPE
     return -1

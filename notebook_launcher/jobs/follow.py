@@ -47,7 +47,7 @@ class FileLine(Frozen):
         return self.of.path
 
     def taken(self) -> None:
-        """Let further lines be read in its place: whoever gets the line from the inbox says so."""
+        """Count the line as read, so that more may be buffered; whoever takes it from the inbox calls this."""
         self.of.make_room(self.text)
 
 
@@ -137,7 +137,7 @@ def read_lines(context: Context, paths: Sequence[str], first: int, noise: str = 
 
     ``first``, ``noise``: see ``GrowingFile``.
     """
-    inbox = context.interrupts.inbox
+    inbox, exit_requests = context.interrupts.inbox, context.interrupts.exit_requests
     for path in paths:
         file = GrowingFile(path, first, inbox, follow=False, noise=noise)
         file.start(context.host)
@@ -149,7 +149,8 @@ def read_lines(context: Context, paths: Sequence[str], first: int, noise: str = 
                         return
                     if isinstance(item, FileLine):
                         item.taken()
-                        yield item
+                        if context.interrupts.exit_requests == exit_requests:  # else an interrupt is behind it
+                            yield item
             except queue.Empty:
                 raise HostCommandFailed(f"{path} cannot be read on {context.host.label}: there is no reply.") from None
         if not context.host.alive:
@@ -204,6 +205,7 @@ class SessionFollower:
 
         Raises ``ConnectionLost`` if reconnecting failed.
         """
+        exit_requests = self._context.interrupts.exit_requests
         try:
             while self._over_at is None or time.monotonic() < self._over_at:
                 self._check_connection()
@@ -212,6 +214,8 @@ class SessionFollower:
                     _handle_interrupt(item)
                     return
                 self._handle(item)
+                if self._context.interrupts.exit_requests != exit_requests:
+                    continue  # the interrupt is in the inbox, perhaps behind megabytes of lines
                 if item is None or isinstance(item, FileLine | FileAppeared | StatusChanged):
                     yield item
             self.ended = True

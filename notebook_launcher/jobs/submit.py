@@ -81,7 +81,7 @@ def _explain(error: SubmitRefused, context: Context, request: Request) -> None:
     report, site = SchedulerReport(), context.site
     with contextlib.suppress(LauncherError):  # the refusal itself is what the user has to know
         read_report(context.host, cluster_info, request, site.user, report, timeout=EXPLANATION_TIMEOUT)
-        reword_refusal(error, request, report, site.now)
+        reword_refusal(error, request, report, site.clock())
 
 
 #: what a refusal is about, by the flags concerned

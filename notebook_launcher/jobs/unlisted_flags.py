@@ -39,14 +39,14 @@ def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> N
     new = {name: value for name, value in unlisted(flags).items() if (name, value) not in context.accepted_flags}
     trials = {name: trial for name, value in new.items() if (trial := scheduler.try_flag(name, value))}
     if missing := next((name for name in new if name not in trials), None):
-        raise no_such_flag(missing)
+        raise no_such_flag(missing, scheduler=scheduler.name)
     if not new:
         return
     command = f"{scheduler.programs[0]} on {context.host.label}"
     for (name, value), answer in zip(new.items(), _run(context, list(trials.values())), strict=True):
         reported = scheduler.read_flag(name, answer)
         if answer.exit_code == _SILENT:
-            raise SchedulerSilent(f"{command} did not say whether it has a flag --{name}.", hint=_LATER)
+            raise SchedulerSilent(f"{command} did not answer when asked about --{name}.", hint=_LATER)
         if reported == "unknown":
             known = scheduler.read_flag_names(_run(context, scheduler.list_flags()))
             raise no_such_flag(name, f"Neither the launcher nor {command} knows it.", known or None)
@@ -70,8 +70,9 @@ def _refusal(scheduler: Scheduler, command: str, name: str, value: str | None, a
         return explained
     why = printable(explained.why)
     if isinstance(explained, SchedulerAway) or not (answer.stdout or answer.stderr):
-        return SchedulerAway(f"{command} did not say whether it has a flag --{name}.", why=why, hint=_LATER)
+        return SchedulerAway(f"{command} did not answer when asked about --{name}.", why=why, hint=_LATER)
     if value is None and f"--{name}" in answer.stderr:  # of some flags the value is checked at once, and it had none
         return UsageError(f"{command} does not accept --{name} without a value.", why=why, hint=f"write --{name}=VALUE")
     typed = f"--{name}" if value is None else shlex.quote(f"--{name}={value}")
-    return SubmitRefused(f"{command} does not accept {typed}.", why=why, hint="the flags of sbatch: sbatch --help")
+    hint = "list its flags on the login node: sbatch --help"
+    return SubmitRefused(f"{command} does not accept {typed}.", why=why, hint=hint)

@@ -15,7 +15,6 @@ from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, no_such_flag, unlisted
-from notebook_launcher.core.text import listed
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -85,7 +84,7 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
     target = target or find_target(options, here)
     if target.scheduler not in ("slurm", "auto"):
         for name in unlisted(options.flags):
-            raise no_such_flag(name)
+            raise no_such_flag(name, scheduler=target.scheduler)
     translated = translate_flags(target.profile, options.flags, target.cluster)
     request = Request(translated.flags)
     chosen = chosen_environment(options, target)
@@ -164,10 +163,10 @@ def unlisted_flags_note(request: Request) -> str | None:
     names = sorted(f"--{name}" for name in unlisted(request.flags))
     if not names:
         return None
-    which, is_it = ("it is a flag", "it was") if len(names) == 1 else ("they are flags", "they were")
+    *others, last = names
     return (
-        f"{listed(names)}: whether {which} of the cluster's sbatch is asked of it before a job is submitted; "
-        f"in a dry run {is_it} not checked."
+        f"Not checked in this dry run: {' and '.join([*filter(None, [', '.join(others)]), last])}. A launch asks the "
+        f"cluster's sbatch about {'them' if others else 'it'} before it submits the job."
     )
 
 

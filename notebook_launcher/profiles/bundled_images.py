@@ -10,24 +10,24 @@ _TORCH, _TENSORFLOW = f"{FOLDER}/torch.sif", f"{FOLDER}/tensorflow.sif"
 
 
 def with_bundled_images(profile: ClusterProfile) -> ClusterProfile:
-    """Return the profile with these environments, but for those of which it has its own, if it wants them."""
+    """Return the profile with the launcher's environments if ``bundled_images`` is set; its own take precedence."""
     if not profile.bundled_images:
         return profile
     return profile.changed(environments={**_environments(), **profile.environments})
 
 
 def is_made_by_user(environment: Environment) -> bool:
-    """Whether its image is one that each user makes, so that no environments of theirs are in it."""
+    """Whether users build this image themselves, so that it contains none of their environments."""
     return bool(environment.container and environment.container.startswith(f"{FOLDER}/"))
 
 
 def _environments() -> dict[str, Environment]:
     return {
-        "torch": Environment(description="PyTorch, in an image of yours", container=_TORCH, definition="torch"),
-        "tensorflow": _tensorflow("TensorFlow, in an image of yours"),
-        "tf-gpu": _tensorflow("TensorFlow for GPUs, in the same image", "tf-gpu"),
-        "tf-mkl": _tensorflow("TensorFlow on the CPU with oneDNN, in the same image", "tf-mkl"),
-        "tf-pip": _tensorflow("TensorFlow on the CPU without oneDNN, in the same image", "tf-pip"),
+        "torch": Environment(description="PyTorch, in your own image", container=_TORCH, definition="torch"),
+        "tensorflow": _tensorflow("TensorFlow, in your own image"),
+        "tf-gpu": _tensorflow("TensorFlow for GPUs, in your TensorFlow image", "tf-gpu"),
+        "tf-mkl": _tensorflow("TensorFlow on the CPU with oneDNN, in your TensorFlow image", "tf-mkl"),
+        "tf-pip": _tensorflow("TensorFlow on the CPU without oneDNN, in your TensorFlow image", "tf-pip"),
     }
 
 

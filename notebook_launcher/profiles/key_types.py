@@ -8,7 +8,7 @@ import unicodedata
 import warnings
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from notebook_launcher.core.common_options import place_of_command
 from notebook_launcher.core.errors import UsageError
@@ -23,7 +23,7 @@ def _one_line(text: str) -> str:
     if re.search(r"[\n\r]", text):
         raise ValueError("has more than one line")
     if any(unicodedata.category(sign) in _UNSEEN and sign != "\t" for sign in text):
-        raise ValueError("has a character that cannot be seen")
+        raise ValueError("has an invisible character")
     return text
 
 
@@ -53,7 +53,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
             warnings.simplefilter("ignore")  # about a pattern that a later Python may read differently
             return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a valid regular expression: {error}") from None
 
 
 def _compiles(pattern: str) -> str:
@@ -136,17 +136,17 @@ def _are_beside_the_course(notebooks: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError(f"has {len(notebooks)} files, and at most {_MOST_NOTEBOOKS} are copied")
     for name in notebooks:
         if name.startswith("~") or "\\" in name or {"", "..", "."} & set(name.split("/")):
-            raise ValueError(f"“{name}” does not lie beside the course file")
+            raise ValueError(f"“{name}” is not in the course file's folder or below it")
         if _is_hidden(name):
             raise ValueError(f"“{name}” is a hidden file, which other programs may read as their configuration")
     if twice := sorted({name for name in notebooks if notebooks.count(name) > 1}):
-        raise ValueError(f"“{twice[0]}” stands there twice")
+        raise ValueError(f"“{twice[0]}” is listed twice")
     return notebooks
 
 
 def _is_visible(folder: str) -> str:
     if ".." in folder.split("/") or _is_hidden(folder):
-        raise ValueError(f"“{folder}” is hidden, or leads out of itself; the student's notebooks lie in plain sight")
+        raise ValueError(f"“{folder}” is a hidden folder or contains “..”; choose a visible folder in the home")
     return folder
 
 
@@ -157,6 +157,8 @@ def _is_hidden(path: str) -> bool:
 # Values travel to the job script as lines of text: one line each.
 Sentence = Annotated[str, AfterValidator(_one_line)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_one_line)]
+# One line, or several.
+Lines = Annotated[tuple[Line, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 # A line that becomes a command's argument: no value of a profile is ever a flag.
 Argument = Annotated[Line, AfterValidator(_not_a_flag)]
 # Whom to ask; it stands inside the sentences of errors.

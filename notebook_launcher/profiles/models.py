@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         HostPattern,
         IdleTime,
         Line,
+        Lines,
         MaxTime,
         Notebooks,
         Pattern,
@@ -249,6 +250,7 @@ class ClusterProfile(Table):
     port: Port | None = None
     ssh_config: Argument | None = None
     login_nodes: tuple[HostPattern, ...] = ()
+    login_setup: Lines = ()  # bash on the login node, before each command there
     scheduler: SchedulerKind = "slurm"
     engine: Literal["auto", "paramiko", "openssh"] = "auto"
     route: Literal["auto", "node-ssh", "step", "job-sshd", "direct"] = "auto"

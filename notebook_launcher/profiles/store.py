@@ -258,7 +258,7 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
     if any(c in str(value) for c in "\n\r"):
         return "has more than one line.", "write it on one line"
     if not str(value).isprintable():
-        return "has a character that cannot be seen.", f'write it again: {name} = "…"'
+        return "has an invisible character.", f'write it again: {name} = "…"'
     if name in _NAMES and isinstance(value, str) and not _OF_NAMES.fullmatch(value):
         return f"= “{cut(value)}” cannot be the name of one.", f'for example: {name} = "{_NAMES[name]}"'
     if name == "time" and value is not False:

@@ -104,16 +104,16 @@ def _place(details: Any, data: Any) -> tuple[str, ...]:
 
 #: messages for wrong types, with the hint
 _EXAMPLES = {
-    "string": ("is a text, in quotes.", '{key} = "{value}"'),
-    "int": ("is a whole number, without quotes.", "for example: {key} = 5"),
-    "float": ("is a number, without quotes.", "for example: {key} = 1.5"),
-    "finite": ("is a number.", "for example: {key} = 1.5"),
-    "bool": ("is true or false, without quotes.", "{key} = true"),
-    "dict": ("is a table.", "its keys stand below a line [{table}]"),
-    "dataclass": ("is a table.", "its keys stand below a line [{table}]"),
-    "tuple": ("is a list, with brackets.", '{key} = ["{value}"]'),
-    "list": ("is a list, with brackets.", '{key} = ["{value}"]'),
-    "date": ("is a day, without quotes.", "for example: {key} = 2026-11-22"),
+    "string": ("must be text in quotes.", '{key} = "{value}"'),
+    "int": ("must be a whole number, without quotes.", "for example: {key} = 5"),
+    "float": ("must be a number, without quotes.", "for example: {key} = 1.5"),
+    "finite": ("must be a number.", "for example: {key} = 1.5"),
+    "bool": ("must be true or false, without quotes.", "{key} = true"),
+    "dict": ("must be a table.", "its keys stand below a line [{table}]"),
+    "dataclass": ("must be a table.", "its keys stand below a line [{table}]"),
+    "tuple": ("must be a list, in brackets.", '{key} = ["{value}"]'),
+    "list": ("must be a list, in brackets.", '{key} = ["{value}"]'),
+    "date": ("must be a date, without quotes.", "for example: {key} = 2026-11-22"),
 }
 
 
@@ -131,7 +131,7 @@ def _problem(model: type[Table], details: Any, key_path: tuple[str, ...]) -> tup
         known = re.findall(r"'([^']*)'", limits["expected"])
         near = difflib.get_close_matches(str(value), known, n=1)
         hint = f"did you mean {near[0]}?" if near else f'for example: {key} = "{known[0]}"'
-        return f"{where} = “{shown}” is not known; it may be {', '.join(known)}.", hint
+        return f"{where} = “{shown}” is not valid; use one of: {', '.join(known)}.", hint
     if kind in ("string_too_short", "too_short"):
         return f"{where} is empty.", "write something there, or remove the line"
     if kind == "string_too_long":
@@ -140,14 +140,15 @@ def _problem(model: type[Table], details: Any, key_path: tuple[str, ...]) -> tup
         return f"{where} = “{shown}” does not look like {limits['pattern']}.", ""
     if kind in ("greater_than_equal", "less_than_equal"):
         limit = limits.get("ge", limits.get("le"))
-        return f"{where} = {value}: it is {limit} at {'least' if 'ge' in limits else 'most'}.", f"{key} = {limit}"
+        bound = f"at {'least' if 'ge' in limits else 'most'} {limit}"
+        return f"{where} = {value} is out of range; it must be {bound}.", f"{key} = {limit}"
     if meant := _EXAMPLES.get(kind) or _EXAMPLES.get(kind.partition("_")[0]):
         plain = shown if isinstance(value, str | int | float | time) else "…"
         return f"{where} {meant[0]}", meant[1].format(key=key, table=where, value=plain)
     message = cut(details["msg"].removeprefix("Value error, ").rstrip("."), 300)
     if message.startswith("has more than one line"):
         return f"{where} {message}.", "write it on one line, or as a list of lines where it may be one"
-    if message.startswith("has a character"):
+    if message.startswith("has an invisible character"):
         return f"{where} {message}.", f'write it again: {key} = "…"'
     return f"{where}: {message}.", ""
 

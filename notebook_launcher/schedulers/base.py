@@ -169,7 +169,7 @@ class Scheduler(ABC):
     def try_flag(self, name: str, value: str | None) -> list[str] | None:
         """Return the command by which the submit command shows what it makes of a flag; it submits nothing.
 
-        ``None``: there are no more flags than the launcher knows.
+        ``None``: this scheduler has no flags beyond the launcher's list.
         """
         return None
 
@@ -245,6 +245,11 @@ class Scheduler(ABC):
         Both must pass on any byte at once. ``None``: the scheduler has no such command.
         """
         return None
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether ``step`` can run commands inside a job."""
+        return self.step(JobRef("0"), ["true"]) is not None
 
     def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
         """Return the command that runs another one inside a running job with a terminal of its own.

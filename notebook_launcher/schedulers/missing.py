@@ -5,7 +5,9 @@ JupyterLab would otherwise start on the login node of a cluster with another sch
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Collection, Sequence
 
 from notebook_launcher.core.bash_options import PLAIN_BASH
@@ -42,13 +44,37 @@ def read_look(text: str) -> tuple[list[str], list[str]]:
     return commands, [found[1] for line in lines if (found := _MODULE.fullmatch(line))][:3]
 
 
+def loading(modules: Sequence[str]) -> str:
+    """Return the command that loads the first of some modules: in the version that is the site's default."""
+    return f"module load {modules[0].partition('/')[0]}"
+
+
+def setting(cluster: str, lines: Sequence[str], *, host: str = "") -> str:
+    """Return the command that writes ``login_setup`` into the user's profile; ``host``: for one that is new."""
+    words = [
+        cluster,
+        *(["--host", host] if host else []),
+        "--set",
+        f"login_setup={json.dumps(list(lines), ensure_ascii=False)}",
+    ]
+    return f"launch-notebook clusters edit {shlex.join(words)}"
+
+
 def missing_scheduler(
-    machine: str, found: Collection[str] = (), modules: Sequence[str] = (), *, is_here: bool = False
+    machine: str,
+    found: Collection[str] = (),
+    modules: Sequence[str] = (),
+    *,
+    is_here: bool = False,
+    cluster: str | None = None,
+    login: str | None = None,
+    setup: Sequence[str] = (),
 ) -> SchedulerMissing:
     """Return the error for a machine without Slurm and LSF.
 
     ``found``: the commands of ``OTHERS`` that it has; ``modules``: those that may bring a scheduler's commands;
-    ``is_here``: it is the user's machine, not one that was logged in to.
+    ``is_here``: it is the user's machine, not one that was logged in to. ``cluster``: the profile's name, if there is
+    one, and ``setup`` its ``login_setup``, which has run; ``login``: the login node as it was typed.
     """
     there = "here" if is_here else "there"
     other = next((name for command, name in OTHERS.items() if command in found), None)
@@ -56,7 +82,8 @@ def missing_scheduler(
     hint = f"check that {machine} is the login node"
     if modules:
         why = f"A module may provide the commands: {listed(list(modules))}."
-        hint = f"add this line to ~/.bash_profile {there} (if there is none, to ~/.profile): module load {modules[0]}"
+        line = loading(modules)
+        hint = f"first run: {line}" if is_here else _load(login or machine, line, cluster, setup)
     elif other:
         commands = listed([one for one in OTHERS if one in found])
         why = f"Its scheduler is not supported: {other} (found: {commands})."
@@ -65,4 +92,15 @@ def missing_scheduler(
         hint += '; for a machine without a scheduler, write a profile with its host and scheduler = "local"'
     if is_here:
         hint += "   or run JupyterLab on this machine itself: --cluster here"
-    return SchedulerMissing(f"Neither Slurm nor LSF was found on {machine}.", why=why, hint=hint)
+    error = SchedulerMissing(f"Neither Slurm nor LSF was found on {machine}.", why=why, hint=hint)
+    error.names_instead = True
+    return error
+
+
+def _load(login: str, line: str, cluster: str | None, setup: Sequence[str]) -> str:
+    """Return the hint to let the profile load a module on a login node."""
+    if line in setup:
+        return f"login_setup has run it, and it brought no such command; try it there, after: ssh {login}"
+    if cluster:
+        return f"let login_setup load it before each command there: {setting(cluster, [*setup, line])}"
+    return f"save a profile that loads it before each command there, with login_setup: launch-notebook init {login}"

@@ -16,8 +16,11 @@ from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles.layers import origin
+from notebook_launcher.profiles.store import profile_layers
 from notebook_launcher.schedulers import missing
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context
@@ -44,27 +47,27 @@ def open_context(
     with naming_contact(target), open_host(target, view, counted) as host:
         site = inspect_host(host)
         root = site.expand(target.profile.session_root)
-        kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, submits)
+        kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, target, submits)
         scheduler = make_scheduler(kind, root)
-        with _naming_what_is_there(host, detected=target.scheduler == "auto"):
+        with _naming_what_is_there(host, target):
             yield Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
 
 
 @contextlib.contextmanager
-def _naming_what_is_there(host: Host, *, detected: bool) -> Iterator[None]:
+def _naming_what_is_there(host: Host, target: LaunchTarget) -> Iterator[None]:
     """In an error about a scheduler that the profile names and the host lacks, name what the host has instead."""
     try:
         yield
     except SchedulerMissing as error:
-        if not detected:
+        if not error.names_instead:
             with contextlib.suppress(LauncherError):  # the first error is what matters
-                _look_instead(host, error)
+                _look_instead(host, target, error)
         raise
 
 
-def _look_instead(host: Host, error: SchedulerMissing) -> None:
+def _look_instead(host: Host, target: LaunchTarget, error: SchedulerMissing) -> None:
     try:
-        find_scheduler(host)
+        find_scheduler(host, target)
     except SchedulerMissing as found:
         error.why, error.hint = joined(error.why, found.why), found.hint
 
@@ -105,7 +108,16 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
                 told = True
         time.sleep(timing.address_refused_pause)
     view.show(events.Connected(host.label, choice.engine, choice.reason))
+    host.login_setup = login_setup_of(target)
     return host
+
+
+def login_setup_of(target: LaunchTarget) -> LoginSetup:
+    """Return what the target's profile runs in each login shell, with its place for messages."""
+    if not target.profile.login_setup:
+        return NONE
+    where = origin(profile_layers(target.cluster), ["login_setup"]) if target.cluster else ""
+    return LoginSetup(target.profile.login_setup, where, target.cluster)
 
 
 def _waiting_text(error: AddressRefused, timing: Timing) -> str:
@@ -114,29 +126,42 @@ def _waiting_text(error: AddressRefused, timing: Timing) -> str:
     return f"{what}, after failed logins from it; trying again every {every} for {at_most} at most; Ctrl-C stops"
 
 
-def _scheduler_of(host: Host, submits: bool) -> str:
+def _scheduler_of(host: Host, target: LaunchTarget, submits: bool) -> str:
     try:
-        return find_scheduler(host)
+        return find_scheduler(host, target)
     except SchedulerMissing:
         if submits:
             raise
         return "local"
 
 
-def find_scheduler(host: Host) -> str:
+def find_scheduler(host: Host, target: LaunchTarget) -> str:
     """Return the kind of scheduler that a host has.
 
     Raises ``SchedulerMissing`` where there is none: the host may be the login node of a cluster with another one, and
     JupyterLab must not start there. ``HostCommandFailed``: it could not be looked for.
     """
-    answer = host.run(["bash", "-c", missing.LOOK], login_shell=True)
-    if answer.exit_code != 0:
-        raise no_bash(host, answer)
-    commands, modules = missing.read_look(answer.stdout)
+    commands, modules = look_for_schedulers(host)
     for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
         if command in commands:
             return name
-    raise missing.missing_scheduler(host.label, commands, modules, is_here=not host.remote)
+    raise missing.missing_scheduler(
+        host.label,
+        commands,
+        modules,
+        is_here=not host.remote,
+        cluster=target.cluster,
+        login=target.host,
+        setup=host.login_setup.lines,
+    )
+
+
+def look_for_schedulers(host: Host) -> tuple[list[str], list[str]]:
+    """Return the commands of schedulers that a host has, and the modules that may bring some."""
+    answer = host.run(["bash", "-c", missing.LOOK], login_shell=True)
+    if answer.exit_code != 0:
+        raise no_bash(host, answer)
+    return missing.read_look(answer.stdout)
 
 
 def no_bash(host: Host, answer: CommandResult) -> HostCommandFailed:

@@ -20,8 +20,8 @@ from notebook_launcher.session.record import Session, Site
 class Context:
     """The environment of a command: a host, its scheduler, and what inspecting the host once found.
 
-    ``forwards``: ports of the node to forward besides Jupyter's. ``accepted_flags``: those beyond the launcher's list
-    that the cluster's submit command was asked about.
+    ``forwards``: ports of the node to forward besides Jupyter's. ``accepted_flags``: flags outside the launcher's list
+    that the cluster's submit command has accepted.
     """
 
     target: LaunchTarget

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
+from typing import Literal
 
 from notebook_launcher.core.errors import ImageNotMade, ImageUnusable, LauncherError
 from notebook_launcher.core.package_data import container_definitions
@@ -15,6 +16,7 @@ from notebook_launcher.profiles.models import Environment
 from notebook_launcher.session.record import Site
 
 TIMEOUT = 10.0  # seconds: a slow file server must not delay a launch
+MAKES_IMAGES = (None, "apptainer", "singularity")  # the commands whose images the launcher makes
 
 # Prints the environment's folder if it exists and has no JupyterLab, and if it is the only one that it may be and does
 # not exist. An environment that sees packages of another one is not checked. On one line: csh, as a login shell, cannot
@@ -67,20 +69,28 @@ class SoftwareCheck:
         return self._warning
 
 
-def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) -> str | None:
+def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool, jupyterlab: bool = True) -> str | None:
     """Return a warning about the software that the job will use, from what the login node sees; ``None``: nothing.
+
+    ``jupyterlab``: whether the job needs one.
 
     At most one command for the modules, and one for the rest; none where only the job can find out. Raises
     ``ImageUnusable`` for an image that the user named and that is surely not there: ``same_machine``, or in a folder
     that the compute nodes share; ``ImageNotMade`` for such an image that the user can make.
     """
     environment, container = plan.environment, plan.container
-    if environment.modules and (warning := _missing_module(host, site, environment, same_machine=same_machine)):
-        return warning
-    if container is None:
+    missing = _missing_image(host, site, plan, same_machine=same_machine)  # first: it may refuse the launch
+    if environment.modules and (module := _missing_module(host, site, environment, same_machine=same_machine)):
+        return f"{module}\n{missing}" if missing else module
+    if container is None and jupyterlab:
         return missing_jupyterlab(host, site, environment, None, same_machine=same_machine)
-    path = site.expand(container)
-    if not path.startswith("/") or environment.container_command not in BY_FILE:
+    return missing
+
+
+def _missing_image(host: Host, site: Site, plan: Plan, *, same_machine: bool) -> str | None:
+    """Return a sentence if the plan's image is not there. Raises as ``check_software``."""
+    path = site.expand(plan.container or "")
+    if not path.startswith("/") or plan.environment.container_command not in BY_FILE:
         return None
     try:
         text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=TIMEOUT).stdout
@@ -93,23 +103,42 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     if same_machine or image.shared:
         if plan.container_typed:
             raise ImageUnusable(finding.found, why="Nothing was submitted.", hint=finding.hint)
-        if command := image_command(plan):
+        if hint := image_hint(plan):
             raise ImageNotMade(
-                f"The environment “{plan.environment_name}” needs an image that is not there yet: {path}",
+                f"Environment “{plan.environment_name}” needs an image that does not exist yet: {path}",
                 why="Nothing was submitted.",
-                hint=f"make it, once: {command}   or name other software: -- IMAGE, --module, --conda or --venv",
+                hint=f"{hint}   or name other software with -- IMAGE, --module, --conda, --venv or --uv",
             )
     return f"{finding.found.rstrip('.')} {_where(same_machine)}"
 
 
 def image_command(plan: Plan) -> str | None:
-    """Return the command that makes the image of the plan's environment; ``None`` if it names no way to make one."""
-    environment = plan.environment
-    if plan.container_typed or plan.environment_name is None:
+    """Return the command that builds or pulls the image of the plan's environment; ``None`` if neither is possible."""
+    verb = image_verb(plan)
+    if verb is None or plan.environment_name is None:
         return None
-    verb = "build" if environment.definition in container_definitions() else "pull" if environment.source else None
-    words = ["launch-notebook", "image", str(verb), plan.environment_name, *plan.target.arguments()]
-    return shlex.join(words) if verb else None
+    return shlex.join(["launch-notebook", "image", verb, plan.environment_name, *plan.target.arguments()])
+
+
+def image_hint(plan: Plan) -> str | None:
+    """Return what to do about a missing image of the plan's environment; ``None`` as for ``image_command``."""
+    command = image_command(plan)
+    return f"{image_verb(plan)} it once with: {command}" if command else None
+
+
+def image_verb(plan: Plan) -> Literal["build", "pull"] | None:
+    """Return how the user can make the image of the plan's environment; ``None`` if it names no way to make one.
+
+    Only the launcher's own definitions are built: any other is a file of this machine, and the profile may be a
+    course's from elsewhere, which could name a private key.
+    """
+    environment = plan.environment
+    commands = {environment.container_command, plan.target.profile.container.command}
+    if plan.container_typed or plan.environment_name is None or not commands.issubset(MAKES_IMAGES):
+        return None
+    if environment.definition in container_definitions():
+        return "build"
+    return "pull" if "://" in (environment.source or "") else None
 
 
 def _missing_module(host: Host, site: Site, environment: Environment, *, same_machine: bool) -> str | None:

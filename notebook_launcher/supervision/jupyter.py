@@ -49,7 +49,7 @@ from notebook_launcher.tunnel.forwarding import (
     port_owner,
     read_port,
 )
-from notebook_launcher.tunnel.kernels import KernelsRead, busy_kernels, busy_text
+from notebook_launcher.tunnel.kernels import UNSAVED, KernelsRead, busy_kernels, busy_text
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
 from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
@@ -206,29 +206,41 @@ class _JupyterSupervisor(Supervisor):
         self._end_requested()
 
     def _end_requested(self) -> None:
-        """End the session, the first time only after JupyterLab has said that no kernel is busy."""
+        """End the session, the first time only after JupyterLab has said that no kernel is busy.
+
+        What a second request does is shown before there can be one.
+        """
         now, endpoint = time.monotonic(), self._endpoint
         is_reached = endpoint is not None and self._is_reached and self._tunnel.alive
         if endpoint is None or not is_reached or not self._context.prompts.asks or now < self._sure_until:
             raise StopRequested
         self._sure_until = until = now + CONFIRM_WITHIN
+        self._note(f"Asking JupyterLab whether a kernel is busy; {self._end_keys} again ends the session now.")
         inbox, token, local_port = self._inbox, self._access.token, self._tunnel.jupyter(endpoint)
 
         def check() -> None:
-            inbox.put(KernelsRead(until, busy_kernels(local_port, endpoint, token)))
+            busy = None
+            try:
+                busy = busy_kernels(local_port, endpoint, token)
+            finally:  # whatever goes wrong, the user is told
+                inbox.put(KernelsRead(until, busy))
 
         threading.Thread(target=check, daemon=True).start()
 
+    @property
+    def _end_keys(self) -> str:
+        return "ENTER or Ctrl-C" if self._ours else "ENTER"
+
     def _kernels_read(self, item: KernelsRead) -> None:
-        """End the session if no kernel is busy; otherwise the user has to say it once more."""
+        """End the session if no kernel is busy; if one is, or that is not known, the user has to confirm it."""
         if item.until != self._sure_until:
             return  # the user has typed something else meanwhile
-        if not item.busy:
+        if item.busy == ():
             raise StopRequested
-        keys = "ENTER or Ctrl-C" if self._ours else "ENTER"
+        keys = self._end_keys
         self._note(
-            f"{busy_text(item.busy)} {keys} again within {CONFIRM_WITHIN:.0f} s ends the session and its job all the "
-            "same; d and ENTER detaches: it runs on."
+            f"{busy_text(item.busy)} {UNSAVED} Press {keys} again within {CONFIRM_WITHIN:.0f} s to end the session and "
+            "its job anyway, or d and ENTER to detach and leave it running."
         )
 
     def _forward_typed(self, word: str) -> None:
@@ -339,6 +351,7 @@ class _JupyterSupervisor(Supervisor):
         self._tunnel.interrupt()
         self._node_connection = self._endpoint = None
         self._has_route = self._is_used = self._is_reached = False
+        self._sure_until = 0.0  # the request was for the run that is over
         self._forwarded.clear()
         self._strangers_ports.clear()
         super()._forget_run(sentence)

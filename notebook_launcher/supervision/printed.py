@@ -21,6 +21,7 @@ class PrintedLines:
         self._context, self._path = context, path
         self._file: GrowingFile | None = None
         self._shown = 0  # lines
+        self._exit_requests = context.interrupts.exit_requests
         self._restart_at: float | None = None
 
     def job_started(self) -> None:
@@ -43,13 +44,15 @@ class PrintedLines:
     def handle(self, item: object) -> None:
         """Show a line that has arrived; note that no more will come.
 
-        What an earlier reading has left in the inbox is read again, and not shown twice.
+        What an earlier reading has left in the inbox is read again, and not shown twice. Lines in front of an interrupt
+        are not shown: there may be megabytes of them.
         """
         if not isinstance(item, FileLine | ReadEnded) or item.of is not self._file:
             return
         if isinstance(item, FileLine):
             item.taken()
-            self._show(item)
+            if self._context.interrupts.exit_requests == self._exit_requests:  # else an interrupt is behind it
+                self._show(item)
         else:
             self._restart_at = time.monotonic() + RESTART_AFTER  # some login nodes kill long-running processes
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 ROUTE_TIMEOUT = 600.0  # seconds that a connection waits for a route to the node; browsers give up after 240
+ANSWER_WITHIN = 15.0  # seconds for all of an answer of Jupyter
+SILENT_FOR = 5.0  # seconds without a byte of it
 MOST_BYTES = 256 * 1024  # of an answer of Jupyter
 LOOPBACK, LOOPBACK6 = "127.0.0.1", "::1"
 
@@ -272,21 +274,53 @@ def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> Po
 
 @contextlib.contextmanager
 def jupyter_answer(
-    port: int, endpoint: Endpoint, token: str, path: str, timeout: float = 5.0
+    port: int, endpoint: Endpoint, token: str, path: str, timeout: float = ANSWER_WITHIN
 ) -> Iterator[HTTPResponse]:
-    """Yield Jupyter's answer; ``timeout``: seconds for each step. Raises ``OSError`` or ``HTTPException``."""
+    """Yield Jupyter's answer; ``timeout``: seconds for all of it, and at most 5 of them without a byte.
+
+    Raises ``OSError`` or ``HTTPException``; also after the answer was used, if it was cut off.
+    """
     import http.client
 
-    if endpoint.secure:
-        import ssl
-
-        # the certificate is for the node's public name; the tunnel is our own
-        context = ssl._create_unverified_context()  # noqa: S323
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            "127.0.0.1", port, timeout=timeout, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
-    with contextlib.closing(connection):
+    connection = http.client.HTTPConnection(LOOPBACK, port)
+    with (
+        contextlib.closing(socket.create_connection((LOOPBACK, port), min(timeout, SILENT_FOR))) as plain,
+        _closed_after(plain, timeout),
+        contextlib.closing(connection),
+    ):
+        connection.sock = _secured(plain) if endpoint.secure else plain
         connection.request("GET", f"{endpoint.base_url}{path}", headers={"Authorization": f"token {token}"})
         yield connection.getresponse()
+
+
+def _secured(plain: socket.socket) -> socket.socket:
+    import ssl
+
+    # the certificate is for the node's public name; the tunnel is our own
+    return ssl._create_unverified_context().wrap_socket(plain)  # noqa: S323
+
+
+@contextlib.contextmanager
+def _closed_after(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """Cut a connection off after so long: its own timeout begins anew with each byte.
+
+    Raises ``TimeoutError`` at the end if that was done.
+    """
+    cut_off = threading.Event()
+    with connection.dup() as same:  # TLS takes the other one over
+
+        def cut() -> None:
+            cut_off.set()
+            with contextlib.suppress(OSError):  # the far end was quicker
+                same.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(seconds, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+    if cut_off.is_set():
+        raise TimeoutError(f"there is no whole answer after {seconds:.0f} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,36 +11,44 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
 
-ANSWERS_WITHIN = 2.0  # seconds for each request: somebody waits for the session's end
+ANSWERS_WITHIN = 2.0  # seconds for all requests: somebody waits for the session's end
 _LONGEST_NAME = 60
 
 #: what the server cannot know
-UNSAVED = "Whether documents are saved, only the page in the browser knows."
+UNSAVED = "Check in the browser that your notebooks are saved."
 
 
 class KernelsRead(Frozen):
-    """What the busy kernels run, when a session is to end. ``until``: how long the user may confirm that."""
+    """What the busy kernels run, when a session is to end; ``None``: not known.
+
+    ``until``: how long the user may confirm that.
+    """
 
     until: float
-    busy: tuple[str, ...]
+    busy: tuple[str, ...] | None
 
 
-def busy_kernels(local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...]:
+def busy_kernels(local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:
     """Return what the busy kernels run: the paths of notebooks, or the names of kernels without one.
 
-    None if JupyterLab does not answer in time: then nothing is known.
+    ``None`` if JupyterLab does not answer in time: then nothing is known, and a kernel may use all of its cores.
     """
-    kernels = _read(local_port, endpoint, token, "api/kernels")
+    deadline = time.monotonic() + ANSWERS_WITHIN
+    kernels = _read(local_port, endpoint, token, "api/kernels", deadline)
+    if kernels is None:
+        return None
     busy = {str(one.get("id")): one for one in kernels if one.get("execution_state") == "busy"}
     if not busy:
         return ()
-    names = dict(_paths(_read(local_port, endpoint, token, "api/sessions")))
+    names = dict(_paths(_read(local_port, endpoint, token, "api/sessions", deadline) or []))
     return tuple(_shown(names.get(key) or f"a kernel ({one.get('name')})") for key, one in busy.items())
 
 
-def busy_text(busy: Sequence[str]) -> str:
-    """Return a sentence about busy kernels."""
-    return f"{listed(busy, 3)} {'is' if len(busy) == 1 else 'are'} still running. {UNSAVED}"
+def busy_text(busy: Sequence[str] | None) -> str:
+    """Return a sentence about busy kernels; ``None``: about what is not known."""
+    if busy is None:
+        return "JupyterLab does not answer, so it is not known whether a kernel is busy."
+    return f"{listed(busy, 3)} {'is' if len(busy) == 1 else 'are'} still running."
 
 
 def _paths(sessions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -49,16 +58,18 @@ def _paths(sessions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
             yield str(kernel.get("id")), path
 
 
-def _read(local_port: int, endpoint: Endpoint, token: str, path: str) -> list[dict[str, Any]]:
-    """Return a list of objects from JupyterLab; an empty one if it does not answer with one."""
+def _read(local_port: int, endpoint: Endpoint, token: str, path: str, deadline: float) -> list[dict[str, Any]] | None:
+    """Return a list of objects from JupyterLab; ``None`` if it has not answered with one by then."""
     import http.client
 
+    if (left := deadline - time.monotonic()) <= 0:
+        return None
     try:
-        with jupyter_answer(local_port, endpoint, token, path, ANSWERS_WITHIN) as answer:
+        with jupyter_answer(local_port, endpoint, token, path, left) as answer:
             found = json.loads(answer.read(MOST_BYTES)) if answer.status == 200 else None
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
-        return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        return None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else None
 
 
 def _shown(name: str) -> str:

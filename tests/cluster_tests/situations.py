@@ -125,7 +125,7 @@ REFUSED = (
               ("-n", "1", "-p", "gpu", "--gres=gpu:a100:5"), (r"asks for 5 GPUs of type a100", r"→ .*fewer"),
               errors.SizeRefused),
     Situation(Part.REFUSED, "more cores than a node has", "`-n 1 -c 30`",
-              (*ONE, "-c", "30"), (r"asks for 30 cores of one node, and the largest .* has \d+ cores", r"→ .*-c \d+"),
+              (*ONE, "-c", "30"), (r"asks for 30 cores on one node, and the largest .* has \d+ cores", r"→ .*-c \d+"),
               errors.SizeRefused),
     Situation(Part.REFUSED, "more nodes than there are", "`-N 50 -n 50`",
               ("-N", "50", "-n", "50"), (r"asks for 50 nodes, and partition core has 3", r"→ .*-N 3"),

@@ -223,11 +223,11 @@ def test_a_launch_whose_image_was_not_made_offers_it_and_goes_on(
     """Asked once, and only in a terminal; the image is made in a job of its own."""
     write(cluster, ".config/notebook-launcher/clusters/tensors.toml", PROFILE.replace("{wrong}", "0" * 64) + PULLED)
     launch = ("--cluster", "tensors", "-t", "10", "--", "pulled")
-    alone = alice("launch-notebook", *launch)
+    alone = alice(*launch)
     assert alone.returncode == 28
     assert "launch-notebook image pull pulled --cluster tensors" in alone.stderr
     refused = start(*launch)
-    refused.expect(r"Pull\s+http://login:8123/jupyterlab.sif\s+now,\s+in\s+a\s+job[\s\S]*\[yes/no\] ")
+    refused.expect(r"Pull\s+it\s+now\s+from\s+http://login:8123/jupyterlab.sif,\s+in\s+a\s+job[\s\S]*\[yes/no\] ")
     refused.send("no\n")
     assert refused.end() == 28
     assert_nothing_left(cluster)

@@ -206,7 +206,7 @@ def test_a_session_whose_kernel_is_busy_ends_when_that_is_confirmed(cluster: Pra
         session.saw("again within")
         assert cluster.squeue(), "it runs on"
         stop = start("stop", session.session_id)
-        stop.expect(r"still running[\s\S]*End session [\s\S]*all the same\? \[yes/no\] ")
+        stop.expect(r"still running[\s\S]*End session [\s\S]*anyway\? \[yes/no\] ")
         stop.send("no\n")
         assert stop.end() == 0
         assert "Nothing was ended" in stop.printed

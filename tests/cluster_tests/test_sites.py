@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from notebook_launcher.core.errors import ChecksFailed, HostCommandFailed, SchedulerMissing
+from notebook_launcher.core.errors import ChecksFailed, HostCommandFailed, LoginSetupFailed, SchedulerMissing
 from tests.cluster_tests import in_box
 from tests.cluster_tests.situation import STAND_IN
 from tests.conftest import Session, assert_nothing_left, fetch, people_processes
@@ -227,13 +227,11 @@ def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster
         env = f"cat ~/.notebook-launcher/sessions/{session.session_id}/session.env"
         assert "sshd=yes" not in cluster.run("login", "alice", ["sh", "-c", env]).stdout
         leave(session)
-    # ours, and nobody else's: it says where somebody works
-    found = cluster.run(
-        "laptop", "alice", ["sh", "-c", f"stat -c %a {MEMORY} {MEMORY}/*; cat {MEMORY}/routes.json"]
-    ).stdout
-    modes, brace, text = found.partition("{")
-    assert modes.split() == ["700", *["600"] * (len(modes.split()) - 1)]
-    assert json.loads(brace + text) == {"practice": "step"}
+    # the user's alone: it says where somebody works
+    open_to_others = f"find {MEMORY} -type d ! -perm 700 -o ! -type d ! -perm 600"
+    assert cluster.run("laptop", "alice", ["sh", "-c", open_to_others], check=True).stdout == ""
+    routes = cluster.run("laptop", "alice", ["sh", "-c", f"cat {MEMORY}/routes.json"]).stdout
+    assert json.loads(routes) == {"practice": "step"}
     assert_nothing_left(cluster)
 
 
@@ -379,23 +377,99 @@ echo 'prepend_path("PATH", "/opt/slurm/bin")' >/etc/lmod/modules/slurm/24.11.lua
 SLURM_AGAIN = "mv /opt/slurm/bin/* /usr/bin/; rm -r /opt/slurm /etc/lmod/modules/slurm"
 
 
-def test_slurm_that_a_module_brings_is_named_and_found_once_the_start_up_file_loads_it(
-    cluster: PracticeCluster,
-) -> None:
+@contextlib.contextmanager
+def hidden_slurm(cluster: PracticeCluster) -> Iterator[None]:
     cluster.root("login", ["sh", "-ec", HIDDEN_SLURM], check=True)
     try:
+        yield
+    finally:
+        cluster.root("login", ["sh", "-c", SLURM_AGAIN], check=True)
+
+
+SETTING = "--set 'login_setup=[\"module load slurm\"]'"
+
+
+def test_slurm_that_a_module_brings_is_named_with_the_command_that_lets_the_profile_load_it(
+    cluster: PracticeCluster,
+) -> None:
+    with hidden_slurm(cluster):
         for words in (["--venv", "~/light"], ["run", "hello"], ["when"], ["queue"], ["init"]):
             where = ["login"] if words == ["init"] else ["--host", "login"]
             done = in_box.launcher(cluster, "laptop", "alice", *words, *where)
             said = " ".join(f"{done.stdout}{done.stderr}".split())
             assert done.returncode == SchedulerMissing.exit_code, said
-            assert "A module may provide the commands: slurm/24.11." in said, said
-            assert "to ~/.profile): module load slurm/24.11" in said, said
-        with cluster.start_up_file("alice", ".bash_profile", "module load slurm/24.11\n"):
-            done = in_box.launcher(cluster, "laptop", "alice", "when", "--host", "login", "-p", "core", "-t", "5")
-            assert done.returncode == 0, done.stdout + done.stderr
-    finally:
-        cluster.root("login", ["sh", "-c", SLURM_AGAIN], check=True)
+            assert said.count("A module may provide the commands: slurm/24.11.") == 1, said
+            edit = f"launch-notebook clusters edit login --host login {SETTING}"
+            assert (edit if words == ["init"] else "launch-notebook init login") in said, said
+        for words in (["--venv", "~/light"], ["when"], ["doctor"]):  # with the usual profile
+            done = in_box.launcher(cluster, "laptop", "alice", *words)
+            said = " ".join(f"{done.stdout}{done.stderr}".split())
+            assert done.returncode == (ChecksFailed if words == ["doctor"] else SchedulerMissing).exit_code, said
+            assert f"launch-notebook clusters edit practice {SETTING}" in said, said
+    assert_nothing_left(cluster)
+
+
+@pytest.fixture
+def _no_profile_stays(cluster: PracticeCluster) -> Iterator[None]:
+    yield
+    for user in ("alice", "frank"):
+        cluster.run("laptop", user, ["sh", "-c", "rm -f ~/.config/notebook-launcher/clusters/hidden.toml*"])
+
+
+@pytest.mark.usefixtures("_no_profile_stays")
+@pytest.mark.parametrize(("user", "engine", "route"), [("alice", "paramiko", "node-ssh"), ("frank", "openssh", "step")])
+def test_slurm_that_only_a_module_brings_works_from_init_to_stop(
+    cluster: PracticeCluster, start: Start, user: str, engine: str, route: str
+) -> None:
+    """By both engines; frank's login shell is a tcsh that prints noise, and ``step`` needs srun on the login node."""
+
+    def told(*words: str) -> str:
+        done = in_box.launcher(cluster, "laptop", user, *words, "--cluster", "hidden")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return " ".join(f"{done.stdout}{done.stderr}".split())
+
+    with hidden_slurm(cluster):
+        asked = start("init", f"{user}@login", "--name", "hidden", "--engine", engine, user=user, columns=200)
+        asked.expect(r"slurm/24\.11\. Run module load slurm before each command there.*\[yes/no\] ")
+        asked.send("yes\n")
+        asked.expect(r"Submit a job.*\[yes/no\] ")
+        asked.send("yes\n")
+        assert asked.end() == 0, asked.printed
+        shown = in_box.launcher(cluster, "laptop", user, "clusters", "show", "hidden", "--merged").stdout
+        assert 'login_setup = ["module load slurm"] # ' in shown and "hidden.toml:" in shown
+        assert "login_setup included" in told("doctor", *VENV)
+        assert "core" in told("queue")
+        told("when", "-n", "1", "-t", "5")
+
+        session = start("--cluster", "hidden", "-n", "1", "-t", "30", "--route", route, *VENV, user=user, columns=200)
+        session.ready()
+        assert fetch(cluster, "laptop", session.api, session.token, user=user)[0] == 200
+        session.send("d\n")
+        assert session.end() == 0, session.printed
+        assert session.session_id in told("list") and "running" in told("list")
+        again = start("connect", session.session_id, "--cluster", "hidden", user=user, columns=200)
+        again.ready(started_here=False)
+        words = ("shell", "--cluster", "hidden", "-c", "echo in $SLURM_JOB_ID; exit 3")
+        inside = in_box.launcher(cluster, "laptop", user, *words)
+        assert (inside.returncode, inside.stdout) == (3, f"in {session.job_id}\n"), inside.stderr
+        told("stop", session.session_id, "--yes")
+        again.end()
+        assert_no_noise(session)
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.usefixtures("_no_profile_stays")
+def test_a_line_of_login_setup_that_fails_is_named_by_every_command(cluster: PracticeCluster) -> None:
+    setting = 'login_setup=["module load slurm", "module load nope"]'
+    edit = ("clusters", "edit", "hidden", "--host", "alice@login", "--set", setting)
+    with hidden_slurm(cluster):
+        assert in_box.launcher(cluster, "laptop", "alice", *edit).returncode == 0
+        for words in (["-t", "5", *VENV], ["queue"], ["when"]):
+            done = in_box.launcher(cluster, "laptop", "alice", *words, "--cluster", "hidden")
+            said = " ".join(f"{done.stdout}{done.stderr}".split())
+            assert done.returncode == LoginSetupFailed.exit_code, said
+            assert "A line of login_setup failed with exit code 1 on alice@login: module load nope" in said, said
+            assert "clusters/hidden.toml:2. It printed: Lmod has detected the following error" in said, said
     assert_nothing_left(cluster)
 
 

@@ -26,7 +26,7 @@ from tests.doubles import RecordingView
             Environment(container="x.sif", definition="torch"),
             "\n  launch-notebook image build torch --clu",
         ),
-        (None, Environment(), "No software is named: there is a JupyterLab only if"),
+        (None, Environment(), "No software was named, so JupyterLab starts only if"),
         ("conda", Environment(conda="mine"), None),
         ("image", Environment(container="/sw/x.sif"), None),
     ],

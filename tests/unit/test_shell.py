@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,20 @@ from notebook_launcher import shell as trial
 from notebook_launcher.cli.app import run
 from notebook_launcher.cli.commands import shell as shelling
 from notebook_launcher.cli.commands.shell import shell
+from notebook_launcher.core.errors import ImageUnusable
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.request import Request
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.record import Site
+from tests.doubles import FakePrompts, RecordingView
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -111,3 +123,27 @@ def test_a_number_after_c_means_cores(
 def test_the_help_tells_both_kinds() -> None:
     text = CliRunner().invoke(shell, ["--help"], obj={}).output
     assert "shell -t 0:10:00 --gpus 1 -- tf-gpu" in text
+
+
+class Queued(Exception):
+    """A job was submitted."""
+
+
+@pytest.mark.parametrize(("inside", "error"), [(True, ImageUnusable), (False, Queued)])
+def test_a_missing_image_is_refused_before_the_queue_unless_the_shell_is_outside_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool, error: type[Exception]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def queued(*_: object, **__: object) -> None:
+        raise Queued
+
+    target = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
+    site = Site(str(tmp_path), "alice", "login", datetime.now(timezone.utc))
+    prompts, view = FakePrompts(), RecordingView()
+    context = Context(target, LocalHost(), site, Slurm(), str(tmp_path), view, CountedPrompts(prompts), Interrupts())
+    monkeypatch.setattr(trial, "open_context", lambda *_, **__: contextlib.nullcontext(context))
+    monkeypatch.setattr(trial, "queue_session", queued)
+    plan = Plan(target, Request({}), None, Environment(), "~/no.sif", container_typed=True)
+    with pytest.raises(error):
+        trial.shell_in_new_job(plan, trial.ShellRequest(inside), view, prompts, context.interrupts)

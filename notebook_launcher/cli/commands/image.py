@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def image() -> None:
-    """Build or pull a container image, in a job without GPUs.
+    """Build or pull a container image, in a short job.
 
     This takes minutes on all cores, and some gigabytes of disk; login nodes are not for that.
     """
@@ -121,13 +121,15 @@ def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Pl
 
     request = Request(flags)
     if request.gpus:
-        raise UsageError("An image is made without GPUs.", why="No build uses one, and others wait for it.")
+        raise UsageError(
+            "`image` takes no GPU flags.", why="The launcher requests a GPU itself where the architecture requires it."
+        )
     if machine == "job":
         return plan_of_job(where.launch_options(flags), where.target())
     if flags:
         raise UsageError(
             "There is no job that flags of the scheduler could be for.",
-            why=f"The image is made on {'this machine' if machine == 'here' else 'the login node'}.",
+            why=f"Without a job, the work is done on {'this machine' if machine == 'here' else 'the login node'}.",
         )
     target = LaunchTarget(ClusterProfile(), None, None, "local") if machine == "here" else where.target()
     return Plan(target, Request({}), None, Environment(), None)

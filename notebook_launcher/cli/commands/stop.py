@@ -13,7 +13,7 @@ from notebook_launcher.core.errors import UsageError
 @target_options
 @click.option("--all", "-a", "every", is_flag=True, help="End all your sessions on that cluster.")
 @click.option(
-    "--yes", "-y", "sure", is_flag=True, help="Do not ask, neither for several sessions nor for busy kernels."
+    "--yes", "-y", "sure", is_flag=True, help="Do not ask before ending several sessions, or one with a busy kernel."
 )
 @click.argument("names", metavar="[SESSION]...", nargs=-1, shell_complete=complete_active_session)
 def stop(names: tuple[str, ...], *, where: Where, every: bool, sure: bool) -> int:

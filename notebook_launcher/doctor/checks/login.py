@@ -210,7 +210,8 @@ def _login_shell(host: Host, shell: str) -> Finding:
     host.run(["true"], login_shell=True, timeout=TIMEOUT)
     seconds = time.monotonic() - began
     result = host.run(["bash", "-l", "-c", ":"], timeout=TIMEOUT)
-    return judge_login_shell(shell, [*result.stdout.splitlines(), *result.stderr.splitlines()], seconds)
+    noise = [*result.stdout.splitlines(), *result.stderr.splitlines()]
+    return judge_login_shell(shell, noise, seconds, has_setup=bool(host.login_setup.lines))
 
 
 def _quota(host: Host, site: Site, command: tuple[str, ...]) -> Finding:

@@ -13,12 +13,14 @@ from notebook_launcher.core.errors import (
     PartitionRefused,
     QosRefused,
     ReservationRefused,
+    SchedulerMissing,
     WalltimeRefused,
 )
 from notebook_launcher.core.finding import Finding, fault, of_error, ok, unknown, warning
 from notebook_launcher.core.quantities import counted, duration_text
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import as_typed, unlisted
+from notebook_launcher.core.text import joined
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.choices import usable_reservations
 from notebook_launcher.diagnosis.out_of_service import HINT, waits_for_nodes
@@ -47,8 +49,10 @@ from notebook_launcher.doctor.findings import (
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.jobs.evidence import read_report, run_query
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
+from notebook_launcher.session.connect import find_scheduler, look_for_schedulers
 from notebook_launcher.session.context import Context
 
 PROGRAMS, ANSWERS = "scheduler", "scheduler answers"
@@ -75,7 +79,7 @@ _BELONGS: dict[type[LauncherError], str] = {
 }
 
 
-def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler) -> None:
+def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler, target: LaunchTarget) -> None:
     """Check that the scheduler's commands exist and answer."""
     if scheduler.same_machine:
         checks.report(PROGRAMS, ok(f"{scheduler.name}: jobs run on {host.label} itself, and wait for nobody"))
@@ -83,16 +87,29 @@ def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler) -> No
     if not scheduler.programs:
         checks.report(PROGRAMS, unknown(f"{scheduler.name}: only a launch, or --node, shows whether it takes jobs."))
         return
-    checks.check(PROGRAMS, lambda: _programs(host, scheduler), doing="looking for the scheduler")
+    checks.check(PROGRAMS, lambda: _programs(host, scheduler, target), doing="looking for the scheduler")
 
 
-def _programs(host: Host, scheduler: Scheduler) -> Finding:
+def _programs(host: Host, scheduler: Scheduler, target: LaunchTarget) -> Finding:
     answer = host.run(["sh", "-c", _FIND, "find", *scheduler.programs], login_shell=True, timeout=TIMEOUT)
     pairs = [line.split(" ", 1) for line in answer.stdout.splitlines() if line.startswith(scheduler.programs)]
     found = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     paths = {name: found.get(name, "").strip() for name in scheduler.programs}
     version = (answer.stdout.splitlines() or [""])[-1].strip()
-    return judge_programs(paths, version or scheduler.name)
+    finding = judge_programs(paths, version or scheduler.name)
+    return finding if paths[scheduler.programs[0]] else _naming_what_is_there(finding, host, target)
+
+
+def _naming_what_is_there(finding: Finding, host: Host, target: LaunchTarget) -> Finding:
+    """In the fault that the scheduler's commands are missing, name a module or another scheduler, if there is one."""
+    commands, modules = look_for_schedulers(host)
+    if not commands and not modules:
+        return finding
+    try:
+        find_scheduler(host, target)
+    except SchedulerMissing as error:
+        return fault(joined(finding.found, error.why), error.hint)
+    return finding
 
 
 def check_flags(checks: CheckRunner, context: Context, request: Request) -> None:

@@ -19,7 +19,7 @@ from notebook_launcher.doctor.checks.login import HOME, ROOT
 from notebook_launcher.doctor.findings import judge_for_others
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.planning.plan import Plan
-from notebook_launcher.session.preflight import image_command
+from notebook_launcher.session.preflight import image_hint
 from notebook_launcher.session.record import Site
 
 IMAGE, ENVIRONMENT, JUPYTERLAB, DIGEST = "image", "environment", "JupyterLab", "image digest"
@@ -49,8 +49,8 @@ def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_
         nonlocal text
         text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=PATH_TIMEOUT).stdout
         image = read_image(path, text)
-        finding, command = judge_image(image), image_command(plan)
-        return replace(finding, hint=f"make it, once: {command}") if command and image.kind == "missing" else finding
+        finding, hint = judge_image(image), image_hint(plan)
+        return replace(finding, hint=hint) if hint and image.kind == "missing" else finding
 
     well = checks.check(IMAGE, inspect, doing="looking for the image")
     if well and for_others:

@@ -34,6 +34,7 @@ from notebook_launcher.hosts.base import (
 )
 from notebook_launcher.hosts.commands import bound_to_stdin, relay_command
 from notebook_launcher.hosts.framing import Frame, FramedLines, NoFrame, command_line
+from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
 from notebook_launcher.hosts.output import TooMuchOutput
@@ -154,7 +155,7 @@ class OpenSshHost(RemoteHost):
         master = self._master
         if not master.answers():
             raise self._lost()
-        command = command_line(argv, login_shell=login_shell)
+        command = command_line(argv, login_shell=login_shell, setup=self.login_setup)
         client = _client(master, "-tt", "-e", "none", "-o", "LogLevel=ERROR")
         code = run_in_terminal([*client, "--", "login", command], until)
         if code == SSH_FAILED and not master.answers():
@@ -165,14 +166,14 @@ class OpenSshHost(RemoteHost):
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
         """Run a command in a session of its own, and copy its output."""
-        master, frame = self._master, Frame()
+        master, frame = self._master, Frame(self.login_setup)
         channel = self._execute(frame.command_line(bound_to_stdin(argv), login_shell=login_shell, end=False), errors=2)
         with contextlib.closing(channel):
             channel.settimeout(POLL_EVERY)
             try:
                 cut_off = copy_output(frame, channel.recv, until)
             except NoFrame:
-                raise self._silent("", login_shell=login_shell) from None
+                raise self._silent(frame, "", login_shell=login_shell) from None
             if cut_off is not None:
                 return cut_off
             code = channel.exit_code(5.0)
@@ -203,7 +204,7 @@ class OpenSshHost(RemoteHost):
         return _OpenSshRoute(self._log_in_behind(relay))
 
     def _log_in_behind(self, hop: NextHop) -> OwnMaster:
-        folder, options, settings = _login_options(self._master, self.settings, hop, self.label)
+        folder, options, settings = _login_options(self, self._master, hop)
         prompts = self._prompts if hop.key is None else NoPrompts()
         here = self.settings.host_key_alias or self.settings.hostname  # as ssh names it in its prompts
         return start_master(
@@ -286,10 +287,9 @@ exit 1
 }}"""
 
 
-def _login_options(
-    through: Master, settings: SshSettings, hop: NextHop, label: str
-) -> tuple[SocketFolder, list[str], SshSettings]:
-    """Return the options to log in to a server behind the one of a master. Raises ``ConnectionFailed``."""
+def _login_options(host: OpenSshHost, through: Master, hop: NextHop) -> tuple[SocketFolder, list[str], SshSettings]:
+    """Return the options to log in to a server behind a host, through its master. Raises ``ConnectionFailed``."""
+    settings, label = host.settings, host.label
     if not _PLAIN_NAME.fullmatch(hop.name):
         raise ConnectionFailed(f"“{hop.name}” does not name a server.")
     settings = dataclasses.replace(
@@ -305,7 +305,7 @@ def _login_options(
     if not through.answers():
         raise ConnectionFailed(f"{label} makes no connection to {hop.name}.", why="the connection to it is lost")
     folder = SocketFolder()
-    proxy = folder.write("proxy", f"#!/bin/sh\n{_proxy_command(through, hop)}\n", 0o700)
+    proxy = folder.write("proxy", f"#!/bin/sh\n{_proxy_command(through, hop, host.login_setup)}\n", 0o700)
     options = [
         *("-F", "none", "-l", settings.user),
         *as_options(
@@ -337,11 +337,11 @@ def _client(master: Master, *flags: str) -> list[str]:
     return [ssh_program(), "-F", "none", *flags, *control]
 
 
-def _proxy_command(through: Master, hop: NextHop) -> str:
+def _proxy_command(through: Master, hop: NextHop, setup: LoginSetup) -> str:
     """Return the command for sh whose input and output lead to a server."""
     client = _client(through, "-T")
     if hop.address is None:
-        frame = Frame()
+        frame = Frame(setup)
         command = [*client, "--", "login", frame.command_line(hop.command, login_shell=True, end=False)]
         # start-up files may print before its output, which an ssh client would take for an SSH server's banner
         return f"{shlex.join(command)} | {_FROM_THE_MARK.format(mark=frame.begins)}"

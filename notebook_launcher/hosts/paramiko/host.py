@@ -176,7 +176,7 @@ class ParamikoHost(RemoteHost):
     ) -> int:
         """Attach the user's terminal to a command in a channel of its own."""
         check_terminal()
-        line = command_line(argv, login_shell=login_shell)
+        line = command_line(argv, login_shell=login_shell, setup=self.login_setup)
         channel = self._execute(line, window=window_size())
         try:
             return self._exit_code(channel) if attach_terminal(ChannelTerminal(channel), until) else -1
@@ -187,7 +187,7 @@ class ParamikoHost(RemoteHost):
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
         """Run a command in a channel of its own, and copy its output."""
-        frame = Frame()
+        frame = Frame(self.login_setup)
         channel = self._execute(frame.command_line(bound_to_stdin(argv), login_shell=login_shell, end=False))
         errors = threading.Thread(target=copy_errors, args=(channel,), daemon=True)
         try:
@@ -200,7 +200,7 @@ class ParamikoHost(RemoteHost):
                 errors.join(POLL_EVERY)
             return self._exit_code(channel) if cut_off is None else cut_off
         except NoFrame:
-            raise self._silent("", login_shell=login_shell) from None
+            raise self._silent(frame, "", login_shell=login_shell) from None
         finally:
             channel.close()
 

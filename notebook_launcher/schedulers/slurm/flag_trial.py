@@ -3,7 +3,7 @@
 ``sbatch --help`` leaves flags out, and does not say of all whether a value follows. So its own parser is asked, which
 reads the words in their order and stops at the first one that it does not know: ``sbatch --FLAG --no-flag --usage``
 stops at ``--FLAG`` if there is none, and at ``--no-flag`` if there is; where it does not stop, ``--FLAG`` took
-``--no-flag`` as its value, and ``--usage`` is printed. In no case anything is submitted.
+``--no-flag`` as its value, and ``--usage`` is printed. Nothing is ever submitted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def listing(option: str) -> list[str]:
 
 
 def read(name: str, answer: CommandResult) -> FlagAnswer:
-    """Return what sbatch made of the flag. An abbreviation of several is unknown, too."""
+    """Return what sbatch made of the flag. An ambiguous abbreviation counts as unknown."""
     if _says(answer, "unrecognized option", name) or _says(answer, "option", name, " is ambiguous"):
         return "unknown"
     if _says(answer, "option", name, " doesn't allow an argument"):

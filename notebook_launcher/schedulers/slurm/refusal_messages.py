@@ -261,7 +261,7 @@ REFUSAL_MESSAGES = (
     RefusalMessage(
         r"Required nodes (lack available resources|do not fit topology)",
         ConstraintRefused,
-        "The nodes that are asked for with -w do not have what the job asks for, or do not lie together.",
+        "The nodes requested with -w lack what the job requests, or do not fit the cluster's topology.",
         "leave out -w, or ask for less",
     ),
     RefusalMessage(

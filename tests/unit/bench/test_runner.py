@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from notebook_launcher.bench import command, messages, runner
-from notebook_launcher.core.errors import (
-    Interrupted,
-)
+from notebook_launcher.core.errors import ImageNotMade, Interrupted
 from notebook_launcher.core.interrupts import HungUp, Interrupts
+from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.record import Session
 from tests.doubles import FakePrompts
@@ -109,3 +108,26 @@ def test_a_closed_terminal_leaves_the_jobs(fake: FakeCluster) -> None:
     with pytest.raises(HungUp):
         run(interrupts=interrupted(fake, "leave"))
     assert list(states().values()).count("queued") == 3
+
+
+def test_a_missing_image_is_refused_once_per_environment_before_the_first_job(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(_host: object, _site: object, plan: Plan, **_: object) -> str | None:
+        checked.append(plan.environment_name)
+        if plan.environment_name == "tf-mkl" and missing:
+            raise ImageNotMade("The image is not there yet.")
+        return f"{plan.environment_name} is old."
+
+    checked: list[str | None] = []
+    missing = True
+    monkeypatch.setattr(command, "check_software", check)
+    with pytest.raises(ImageNotMade):
+        run("env=tf-gpu,tf-mkl EPOCHS=1,2")
+    assert (checked, fake.queued) == (["tf-gpu", "tf-mkl"], [])
+    missing = False
+    view = run("env=tf-gpu,tf-mkl EPOCHS=1,2")
+    assert checked[2:] == ["tf-gpu", "tf-mkl"]
+    assert view.notes.count("is old.") == 2
+    run("env=tf-gpu,tf-mkl EPOCHS=1,2")
+    assert len(checked) == 4, "nothing is left to run"

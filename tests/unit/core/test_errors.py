@@ -56,7 +56,7 @@ def test_the_exit_codes_are_a_promise() -> None:
         "NodeFailed": 81, "Preempted": 82, "BootFailed": 83, "DeadlinePassed": 84, "Revoked": 85, "ModuleFailed": 90,
         "ImageUnusable": 91, "BindMissing": 92, "ContainerFailed": 93, "ActivationFailed": 94, "JupyterMissing": 95,
         "JupyterCrashed": 96, "JupyterSlow": 97, "HomeUnusable": 98, "Interrupted": 130,
-        "LoginShellSilent": 18,
+        "LoginShellSilent": 18, "LoginSetupFailed": 29,
     }  # fmt: skip
     assert promised.items() <= {kind.__name__: kind.exit_code for kind in ALL_ERRORS}.items()
 

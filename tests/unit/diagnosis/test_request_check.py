@@ -351,12 +351,12 @@ OPEN = (Partition("core"), Partition("fat"), Partition("small"))
     [
         (
             {"cpus_per_task": "30"},
-            "It asks for 30 cores of one node, and the largest node of partition core has 20 cores.",
+            "It asks for 30 cores on one node, and the largest node of partition core has 20 cores.",
             "ask for at most -c 20, or name a partition with larger nodes: -p fat (64 cores)",
         ),
         (
             {"ntasks": "30", "nodes": "1"},
-            "It asks for 30 cores of one node, and the largest node of partition core has 20 cores.",
+            "It asks for 30 cores on one node, and the largest node of partition core has 20 cores.",
             "ask for at most 20 cores on each node, or name",
         ),
         (
@@ -371,7 +371,22 @@ OPEN = (Partition("core"), Partition("fat"), Partition("small"))
         ),
         ({"mem": "9T"}, "It asks for 9216G of memory on one node", "ask for at most --mem=250G"),
         ({"cpus_per_task": "20", "mem": "250G"}, "", ""),
+        (
+            {"ntasks": "60", "nodes": "2"},
+            "It asks for 30 cores on one node, and the largest node of partition core has 20 cores.",
+            "ask for at most 20 cores on each node, or name",
+        ),
+        (
+            {"ntasks_per_node": "16", "cpus_per_task": "2", "nodes": "2"},
+            "It asks for 32 cores on one node, and the largest node of partition core has 20 cores.",
+            "ask for at most 20 cores on each node, or name",
+        ),
         ({"ntasks": "30"}, "", ""),  # which may be on several nodes
+        # with --ntasks it is a maximum
+        ({"ntasks": "2", "ntasks_per_node": "64", "cpus_per_task": "2"}, "", ""),
+        ({"ntasks": "2", "ntasks_per_node": "64", "mem_per_cpu": "100G"}, "", ""),
+        ({"ntasks": "64", "ntasks_per_node": "16", "nodes": "4"}, "", ""),
+        ({"ntasks": "64", "ntasks_per_node": "16", "nodes": "1"}, "", ""),  # it is not the size of nodes that is wrong
         ({"mem": "0"}, "", ""),
         ({"mem": "lots"}, "", ""),
         ({"cpus_per_task": "30", "overcommit": ""}, "", ""),
@@ -384,6 +399,14 @@ def test_a_request_that_no_node_can_hold_is_told_the_largest(flags: dict[str, st
     )
     assert told[0].startswith(found) and told[1].startswith(hint)
     assert bool(told[0]) == bool(found)
+
+
+def test_a_partition_whose_name_cannot_be_typed_is_not_named() -> None:
+    odd = ("x;reboot", "$(reboot)", "-x", "x" * 500, "x\x1b[31m", "fat", "fat")
+    sizes = SLURM.read_node_sizes(CommandResult(0, SIZES + "".join(f"{name}|64|1536000\n" for name in odd)))
+    report = SchedulerReport((Partition("core"), *(Partition(name) for name in odd)), sizes=sizes)
+    hint = why(SizeRefused("Slurm refused the job. Too much."), report, partition="core", cpus_per_task="30")[1]
+    assert hint == "ask for at most -c 20, or name a partition with larger nodes: -p fat (64 cores)"
 
 
 def test_without_the_sizes_of_nodes_nothing_is_said_of_them() -> None:

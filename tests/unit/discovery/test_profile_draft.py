@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import SchedulerMissing, UsageError
 from notebook_launcher.discovery import init
+from notebook_launcher.discovery.cluster_survey import ClusterSurvey
 from notebook_launcher.discovery.profile_draft import (
     Choice,
     Draft,
     Spelling,
 )
 from notebook_launcher.discovery.profile_text import login_pattern, profile_text
-from tests.doubles import FakePrompts
+from notebook_launcher.hosts.base import NoPrompts, Prompts
+from notebook_launcher.hosts.ssh_config import Destination
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles.models import ClusterProfile
+from notebook_launcher.session.context import Context
+from tests.doubles import FakeHost, FakePrompts
 from tests.unit.discovery.surveys import draft_of, profile_of, recorded, sinfo
 
 
@@ -128,3 +139,44 @@ def test_nothing_is_asked_where_the_choice_is_clear() -> None:
     for choice in (draft.account, draft.partition, draft.gpu_partition):
         assert init.chosen("anything", choice, prompts) == choice
     assert prompts.asked == []
+
+
+class HiddenSlurm(FakeHost):
+    """A login node whose login shell finds Slurm only once a module is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__(self.says)
+
+    def says(self, argv: list[str]) -> CommandResult:
+        if argv[1] == "-c":
+            return CommandResult(0, "\nmodule slurm/24.11\n")
+        hidden = "survey 1\npart version\ncode 127\n"
+        loaded = sinfo("a|a*|up|1:00:00|1|idle|(null)|x|1|1")
+        return CommandResult(0, loaded if self.login_setup.lines else hidden)
+
+
+def read_behind_a_module(host: FakeHost, prompts: Prompts) -> ClusterSurvey:
+    target = LaunchTarget(ClusterProfile(), None, Destination("login"), "slurm", "alice@login")
+    context = SimpleNamespace(
+        host=host, target=target, prompts=prompts, clock=lambda: datetime(2026, 11, 22, tzinfo=timezone.utc)
+    )
+    return init._survey(cast(Context, context), "uni", None)
+
+
+def test_a_module_that_may_bring_slurm_is_loaded_if_the_user_agrees_and_written_into_the_profile() -> None:
+    host = HiddenSlurm()
+    survey = read_behind_a_module(host, FakePrompts(confirms=[True]))
+    assert survey.version == "25.05.1"
+    draft = draft_of(sinfo("a|a*|up|1:00:00|1|idle|(null)|x|1|1"))
+    draft = Draft(**{**vars(draft), "login_setup": host.login_setup.lines})
+    assert profile_of(draft).login_setup == ("module load slurm",)
+
+
+@pytest.mark.parametrize("prompts", [NoPrompts(), FakePrompts(confirms=[False])], ids=["no terminal", "no"])
+def test_no_module_is_loaded_that_the_user_has_not_agreed_to(prompts: Prompts) -> None:
+    host = HiddenSlurm()
+    with pytest.raises(SchedulerMissing) as caught:
+        read_behind_a_module(host, prompts)
+    assert host.login_setup.lines == ()
+    command = "launch-notebook clusters edit uni --host alice@login --set 'login_setup=[\"module load slurm\"]'"
+    assert caught.value.hint.endswith(command)

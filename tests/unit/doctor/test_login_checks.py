@@ -87,6 +87,8 @@ def test_login_shells() -> None:
     noisy = judge_login_shell("tcsh", ["Welcome", "to the site"], 0.4)
     assert noisy.result == "ok" and "2 lines at each login" in noisy.found
     assert judge_login_shell("bash", [], 12.0).result == "warning"
+    assert judge_login_shell("bash", [], 0.4, has_setup=True).found == "bash, ready within 0.4 s, login_setup included"
+    assert judge_login_shell("bash", [], 12.0, has_setup=True).hint.startswith("look into login_setup in the profile")
 
 
 def test_nothing_that_others_planted_is_written_to(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from notebook_launcher.core import events
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
@@ -21,7 +22,7 @@ from notebook_launcher.core.finding import fault, ok
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.request_check import SchedulerReport, gpu_types, judge_account, judge_reservation
 from notebook_launcher.doctor.checks.course import check_reservations
-from notebook_launcher.doctor.checks.queue import check_accounting, check_request
+from notebook_launcher.doctor.checks.queue import check_accounting, check_request, check_scheduler
 from notebook_launcher.doctor.findings import (
     covers,
     expand,
@@ -30,11 +31,13 @@ from notebook_launcher.doctor.findings import (
     sessions_on,
 )
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.profiles.models import CourseProfile, Reservation
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles.models import ClusterProfile, CourseProfile, Reservation
 from notebook_launcher.schedulers.cluster_info import Node, ReservationInfo
 from notebook_launcher.schedulers.lsf.commands import Lsf
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
-from tests.doubles import RecordingView
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from tests.doubles import FakeHost, RecordingView
 from tests.fuzzing import examples
 from tests.unit.doctor.check_results import NOW, results
 
@@ -52,6 +55,19 @@ def test_commands_that_are_not_found() -> None:
     assert judge_programs({"sbatch": "", "squeue": ""}, "").result == "fault"
     assert judge_programs({"sbatch": "/usr/bin/sbatch", "sacct": ""}, "slurm 24.11").result == "warning"
     assert judge_programs({"sbatch": "/usr/bin/sbatch"}, "slurm 24.11") == ok("slurm 24.11: sbatch")
+
+
+def test_where_a_module_may_bring_the_commands_it_is_named() -> None:
+    def answer(argv: list[str]) -> CommandResult:
+        return CommandResult(0, "sbatch \nsqueue \n" if argv[0] == "sh" else "\nmodule slurm/24.11\n")
+
+    shown = RecordingView()
+    target = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
+    check_scheduler(CheckRunner(shown), FakeHost(answer), Slurm(), target)
+    assert results(shown) == {"scheduler": "fault"}
+    found = shown.all(events.CheckResult)[-1].found
+    assert found == "There is no sbatch on the login node. A module may provide the commands: slurm/24.11."
+    assert "clusters edit uni --set 'login_setup=[\"module load slurm\"]'" in shown.all(events.CheckResult)[-1].hint
 
 
 def test_accounts() -> None:

@@ -119,4 +119,4 @@ def test_an_image_that_the_user_can_make_is_told_how(tmp_path: Path) -> None:
     view = RecordingView()
     site = Site(str(tmp_path), "alice", "login", datetime.now(timezone.utc))
     check_image(CheckRunner(view), LocalHost(), plan, site, for_others=False)
-    assert view.one(events.CheckResult).hint == "make it, once: launch-notebook image build torch --cluster uni"
+    assert view.one(events.CheckResult).hint == "build it once with: launch-notebook image build torch --cluster uni"

@@ -11,7 +11,7 @@ from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.package_data import container_definitions
 from notebook_launcher.environments.images import build_recipe, pull_recipe
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.profiles import load_profile
+from notebook_launcher.profiles import ClusterProfile, Environment, load_profile
 from tests.paths import JOBSCRIPTS
 from tests.practice_cluster.bundled_images import REQUIREMENTS, definition_here
 
@@ -81,3 +81,11 @@ def test_what_is_pulled_is_a_source_or_an_environments() -> None:
     assert (recipe.image, recipe.source, recipe.definition) == ("/images/tf.sif", "docker://example/tf:2", None)
     with pytest.raises(UsageError, match="no source to pull"):
         pull_recipe("own", uni)
+
+
+@pytest.mark.parametrize("source", ["itself", "other"])
+def test_an_environments_source_is_no_environment(source: str) -> None:
+    """A profile may be a course's from elsewhere: two that name each other would be followed for ever."""
+    circle = {"itself": Environment(source=source), "other": Environment(source="itself")}
+    with pytest.raises(UsageError, match="no source to pull"):
+        pull_recipe("itself", ClusterProfile(environments=circle))

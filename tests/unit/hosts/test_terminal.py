@@ -33,6 +33,7 @@ import signal, sys, termios
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.base import NoPrompts
+from notebook_launcher.hosts.login_setup import LoginSetup
 
 kind, config, how, *command = sys.argv[1:]
 if kind == "local":
@@ -44,6 +45,7 @@ else:
     from notebook_launcher.hosts.ssh_config import Destination
     engine = {"paramiko": ParamikoHost, "openssh": OpenSshHost}[kind]
     host = engine.open(Destination("server", config_file=config), Credentials(NoPrompts()))
+    host.login_setup = LoginSetup(("export PREPARED=yes",))
 heard = []
 signal.signal(signal.SIGINT, lambda *_: heard.append("INT"))
 signal.signal(signal.SIGTERM, lambda *_: heard.append("TERM"))
@@ -129,6 +131,12 @@ def test_a_terminal_elsewhere_is_like_one_here(attach_terminal: Lend) -> None:
     lender.see(r"\^C")
     lender.child.send(b"exit 43\n")
     assert lender.report() == "CODE 43 HEARD [] SAME True"
+
+
+def test_a_terminal_elsewhere_has_what_the_profile_prepares(attach_terminal: Lend, kind: str) -> None:
+    lender = attach_terminal("bash", "-c", 'echo "prepared: ${PREPARED-no}"')
+    lender.see(f"prepared: {'no' if kind == 'local' else 'yes'}")
+    assert lender.report() == "CODE 0 HEARD [] SAME True"
 
 
 def test_a_command_that_is_not_there(attach_terminal: Lend) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.base import LineStream, OnEnd, OnLine
-from notebook_launcher.jobs.follow import FileLine, GrowingFile, ReadEnded, read_lines, read_rest
+from notebook_launcher.jobs import follow
+from notebook_launcher.jobs.follow import FileLine, GrowingFile, ReadEnded, SessionFollower, read_lines, read_rest
 from tests.doubles import FakeHost, RecordingView, wait_until
 
 LINE = "x" * 2**20
@@ -77,3 +78,37 @@ def test_a_reading_that_waits_ends_when_it_is_closed_and_leaves_nothing_more(hos
 def test_whoever_reads_gets_all_lines(host: FloodingHost, read: Any) -> None:
     context = SimpleNamespace(host=host, view=RecordingView(), interrupts=Interrupts())
     assert sum(1 for _ in read(context)) == COUNT
+
+
+class QuietWatcher:
+    """A watcher of a job of which there is nothing to say."""
+
+    silent_for = 0.0
+    polling = None
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def follow_log(context: Any) -> Any:
+    session = SimpleNamespace(directory="/session", job="7")
+    return SessionFollower(context, session, [("/log", 1)]).items()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("read", [lambda context: read_lines(context, ["/log"], 1), follow_log])
+def test_an_interrupt_does_not_wait_until_all_lines_before_it_are_shown(
+    host: FloodingHost, monkeypatch: pytest.MonkeyPatch, read: Any
+) -> None:
+    monkeypatch.setattr(SessionFollower, "_new_watcher", lambda *_: QuietWatcher())
+    monkeypatch.setattr(follow, "job_of", lambda _session: SimpleNamespace(id="7"))
+    interrupts = Interrupts()
+    interrupts.defer()
+    timing = SimpleNamespace(lost_after=60.0)
+    lines = (item for item in read(SimpleNamespace(host=host, interrupts=interrupts, timing=timing)) if item)
+    next(lines)
+    assert wait_until(lambda: interrupts.inbox.qsize() >= 3)
+    interrupts.arrive("end")
+    assert list(lines) == []

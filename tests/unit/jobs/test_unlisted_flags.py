@@ -188,7 +188,7 @@ def test_a_dry_run_tells_that_it_was_not_checked(
     told = capsys.readouterr()
     shown = " ".join((told.out + told.err).split())
     assert "--container-image=oci" in shown
-    assert "--container-image: whether it is a flag of the cluster's sbatch" in shown and "it was not checked" in shown
+    assert "Not checked in this dry run: --container-image. A launch asks the cluster's sbatch about it" in shown
     assert sbatch() == []
 
 
@@ -216,7 +216,7 @@ def test_flags_of_plugins_are_not_taken_for_slips(sbatch: Callable[[], list[str]
         ({"container-image": None}, UsageError, "sbatch on ", "write --container-image=VALUE"),
         ({"fresh-nodes": "yes"}, UsageError, "sbatch on ", "write --fresh-nodes"),
         ({"shared-gpus": None}, UsageError, "There is no flag --shared-gpus.", "did you mean --shared-gpu?"),
-        ({"zzz": "1"}, UsageError, "There is no flag --zzz.", "see: launch-notebook --help, and sbatch's own flags"),
+        ({"zzz": "1"}, UsageError, "There is no flag --zzz.", "--help   or on the login node: sbatch --help"),
         ({"container-image": "never"}, SubmitRefused, "sbatch on ", "sbatch: Invalid --container-image specification"),
     ],
 )  # fmt: skip
@@ -255,8 +255,10 @@ def test_without_slurm_nothing_is_asked() -> None:
 @pytest.mark.parametrize("scheduler", ["lsf", "local"])
 def test_where_the_profile_names_another_scheduler_it_is_refused_before_the_login(scheduler: SchedulerName) -> None:
     target = LaunchTarget(ClusterProfile(), "uni", None, scheduler)
-    with pytest.raises(UsageError, match="There is no flag --container-image"):
-        make_plan(LaunchOptions({"container-image": "oci"}), LocalMachine("laptop", has_slurm=False), target)
+    with pytest.raises(UsageError, match="There is no flag --zzz") as caught:
+        make_plan(LaunchOptions({"zzz": "1"}), LocalMachine("laptop", has_slurm=False), target)
+    assert "sbatch --help" not in caught.value.hint
+    assert ("docs/lsf.md" in caught.value.hint) == (scheduler == "lsf")
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,19 @@ def test_an_image_is_pulled_whole_and_known_again(tmp_path: Path) -> None:
     assert (found["digest"], found["told_by"]) == (digest, f"{image}.json")
 
 
+def test_an_image_with_another_digest_than_the_demanded_one_is_not_put_in_place(tmp_path: Path) -> None:
+    work, image = tmp_path / "work", tmp_path / "i.sif"
+    work.mkdir()
+    (work / "session.env").touch()
+    digest = "sha256:" + hashlib.sha256(b"docker://it").hexdigest()
+    (work / "digest").write_text("sha256:" + "6" * 64 + "\n")
+    assert image_sh(tmp_path, "pull", str(work), str(image), "docker://it")[-1] == f"nbl-differs work {digest}"
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "work"}
+    (work / "digest").write_text(f"{digest}\n")
+    assert image_sh(tmp_path, "pull", str(work), str(image), "docker://it")[-1].startswith("nbl-image work ")
+    assert image.read_text() == "docker://it"
+
+
 def test_a_digest_is_taken_where_nobody_noted_it_and_kept_for_the_next_session(tmp_path: Path) -> None:
     image = tmp_path / "i.sif"
     image.write_bytes(b"one")

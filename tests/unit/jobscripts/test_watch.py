@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -26,7 +27,6 @@ class Watch:
             [BASH, str(job_script("watch.sh")), str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,
             env={**os.environ, "SECONDS": str(since)},
         )
 
@@ -39,6 +39,7 @@ class Watch:
     def say(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
 
 
 @pytest.fixture
@@ -152,6 +153,18 @@ def test_watch_tells_the_newest_sample(watched: tuple[Path, Watch]) -> None:
     assert not children.exists() or children.read_text() == "", "no process is started for it"
 
 
+def test_watch_keeps_the_end_of_a_long_usage_file(watched: tuple[Path, Watch]) -> None:
+    directory, watch = watched
+    row = "2026-11-21T01:44:55Z,{}.0,0.50,100,0,NVIDIA T4,5,6,7,8\n".format
+    replace(directory / "usage.csv", "".join(row(number) for number in range(150_000)))
+    assert watch.next() == f"usage {row(149_999).strip()}", "the newest, whatever was read before it"
+    with (directory / "usage.csv").open("a") as file:
+        file.write(row(150_000))
+    assert watch.next() == f"usage {row(150_000).strip()}"
+    memory = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{watch.process.pid}/status").read_text())
+    assert memory and int(memory[1]) < 10_000, "of the 8 MB it keeps little"
+
+
 def test_watch_tells_that_nobody_uses_it(watched: tuple[Path, Watch]) -> None:
     directory, watch = watched
     replace(directory / "idle.json", '{"version":1}\n')
@@ -178,8 +191,9 @@ def test_watch_tells_how_far_a_notebook_has_come(watched: tuple[Path, Watch]) ->
 @pytest.mark.parametrize(
     ("name", "odd"),
     [
-        *[("endpoint.json", odd) for odd in ("a pipe", "a device", "a folder", "zeros without end")],
-        *[("usage.csv", odd) for odd in ("a pipe", "a device", "a folder")],
+        (name, odd)
+        for name in ("endpoint.json", "usage.csv")
+        for odd in ("a pipe", "a device", "a folder", "zeros without end", "a line without end")
     ],
 )
 def test_watch_is_held_up_by_no_file_of_the_node(tmp_path: Path, name: str, odd: str) -> None:
@@ -191,6 +205,8 @@ def test_watch_is_held_up_by_no_file_of_the_node(tmp_path: Path, name: str, odd:
         file.symlink_to("/dev/zero")
     elif odd == "a folder":
         file.mkdir()
+    elif odd == "a line without end":
+        file.write_text("x" * 64 * 2**20)
     else:
         with file.open("wb") as sparse:
             sparse.truncate(2**40)

@@ -91,7 +91,7 @@ def test_a_file_that_was_changed_is_read_anew() -> None:
     assert load_profile("uni").host == "two.example"
     path.write_text('base = "generic"\nhost = "two.example"\ngpu_idle = "sometimes"\n')
     for _ in range(2):
-        with pytest.raises(ProfileError, match=r"uni.toml:3: gpu_idle = “sometimes” is not known"):
+        with pytest.raises(ProfileError, match=r"uni.toml:3: gpu_idle = “sometimes” is not valid"):
             load_profile("uni")
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from notebook_launcher.cli.commands.clusters import clusters
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, SchedulerMissing
+from notebook_launcher.hosts.login_setup import NONE
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.schedulers.missing import LOOK, missing_scheduler, read_look
 from notebook_launcher.session.connect import find_scheduler
 
@@ -37,7 +43,7 @@ from notebook_launcher.session.connect import find_scheduler
             (),
             ("slurm/24.05", "slurm"),
             "A module may provide the commands: slurm/24.05, slurm.",
-            "to ~/.profile): module load slurm/24.05",
+            "before each command there, with login_setup: launch-notebook init login.uni.example",
         ),
     ],
 )
@@ -50,7 +56,23 @@ def test_what_there_is_instead_is_named(found: tuple[str, ...], modules: tuple[s
     assert "--cluster here" not in error.hint, "that would be another machine"
 
 
+def test_the_profile_loads_the_module_after_its_other_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    others = ("module purge", "export X='ä 😀'")
+    hint = missing_scheduler("login", (), ("slurm/24.05",), cluster="uni", setup=others).hint
+    command = hint.partition("launch-notebook ")[2]
+    done = CliRunner().invoke(clusters, ["edit", "uni", "--host", "login", *shlex.split(command)[3:]])
+    assert (done.exit_code, shlex.split(command)[:3]) == (0, ["clusters", "edit", "uni"]), done.output
+    assert load_profile("uni").login_setup == (*others, "module load slurm")
+    assert missing_scheduler("login", (), ("slurm",), login="me@login").hint.endswith("launch-notebook init me@login")
+    again = missing_scheduler("login", (), ("slurm/24.05",), cluster="uni", setup=("module load slurm",)).hint
+    assert again == "login_setup has run it, and it brought no such command; try it there, after: ssh login"
+
+
 def test_this_machine_may_be_meant() -> None:
+    assert missing_scheduler("desk", (), ("slurm/24.05",), is_here=True).hint.startswith(
+        "first run: module load slurm "
+    )
     assert missing_scheduler("desk", ("qsub",), is_here=True).hint.endswith(
         "or run JupyterLab on this machine itself: --cluster here"
     )
@@ -98,7 +120,7 @@ def test_nothing_else_is_taken_for_a_module() -> None:
 class Answers:
     """A host that answers the look in this way."""
 
-    label, remote = "login", True
+    label, remote, login_setup = "login", True, NONE
 
     def __init__(self, text: str, code: int = 0) -> None:
         self.answer = CommandResult(code, text, "fork: Resource temporarily unavailable")
@@ -107,11 +129,14 @@ class Answers:
         return self.answer
 
 
+THERE = LaunchTarget(ClusterProfile(), None, None, "auto")
+
+
 def test_a_scheduler_is_found_behind_whatever_the_login_prints() -> None:
-    assert find_scheduler(Answers("welcome\nhalf\ncommand sbatch\ncommand qsub\n")) == "slurm"  # type: ignore[arg-type]
-    assert find_scheduler(Answers("\ncommand bsub\n")) == "lsf"  # type: ignore[arg-type]
+    assert find_scheduler(Answers("welcome\nhalf\ncommand sbatch\ncommand qsub\n"), THERE) == "slurm"  # type: ignore[arg-type]
+    assert find_scheduler(Answers("\ncommand bsub\n"), THERE) == "lsf"  # type: ignore[arg-type]
     with pytest.raises(SchedulerMissing, match="login"):
-        find_scheduler(Answers("\nsbatch: not here\n"))  # type: ignore[arg-type]
+        find_scheduler(Answers("\nsbatch: not here\n"), THERE)  # type: ignore[arg-type]
     with pytest.raises(HostCommandFailed) as caught:
-        find_scheduler(Answers("", 254))  # type: ignore[arg-type]
+        find_scheduler(Answers("", 254), THERE)  # type: ignore[arg-type]
     assert "fork" in caught.value.why

@@ -6,6 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn, cast
 
 import pytest
@@ -18,8 +19,10 @@ from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.hosts import engine_choice
 from notebook_launcher.hosts.base import NoPrompts, Prompts, RemoteHost
 from notebook_launcher.hosts.engine_choice import EngineChoice
+from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles import load_profile
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
 from notebook_launcher.session import connect
 from notebook_launcher.session.connect import open_context, open_host
@@ -176,6 +179,21 @@ def test_somebody_at_a_terminal_is_told_of_the_wait_until_the_address_is_allowed
     assert login.refusals < 0
     assert "new refuses this machine's address for a while" in told[0]
     assert "1 min at most" in told[0] and "Ctrl-C" in told[0]
+
+
+@pytest.mark.parametrize("text", ['"module load slurm"', '["module load slurm"]'])
+def test_a_host_has_what_its_profile_runs_before_each_command_and_the_place_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    (tmp_path / "clusters").mkdir()
+    file = tmp_path / "clusters" / "new.toml"
+    file.write_text(f'host = "new"\n# a remark\nlogin_setup = {text}\n')
+    monkeypatch.setattr(engine_choice, "open_ssh_host", LoginNode(0).open)
+    target = LaunchTarget(load_profile("new"), "new", Destination("new"), "slurm")
+    host = open_host(target, RecordingView(), NoPrompts(), QUICK)
+    assert host.login_setup == LoginSetup(("module load slurm",), f"{file}:3", "new")
+    assert open_host(TARGET, RecordingView(), NoPrompts(), QUICK).login_setup == NONE
 
 
 def test_the_wait_for_an_address_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
-from notebook_launcher.profiles.models import ClusterProfile, Environment
+from notebook_launcher.profiles.models import ClusterProfile, Container, Environment
 from notebook_launcher.session.preflight import SoftwareCheck, check_software
 from notebook_launcher.session.record import Site
 
@@ -77,14 +77,34 @@ def test_an_image_that_the_user_can_make_is_asked_for_before_the_queue(home: Pat
     for environment, verb in ((built, "build"), (pulled, "pull")):
         with pytest.raises(ImageNotMade) as caught:
             checked(home, environment)
-        assert caught.value.what.endswith(f"not there yet: {home}/i/torch.sif")
-        assert f"launch-notebook image {verb} torch --cluster uni " in caught.value.hint
+        assert caught.value.what.endswith(f"does not exist yet: {home}/i/torch.sif")
+        assert f"{verb} it once with: launch-notebook image {verb} torch --cluster uni " in caught.value.hint
 
 
 @pytest.mark.parametrize("definition", ["./mine.def", "../../etc/passwd", "no-such", None])
 def test_of_the_definitions_only_the_launchers_own_are_offered(home: Path, definition: str | None) -> None:
     """Another one is a file of this machine, which a course from elsewhere may not choose."""
     warning = checked(home, Environment(container="~/i/torch.sif", definition=definition))
+    assert warning is not None and f"There is no image {home}/i/torch.sif" in warning
+
+
+@pytest.mark.parametrize("definition", ["./mine.def", "../../etc/passwd", "no-such"])
+def test_beside_another_definition_the_source_is_offered(home: Path, definition: str) -> None:
+    environment = Environment(container="~/i/torch.sif", definition=definition, source="docker://example/torch:2")
+    with pytest.raises(ImageNotMade) as caught:
+        checked(home, environment)
+    assert "launch-notebook image pull torch --cluster uni " in caught.value.hint
+
+
+@pytest.mark.parametrize("command", ["charliecloud", "enroot"])
+@pytest.mark.parametrize("where", ["profile", "environment"])
+def test_no_image_is_offered_for_a_command_whose_images_are_not_made(home: Path, command: str, where: str) -> None:
+    environment = Environment(container="~/i/torch.sif", definition="torch", container_command=command)  # type: ignore[arg-type]
+    profile = ClusterProfile()
+    if where == "profile":
+        environment = environment.changed(container_command=None)
+        profile = ClusterProfile(container=Container(command=command))  # type: ignore[arg-type]
+    warning = checked(home, environment, profile)
     assert warning is not None and f"There is no image {home}/i/torch.sif" in warning
 
 
@@ -97,8 +117,8 @@ def test_an_image_that_was_made_is_used(home: Path) -> None:
     assert checked(home, Environment(container="~/torch.sif", definition="torch")) is None
 
 
-def checked(home: Path, environment: Environment) -> str | None:
-    target = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
+def checked(home: Path, environment: Environment, profile: ClusterProfile | None = None) -> str | None:
+    target = LaunchTarget(profile or ClusterProfile(), "uni", None, "slurm")
     plan = Plan(target, Request({}), "torch", environment, environment.container)
     site = Site(str(home), "alice", "login", datetime.now(timezone.utc))
     return check_software(Host(), site, plan, same_machine=False)
@@ -143,6 +163,17 @@ def test_a_module_that_does_not_load_is_named_before_the_queue(
         assert warning.endswith(f"\n  module avail {missing.partition('/')[0]}")
 
 
+def test_a_module_that_does_not_load_hides_no_missing_image(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused is more than a warning; of two warnings both are shown."""
+    monkeypatch.setenv("BASH_FUNC_module%%", MODULES.format(status=1))
+    monkeypatch.delenv("LMOD_VERSION", raising=False)
+    with pytest.raises(ImageNotMade):
+        checked(home, Environment(container="~/i/torch.sif", definition="torch", modules=("torch/3",)))
+    warning = checked(home, Environment(container="~/torhc.sif", modules=("torch/3",)))
+    assert warning is not None and "Module torch/3 cannot be loaded" in warning
+    assert f"There is no image {home}/torhc.sif" in warning
+
+
 def test_with_lmod_the_command_is_the_one_that_also_shows_hidden_modules(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +188,16 @@ def test_a_uv_project_without_an_environment_is_told_how_to_make_it(home: Path) 
     warning = modules_warned(home, Environment(uv="~/my course"))
     assert warning is not None and warning.startswith(f"There is no environment in {home}/my course/.venv on the login")
     assert warning.endswith(f" Make it with:\n  uv sync --project '{home}/my course'")
+
+
+def test_a_shell_needs_no_jupyterlab(home: Path) -> None:
+    (home / "lab/bin").mkdir(parents=True)
+    (home / "lab/bin/python").touch(mode=0o755)
+    plan = Plan(TARGET, Request({}), None, Environment(venv="~/lab"), None)
+    site = Site(str(home), "alice", "login", datetime.now(timezone.utc))
+    warning = check_software(Host(), site, plan, same_machine=False)
+    assert warning is not None and warning.startswith("There is no JupyterLab in")
+    assert check_software(Host(), site, plan, same_machine=False, jupyterlab=False) is None
 
 
 def test_without_a_module_command_nothing_is_known(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,7 @@ def test_one_whose_kernel_is_busy_is_ended_after_a_yes(
     person = FakePrompts(confirms=[answer], asks=asks)
     view = stop(tmp_path, name_of(NOW, 0), prompts=person, sure=sure)
     assert (len(person.asked), len(view.ended), reached) == (questions, ended, [4711] * questions)
-    assert all("train.ipynb is still running." in text and "all the same?" in text for text in person.asked)
+    assert all("train.ipynb is still running." in text and "anyway?" in text for text in person.asked)
 
 
 def test_of_several_the_busy_ones_are_said_in_the_same_question(
@@ -203,6 +203,26 @@ def test_of_several_the_busy_ones_are_said_in_the_same_question(
     assert stop(tmp_path, *names, prompts=person).ended == set()
     (question,) = person.asked
     assert question.count("train.ipynb is still running.") == 2 and "End these 2 sessions?" in question
+    assert question.count("Check in the browser that your notebooks are saved.") == 1
+
+
+def test_each_tunnel_here_is_asked_until_one_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: SlurmHost
+) -> None:
+    """Without any answer it is not known whether a kernel is busy, and so the user is asked."""
+    plant(tmp_path, name_of(NOW, 0), NOW, job="7", started=NOW, listens=True, secrets=True)
+    answers: dict[int, tuple[str, ...] | None] = {1: None, 2: ("train.ipynb",), 3: ()}
+    ports = [1]
+    monkeypatch.setattr(local_state, "attached_ports", lambda _session: ports)
+    monkeypatch.setattr(kernels, "busy_kernels", lambda port, *_: answers[port])
+    person = FakePrompts(confirms=[False, False])
+    assert not stop(tmp_path, name_of(NOW, 0), prompts=person).ended
+    assert "not known whether a kernel is busy" in person.asked[-1]
+    ports = [1, 2, 3]
+    assert not stop(tmp_path, name_of(NOW, 0), prompts=person).ended
+    assert "train.ipynb is still running." in person.asked[-1]
+    ports = [1, 3, 2]
+    assert stop(tmp_path, name_of(NOW, 0), prompts=person).ended and len(person.asked) == 2
 
 
 def test_one_without_a_tunnel_here_is_ended_without_a_question(tmp_path: Path, slurm: SlurmHost) -> None:

@@ -111,7 +111,7 @@ class Routes:
         self.threads: list[threading.Thread] = []
         self.refusals: list[Exception] = []
         self.port_owners: dict[int, PortOwner] = {}  # whose programs listen on ports of the node
-        self.busy: tuple[str, ...] = ()  # what kernels run
+        self.busy: tuple[str, ...] | None = ()  # what kernels run
 
     def find_route(self, target: NodeTarget, wanted: str, cluster: str) -> tuple[str, FakeRoute]:
         self.threads.append(threading.current_thread())
@@ -132,7 +132,7 @@ class Routes:
         self.threads.append(threading.current_thread())
         self._hooks.reached("reaching")
 
-    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...]:
+    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:
         self._hooks.reached("busy_kernels")
         return self.busy
 

@@ -9,12 +9,14 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import Interrupted
 from notebook_launcher.supervision import jupyter
-from tests.unit.supervision.launcher_doubles import Launcher
+from tests.unit.supervision.launcher_doubles import Launcher, failing
 
 ENDS: dict[str, Callable[[Launcher], None]] = {
     "ENTER": lambda launcher: launcher.types(""),
     "Ctrl-C": lambda launcher: launcher.presses_ctrl_c(1),
 }
+
+ASKING = "Asking JupyterLab whether a kernel is busy; ENTER or Ctrl-C again ends the session now."
 
 
 @pytest.fixture
@@ -30,8 +32,8 @@ def attached(launcher: Launcher) -> Launcher:
 def test_it_ends_when_it_is_said_a_second_time(attached: Launcher, first: str, second: str) -> None:
     attached.routes.busy = ("train.ipynb",)
     ENDS[first](attached)
-    attached.noted("train.ipynb is still running. Whether documents are saved, only the page in the browser knows.")
-    attached.noted("ENTER or Ctrl-C again within 60 s ends the session and its job all the same; d and ENTER detaches")
+    attached.noted("train.ipynb is still running. Check in the browser that your notebooks are saved.")
+    attached.noted("Press ENTER or Ctrl-C again within 60 s to end the session and its job anyway, or d and ENTER")
     assert attached.host.count("scancel") == 0
     ENDS[second](attached)
     attached.well()
@@ -43,14 +45,55 @@ def test_with_idle_kernels_it_ends_at_once(attached: Launcher, end: str) -> None
     ENDS[end](attached)
     attached.well()
     assert attached.host.commands("scancel") == ["scancel 7"]
-    assert not attached.notes
+    assert attached.notes == [ASKING]
 
 
 def test_a_second_ctrl_c_waits_for_no_answer(attached: Launcher) -> None:
     attached.blocks("busy_kernels")
-    attached.presses_ctrl_c(2)
+    attached.presses_ctrl_c(1)
+    attached.noted(ASKING)
+    assert attached.host.count("scancel") == 0
+    attached.presses_ctrl_c(1)
     attached.well()
     assert attached.host.count("scancel") == 1
+
+
+def test_what_a_second_ctrl_c_does_is_said_before_it_counts(attached: Launcher) -> None:
+    attached.blocks("busy_kernels")
+    attached.presses_ctrl_c(2)
+    attached.well()
+    assert attached.notes == [ASKING]
+
+
+@pytest.mark.parametrize("failure", [None, RuntimeError("what nobody thought of")])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_where_nothing_is_known_it_is_confirmed_as_well(attached: Launcher, failure: Exception | None) -> None:
+    """JupyterLab may not answer just because a kernel uses all cores."""
+    attached.routes.busy = None
+    if failure:
+        attached.hooks.at("busy_kernels", failing(failure))
+    attached.types("")
+    attached.noted("JupyterLab does not answer, so it is not known whether a kernel is busy.")
+    assert attached.host.count("scancel") == 0
+    attached.types("")
+    attached.well()
+    assert attached.host.count("scancel") == 1
+
+
+def test_a_requeue_meanwhile_takes_it_back(attached: Launcher) -> None:
+    """The job that waits again is not the one that was to end."""
+    free = attached.blocks("busy_kernels")
+    attached.types("")
+    attached.noted(ASKING)
+    attached.host.requeued()
+    attached.shown(events.Pending, 2)
+    free.set()
+    attached.host.starts("n2")
+    attached.host.says("endpoint", port=4242)
+    attached.shown(events.Ready, 2)
+    attached.types("d")
+    attached.well()
+    assert attached.host.count("scancel") == 0
 
 
 def test_without_a_terminal_nothing_is_asked(launcher: Launcher) -> None:
@@ -60,6 +103,7 @@ def test_without_a_terminal_nothing_is_asked(launcher: Launcher) -> None:
     launcher.presses_ctrl_c(1)
     launcher.well()
     assert not launcher.notes
+    assert launcher.host.count("scancel") == 1
 
 
 def test_sigterm_asks_nothing(attached: Launcher) -> None:
@@ -67,6 +111,7 @@ def test_sigterm_asks_nothing(attached: Launcher) -> None:
     attached.interrupts.arrive("end", at_once=True)
     attached.well()
     assert not attached.notes
+    assert attached.host.count("scancel") == 1
 
 
 def test_what_else_is_typed_takes_it_back(attached: Launcher) -> None:
@@ -85,9 +130,9 @@ def test_after_a_while_it_is_asked_again(attached: Launcher, monkeypatch: pytest
     attached.routes.busy = ("train.ipynb",)
     monkeypatch.setattr(jupyter, "CONFIRM_WITHIN", 0.0)
     attached.types("")
-    attached.shown(events.Note)
-    attached.types("")
     attached.shown(events.Note, 2)
+    attached.types("")
+    attached.shown(events.Note, 4)
     attached.types("d")
     attached.well()
     assert attached.host.count("scancel") == 0

