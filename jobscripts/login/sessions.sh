@@ -170,7 +170,9 @@ is_old() {
 may_remove() {
   if [[ -z $may_remove ]]; then
     may_remove=no
-    if [[ -k $root || (-O $root && -z $(find "$root/" -maxdepth 0 -perm /022 2>&1)) ]]; then may_remove=yes; fi
+    # The sticky bit does not keep the folder's owner from renaming.
+    local whose=('(' -user "$EUID" -o -user 0 ')') safe=('(' -perm -1000 -o ! -perm /022 ')')
+    [[ -z $(find "$root/" -maxdepth 0 "${whose[@]}" "${safe[@]}" 2>/dev/null) ]] || may_remove=yes
   fi
   [[ $may_remove == yes ]]
 }

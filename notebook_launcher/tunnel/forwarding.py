@@ -283,11 +283,8 @@ def jupyter_answer(
     import http.client
 
     connection = http.client.HTTPConnection(LOOPBACK, port)
-    with (
-        contextlib.closing(socket.create_connection((LOOPBACK, port), min(timeout, SILENT_FOR))) as plain,
-        _closed_after(plain, timeout),
-        contextlib.closing(connection),
-    ):
+    plain = socket.create_connection((LOOPBACK, port), min(timeout, SILENT_FOR))
+    with contextlib.closing(plain), _closed_after(plain, timeout), contextlib.closing(connection):
         connection.sock = _secured(plain) if endpoint.secure else plain
         connection.request("GET", f"{endpoint.base_url}{path}", headers={"Authorization": f"token {token}"})
         yield connection.getresponse()

@@ -13,7 +13,7 @@ from tests.practice_cluster import PracticeCluster
 
 LAUNCH = in_box.launch
 
-# With a key that nobody knows; an ssh that asks for nothing has failed. After 15 s in all, which is four times, the
+# With a key that nobody knows; an ssh that asks for nothing has failed. After 40 s in all, three or four times, the
 # server refuses the address.
 FAIL_TO_LOG_IN = """\
 cd "$(mktemp -d)" && ssh-keygen -q -t ed25519 -N '' -f key
@@ -23,7 +23,7 @@ for i in 1 2 3 4 5; do ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -i key
 
 @pytest.fixture
 def refused(cluster: PracticeCluster) -> Iterator[None]:
-    """The login node refuses the laptop's address, for twenty seconds or a little more."""
+    """The login node refuses the laptop's address, for 45 seconds or a little more."""
     with cluster.penalties("login"):
         failed = cluster.run("laptop", "alice", ["sh", "-c", FAIL_TO_LOG_IN])
         assert "Permission denied" in failed.stderr

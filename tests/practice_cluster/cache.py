@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from . import processes
-from .errors import ClusterError
+from .errors import ClusterError, MirrorError
 from .progress import say
 
 
@@ -133,8 +133,10 @@ def _build_all(wanted: Sequence[Artefact]) -> None:
             before = [futures[part] for part in (*artefact.inputs, *artefact.tools) if part in futures]
             futures[artefact] = pool.submit(_build, artefact, before)
     errors = [error for future in futures.values() if (error := future.exception()) is not None]
-    # What failed comes before what could not be tried because of it.
-    for error in sorted(errors, key=lambda error: isinstance(error, _NotTriedError)):
+    # What failed comes before what could not be tried because of it, and what is wrong here before a mirror's fault.
+    for error in sorted(
+        errors, key=lambda error: isinstance(error, _NotTriedError) * 2 + isinstance(error, MirrorError)
+    ):
         raise error
 
 

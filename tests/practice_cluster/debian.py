@@ -13,11 +13,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from . import cache
-from .errors import ClusterError, NotPossibleHereError
+from .errors import ClusterError, MirrorError, NotPossibleHereError
 
 SUITES = ("bookworm", "trixie", "forky", "sid", "stable", "testing", "unstable", "bullseye")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MIRROR_VARIABLE = "PRACTICE_CLUSTER_MIRROR"
+
+# What apt says of a mirror that does not answer or is just being updated, and of packages that do not fit together just
+# now. A package that is gone is not among these, nor is what is wrong on this machine.
+_OF_THE_MIRROR = re.compile(
+    r"E: (Failed to fetch|Unable to fetch|Some index files failed|Unable to correct problems|Unable to satisfy dep)"
+)
+_OF_THIS_MACHINE = re.compile(r"No space left|enough free space|Read-only file system|Permission denied|Too many open")
 
 # What is not needed in a box is not unpacked; that halves the work of building one.
 _QUICK = [
@@ -65,17 +72,21 @@ def _sources() -> Iterable[tuple[str, set[str]]]:
 def run_logged(argv: Sequence[str], kind: str, *, env: dict[str, str] | None = None, script: str = "") -> None:
     """Run a step of a build with its output in the build's log; `script` is its standard input.
 
-    Raises ClusterError with the last line of the output if the step fails.
+    Raises ClusterError with the last line of the output if the step fails, MirrorError if apt says that it is the
+    mirror's fault.
     """
     log = cache.log_file(kind)
     with log.open("a") as output:
+        before = output.tell()
         print("$", shlex.join(argv), file=output, flush=True)
         result = subprocess.run(
             argv, input=script, text=True, stdout=output, stderr=subprocess.STDOUT, env=os.environ | (env or {})
         )
     if result.returncode != 0:
-        lines = log.read_text(errors="replace").strip().splitlines()
-        raise ClusterError(f"Building {kind} failed: {lines[-1]} (all of the output is in {log}).")
+        said = log.read_bytes()[before:].decode(errors="replace").strip()
+        is_mirror = _OF_THE_MIRROR.search(said) and not _OF_THIS_MACHINE.search(said)
+        error = MirrorError if is_mirror else ClusterError
+        raise error(f"Building {kind} failed: {said.splitlines()[-1]} (all of the output is in {log}).")
 
 
 def download(suite: str, packages: Sequence[str], directory: Path, kind: str) -> list[Path]:

@@ -13,6 +13,10 @@ class NotPossibleHereError(ClusterError):
     exit_code = 3
 
 
+class MirrorError(ClusterError):
+    """A mirror does not answer, or what it has does not fit together just now: tomorrow it may."""
+
+
 class ReleaseUnusableError(ClusterError):
     """A Debian that changes from day to day cannot be installed today: not a fault of what is tested."""
 

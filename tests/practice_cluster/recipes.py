@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import boxes, cache, debian, processes
 from .cache import Artefact
-from .errors import ClusterError, NotPossibleHereError, ReleaseUnusableError
+from .errors import ClusterError, NotPossibleHereError
 from .layout import USERS, Bind, BoxPlan, Generation
 
 HERE = Path(__file__).resolve().parent
@@ -225,10 +225,7 @@ def _make_rootfs_of_bookworm(
 def _make_rootfs_of_sid(
     directory: Path, kind: str, tools: Path, packages: Sequence[str], people: Sequence[str]
 ) -> None:
-    try:
-        debian.make_root(directory, ["sid"], [*packages, "apptainer"], tools, kind)
-    except ClusterError as error:
-        raise ReleaseUnusableError(f"Debian sid cannot be installed today. {error}") from error
+    debian.make_root(directory, ["sid"], [*packages, "apptainer"], tools, kind)
     _customise(directory, kind, people)
 
 

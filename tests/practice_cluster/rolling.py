@@ -7,12 +7,13 @@ Debian cannot be installed, the one that was built before stays.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from . import cache, debian, recipes
-from .errors import ClusterError, ReleaseUnusableError
+from .errors import ClusterError, MirrorError, ReleaseUnusableError
 from .layout import GENERATIONS, Generation
 from .progress import say
 
@@ -43,7 +44,8 @@ def is_built(name: str) -> bool:
 def build_newest(name: str, provide: Callable[[Generation], None]) -> None:
     """Have `provide` build what the mirror has today, or else what was built before, and say so.
 
-    Raises ReleaseUnusableError if it cannot be installed today, and nothing was built before.
+    Raises ReleaseUnusableError if it cannot be installed today, and nothing was built before. That is only what apt
+    says of the mirror: anything else, as a package that is gone or a full disk, is a ClusterError every day.
     """
     named = GENERATIONS[name]
     try:
@@ -51,22 +53,22 @@ def build_newest(name: str, provide: Callable[[Generation], None]) -> None:
         say(f"Debian {named.suite} has {', '.join(found.versions)}")
         provide(found)
         _kept(named).write_text(json.dumps([found.python, found.libslurm, found.versions]))
-    except ReleaseUnusableError as error:
+    except MirrorError as error:
+        unusable = ReleaseUnusableError(f"Debian {named.suite} cannot be installed today. {error}")
         if (before := _built(named)) is None:
-            raise
-        say(f"{error} The one that was built before stays: {', '.join(before.versions)}")
+            raise unusable from error
+        say(f"{unusable} The one that was built before stays: {', '.join(before.versions)}")
         provide(before)
 
 
 def _ask(named: Generation) -> Generation:
     pattern = "|".join((*_PACKAGES, _LIBSLURM))
-    try:
-        found = debian.versions(named.suite, pattern, f"versions-{named.suite}")
-    except ClusterError as error:
-        raise ReleaseUnusableError(f"What Debian {named.suite} has today cannot be found out. {error}") from error
-    library = next((package for package in sorted(found) if package not in _PACKAGES), None)
-    if library is None or any(package not in found for package in _PACKAGES):
-        raise ReleaseUnusableError(f"Debian {named.suite} lacks one of {', '.join(_PACKAGES)} and libslurm today.")
+    found = debian.versions(named.suite, pattern, f"versions-{named.suite}")
+    libraries = [package for package in found if package not in _PACKAGES]
+    if not libraries or any(package not in found for package in _PACKAGES):
+        raise ClusterError(f"Debian {named.suite} lacks one of {', '.join(_PACKAGES)} and libslurm.")
+    # An older one stays for a while, for programs that were not built anew yet.
+    library = max(libraries, key=lambda package: int(re.findall(r"\d+", package)[0]))
     python = ".".join(found["python3"].split(".")[:2])
     versions = tuple(f"{package} {found[package]}" for package in _PACKAGES)
     return replace(named, python=python, libslurm=library, versions=versions)

@@ -350,6 +350,7 @@ def test_secrets_and_scripts_go_and_the_record_stays(tmp_path: Path) -> None:
     assert (other / "token").exists()
 
 
+FOR_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 SWAPS = """#!/bin/sh
 mv "$ROOT/$ID" "$ROOT/.aside" && ln -s "$PRIVATE" "$ROOT/$ID"
 PATH=$REALLY exec "${0##*/}" "$@"
@@ -357,9 +358,24 @@ PATH=$REALLY exec "${0##*/}" "$@"
 
 
 @pytest.mark.parametrize("words", [("list", UNTIL), ("tidy", A), ("tidy", "--remove", A)])
-@pytest.mark.parametrize(("mode", "removes"), [(0o770, False), (0o707, False), (0o1777, True), (0o700, True)])
+@pytest.mark.parametrize(
+    ("mode", "owner", "removes"),
+    [
+        (0o770, None, False),
+        (0o707, None, False),
+        (0o1777, None, True),
+        (0o700, None, True),
+        pytest.param(0o1777, 12345, False, marks=FOR_ROOT),  # its owner may rename what is there all the same
+        pytest.param(0o755, 12345, False, marks=FOR_ROOT),
+    ],
+)
 def test_nothing_is_removed_where_others_may_swap_a_directory_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], mode: int, removes: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    mode: int,
+    owner: int | None,
+    removes: bool,
 ) -> None:
     """A link to a private folder could be put in its place as `rm` begins, and files there have the same names."""
     root, private, programs = (tmp_path / name for name in ("sessions", "private", "programs"))
@@ -368,6 +384,8 @@ def test_nothing_is_removed_where_others_may_swap_a_directory_meanwhile(
     for name in ("token", "authorized_keys", "lib.sh", "runtime/jpserver-1.json"):
         (private / name).touch()
     plant(root, A, LONG_AGO, secrets=words[0] == "tidy", ended=LONG_AGO)
+    if owner is not None:
+        os.chown(root, owner, owner)
     root.chmod(mode)
     before = sorted(private.rglob("*"))
     if not removes:

@@ -115,8 +115,8 @@ def test_an_answer_that_trickles_is_not_waited_for(
     server.trickles.add(silent)
     monkeypatch.setattr(kernels, "ANSWERS_WITHIN", 0.5)
     began = time.monotonic()
-    nameless = ("a kernel (python3)", "a kernel (julia)", "a kernel (python3)")
-    assert busy(server) == (None if silent == "/x/api/kernels" else nameless)
+    unnamed = ("a kernel (python3)", "a kernel (julia)", "a kernel (python3)")
+    assert busy(server) == (None if silent == "/x/api/kernels" else unnamed)
     assert time.monotonic() - began < 3
 
 
