@@ -212,7 +212,7 @@ def test_a_session_whose_kernel_is_busy_ends_when_that_is_confirmed(cluster: Pra
         assert "Nothing was ended" in stop.printed
         assert cluster.squeue(), "it runs on"
         session.send("help\n")  # how long ago the first Ctrl-C was does not matter then
-        session.saw("f PORT forwards")
+        session.saw(r"f\s+PORT\s+forwards")
         session.send("\x03")
         session.saw(r"again\s+within")
         session.send("\x03")
