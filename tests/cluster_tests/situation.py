@@ -181,6 +181,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if self.headers['Authorization'] == 'token ' + token else 403)
         self.end_headers()
+        self.wfile.write(b'[]' if self.path.endswith('/api/kernels') else b'')
 server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
 told = dict(base_url='/', hostname='127.0.0.1', pid=os.getpid(), port=server.server_port, secure=False, token=token)
 (session / 'runtime' / f'jpserver-{os.getpid()}.json').write_text(json.dumps(told))
