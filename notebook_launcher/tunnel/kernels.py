@@ -11,7 +11,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
 
-ANSWERS_WITHIN = 2.0  # seconds for all requests: somebody waits for the session's end
+ANSWERS_WITHIN = 5.0  # seconds for all requests: somebody waits for the session's end, and was told so
 _LONGEST_NAME = 60
 
 #: what the server cannot know
