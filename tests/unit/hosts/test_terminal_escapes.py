@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import io
-import queue
 import re
 import socket
 import threading
@@ -209,7 +208,7 @@ def test_a_question_wants_yes_or_no(
 
 def type_into(view: BaseView, line: str) -> None:
     wait_until(lambda: view._answers is not None)
-    view._pass_on(line, queue.SimpleQueue())
+    view._pass_on(line)
 
 
 type_hints = functools.cache(typing.get_type_hints)  # hundreds of examples ask for the same ones
