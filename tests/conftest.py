@@ -120,6 +120,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f'{item.nodeid}: browser_time needs cause="why it may have to run again"')
             item.user_properties.append((RERUN_CAUSE, cause))
             item.add_marker(pytest.mark.flaky(reruns=2))
+        elif waits:
+            item.user_properties.append((RERUN_CAUSE, ON_TWO_CORES))
+            item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
 
 
@@ -151,6 +154,8 @@ def uses_the_cluster(item: pytest.Item) -> bool:
     return any(fixture.func.__module__ == __name__ for fixture in found)
 
 
+#: why a test on the cluster, or on real time, runs once more, and no other does. What ran again is listed: look into it
+ON_TWO_CORES = "four workers with a cluster each share two cores, and what a test waits for may come too late"
 #: the name under which a test's report tells why the test may run again
 RERUN_CAUSE = "rerun cause"
 
