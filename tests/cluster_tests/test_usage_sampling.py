@@ -74,7 +74,8 @@ def test_a_job_under_slurm(cluster: PracticeCluster) -> None:
             assert len(samples) >= 2, told
             assert max(sample.cpu_cores or 0 for sample in samples) > 0.2
             assert samples[-1].gpus == (GpuSample("0", "NVIDIA A100-SXM4-40GB", 97, 31782, 40960, 384.77),)
-            assert len(samplers_of(cluster, "gpu1")) == 2
+            # each begins a program now and then, which is a copy of itself until that is loaded
+            wait_until(lambda: len(samplers_of(cluster, "gpu1")) == 2, 5, "there is one of each")
             cluster.run("login", "alice", ["scancel", job], check=True)
             wait_until(lambda: not cluster.squeue(), 30, "the job is gone")
             assert samplers_of(cluster, "gpu1") == []
