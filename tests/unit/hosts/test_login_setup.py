@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
-import pwd
 import re
 import shutil
 import subprocess
@@ -22,7 +20,7 @@ from notebook_launcher.hosts.framing import Frame, command_line
 from notebook_launcher.hosts.login_setup import LoginSetup, login_shell_command
 from notebook_launcher.hosts.paramiko.login import Credentials
 from tests.practice_cluster.layout import NOISE
-from tests.ssh_server import NASTY, Account, Open, Server, User, account_at, read_all
+from tests.ssh_server import NASTY, Account, Open, User, read_all
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 
@@ -37,14 +35,6 @@ SHOW = ["bash", "-c", 'echo "$LOADED"; cat']
 
 def setup(*lines: str) -> LoginSetup:
     return LoginSetup(lines, PROFILE, "uni")
-
-
-@pytest.fixture(scope="module")
-def of_the_sshd(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    if not pwd.getpwnam(getpass.getuser()).pw_shell.endswith("/bash"):
-        pytest.skip("whoever runs this has another shell than bash")
-    with account_at(server, tmp_path_factory.mktemp("account")) as account:
-        yield account
 
 
 @pytest.fixture

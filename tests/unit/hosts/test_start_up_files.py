@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
-import pwd
 import queue
 import subprocess
 import tempfile
@@ -22,17 +20,9 @@ from notebook_launcher.hosts.framing import Frame
 from notebook_launcher.hosts.login_shell import Silence, explain, probe
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.transfer.protocol import call_verb
-from tests.ssh_server import Account, Follower, Open, Server, User, account_at, read_all, there_and_back
+from tests.ssh_server import Account, Follower, Open, User, read_all, there_and_back
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
-
-
-@pytest.fixture(scope="module")
-def of_the_sshd(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    if not pwd.getpwnam(getpass.getuser()).pw_shell.endswith("/bash"):
-        pytest.skip("whoever runs this has another shell than bash")
-    with account_at(server, tmp_path_factory.mktemp("account")) as account:
-        yield account
 
 
 @pytest.fixture
