@@ -53,8 +53,8 @@ endif
 
 # Much of it is waiting for packages to arrive.
 build-clusters:
-	$(BEHIND) $(PRACTICE_CLUSTER) build --image tensorflow-cpu --image torch-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
-	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
+	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm 24.11 --slurm 22.05 \
+	    --image torch-cpu --image tensorflow-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
 	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm sid || $(NO_SID_TODAY)
 
 test-computing:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from . import bundled_images, state
-from .cluster import PracticeCluster, check_machine
+from .cluster import PracticeCluster, build_together, check_machine
 from .errors import ClusterError
 from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
 from .progress import say
@@ -79,9 +79,12 @@ def _wait_for_end(pid: int) -> None:
 
 
 def _build(cluster: PracticeCluster, options: argparse.Namespace) -> int:
-    cluster.build()
-    for name in options.image:
-        bundled_images.build_image(name, cluster.generation)
+    generations = options.generations or [cluster.generation]
+    for name in generations:
+        if GENERATIONS[name].is_rolling:
+            PracticeCluster(name).build()
+    lasting = [name for name in generations if not GENERATIONS[name].is_rolling]
+    build_together(lasting, [bundled_images.image(name, generations[0]) for name in options.image])
     say("Everything is built.")
     return 0
 
@@ -172,7 +175,9 @@ def _parser() -> argparse.ArgumentParser:
     down = commands.add_parser("down", parents=[which], help="end the cluster and remove what it left")
     down.add_argument("--after", type=int, metavar="PID", help="wait for the end of this process first")
     down.set_defaults(command=_down)
-    build = commands.add_parser("build", parents=[which], help="build what is missing, start nothing")
+    build = commands.add_parser("build", help="build what is missing, start nothing")
+    build.add_argument("--slurm", action="append", choices=list(GENERATIONS), dest="generations",
+                       help=f"which generation (repeatable; default {DEFAULT_GENERATION})")  # fmt: skip
     build.add_argument("--image", action="append", default=[], choices=bundled_images.REQUIREMENTS, metavar="NAME",
                        help="also an image of a definition that is shipped (repeatable; takes minutes)")  # fmt: skip
     build.set_defaults(command=_build)

@@ -71,13 +71,11 @@ class PracticeCluster(Arrangements):
 
     def build(self) -> None:
         """Build what is missing in the cache, without starting anything."""
-        check_machine()
-        check_tools()
-        state.prepare_root()
         if GENERATIONS[self.generation].is_rolling:
+            _prepare_to_build()
             rolling.build_newest(self.generation, self._provide)
         else:
-            self._provide(GENERATIONS[self.generation])
+            build_together([self.generation])
 
     @staticmethod
     def _provide(generation: Generation) -> None:
@@ -300,6 +298,22 @@ def _output(box: str, argv: Sequence[str], result: subprocess.CompletedProcess[s
         said = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1]
         raise ClusterError(f"On {box}, '{argv[-1] if argv[0] == 'sh' else ' '.join(argv)}' failed: {said}")
     return result.stdout
+
+
+def build_together(generations: Sequence[str], images: Sequence[cache.Artefact] = ()) -> None:
+    """Build what is missing for clusters of these generations, and the images, several parts at a time.
+
+    None of the generations may be rolling.
+    """
+    _prepare_to_build()
+    parts = [part for name in generations for part in recipes.artefacts(GENERATIONS[name]).all()]
+    cache.provide([*parts, *images], state.artefacts_in_use())
+
+
+def _prepare_to_build() -> None:
+    check_machine()
+    check_tools()
+    state.prepare_root()
 
 
 def check_machine() -> None:
