@@ -36,6 +36,10 @@ def heard(inbox: queue.SimpleQueue[object], kind: type[Any], seconds: float = 15
             return item
 
 
+def has_worked(samples: list[Any]) -> bool:
+    return any(sample.cpu_cores is not None and sample.cpu_cores > 0.2 for sample in samples)
+
+
 def test_the_launcher_hears_of_it(sampler: Sampler) -> None:
     sampler.nvidia_smi("nvidia-smi-two-a100.csv", 2)
     sampler.start(job=BUSY)
@@ -45,10 +49,10 @@ def test_the_launcher_hears_of_it(sampler: Sampler) -> None:
     watch = JobWatcher(host, Slurm(), JobRef("7"), str(sampler.dir), inbox)
     watch.start()
     try:
-        sample = heard(inbox, UsageSampled).sample
-        assert sample.cpu_cores is not None and sample.cpu_cores > 0.2
-        while len(sample.gpus) != 2:
-            sample = heard(inbox, UsageSampled).sample
+        samples = []
+        deadline = time.monotonic() + 15  # the machine may be too busy at first for what the job wants to compute
+        while not samples or not has_worked(samples) or len(samples[-1].gpus) != 2:
+            samples.append(heard(inbox, UsageSampled, deadline - time.monotonic()).sample)
         (sampler.dir / "idle.json").write_text('{"version":1,"since":"2026-11-21T01:44:55Z"}\n')
         assert heard(inbox, IdleReported).data == {"version": 1, "since": "2026-11-21T01:44:55Z"}
         (sampler.dir / "idle.json").unlink()
