@@ -302,7 +302,7 @@ def test_a_cluster_that_does_not_exist_is_answered_with_those_that_do(slurm: Dou
         slurm.put(name, f'echo "{name}: error: {unknown}" >&2; exit 1')
     slurm.put("sacctmgr", "printf 'practice\\nsnowy\\n'\n")
     expected = "There is no cluster snwy. The clusters are: snowy, practice."
-    for code, command in ((61, ("when", "-M", "snwy", "-t", "20")), (64, ("queue", "-M", "snwy"))):
+    for code, command in ((61, ("when", "-M", "snwy", "-t", "20")), (17, ("queue", "-M", "snwy"))):
         found, text = told(*command)
         assert found == code
         assert expected in " ".join(text.split()) and "did you mean -M snowy?" in text
