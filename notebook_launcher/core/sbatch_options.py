@@ -109,7 +109,7 @@ def may_be_newer(name: str, own: Sequence[str] = ()) -> bool:
 
 
 # What people write for --mem and --time; no plugin's flags.
-_OTHER_NAMES = ("memory", "timelimit", "walltime")
+_OTHER_NAMES = ("memory", "timelimit")
 
 
 def _is_slip(name: str, known: str) -> bool:

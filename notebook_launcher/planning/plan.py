@@ -91,6 +91,8 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
             raise no_such_flag(name, known=known, scheduler=target.scheduler)
     translated = translate_flags(target.profile, options.flags, target.cluster)
     request = Request(translated.flags)
+    if near := near_flags_note(request):
+        target = replace(target, notes=(*target.notes, near))
     chosen = chosen_environment(options, target)
     is_plain = chosen.environment.is_plain and not chosen.image
     idle = target.profile.idle_stop if options.idle_stop is None else options.idle_stop
@@ -182,7 +184,7 @@ def unlisted_flags_note(request: Request) -> str | None:
 
 
 def near_flags_note(request: Request) -> str | None:
-    """Return the note of a dry run about such flags that are close to a listed one."""
+    """Return the note about such flags that are close to a listed one; it is shown before the login."""
     near = {f"--{name}": near_flag(name) for name in sorted(unlisted(request.flags))}
     return " ".join(f"{name} is close to {one}: did you mean that?" for name, one in near.items() if one) or None
 
