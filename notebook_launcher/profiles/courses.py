@@ -21,7 +21,7 @@ from notebook_launcher.profiles.edit import save_setting
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration
-from notebook_launcher.profiles.validation import validated_once
+from notebook_launcher.profiles.validation import cut, did_you_mean, validated_once
 
 _FILE = "course.toml"  # the course's own file, whatever its name at the source
 _SOURCE = "source.json"
@@ -159,12 +159,13 @@ def validated_course(layers: Sequence[Layer]) -> CourseProfile:
         raise
     if course.first and course.last and course.last < course.first:
         raise ProfileError(f"{origin(layers, ['last'])}: the course ends ({course.last}) before it begins.")
-    named = [("open_at", course.open_at), *(("reservations", one.open_at) for one in course.reservations)]
-    for key, notebook in named:
+    days = [(("reservations", str(place), "open_at"), one.open_at) for place, one in enumerate(course.reservations)]
+    for keys, notebook in ((("open_at",), course.open_at), *days):
         if notebook and notebook not in course.notebooks:
             raise ProfileError(
-                f"{origin(layers, [key])}: open_at is “{notebook}”, which is not among the course's notebooks.",
+                f"{origin(layers, keys)}: open_at is “{cut(notebook)}”, which is not among the course's notebooks.",
                 why=f"They are: {', '.join(course.notebooks) or 'none'}.",
+                hint=did_you_mean(notebook, course.notebooks) or "name one of them, or add it to notebooks",
             )
     return course
 
