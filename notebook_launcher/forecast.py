@@ -29,6 +29,7 @@ from notebook_launcher.core.errors import (
     SubmitRefused,
     WalltimeRefused,
 )
+from notebook_launcher.core.finding import Finding
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
@@ -38,10 +39,10 @@ from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.view import View
 from notebook_launcher.diagnosis import alternatives, cluster_load
 from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
-from notebook_launcher.diagnosis.request_check import NAMED, SchedulerReport, reword_refusal
+from notebook_launcher.diagnosis.request_check import NAMED, SchedulerReport, judge_clusters, reword_refusal
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.jobs.evidence import read_report, run_queries, run_query
+from notebook_launcher.jobs.evidence import read_refusal_report, run_queries, run_query
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.plan import Plan, begin_note, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
@@ -120,6 +121,8 @@ def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompt
         nodes = cluster_info.read_nodes(answers[0])
         if nodes is None:
             message = answers[0].stderr.strip()
+            if unknown := _unknown_cluster(context, cluster_info, cluster):
+                raise SchedulerSilent(unknown.found, why=message, hint=unknown.hint)
             if answers[0].exit_code == 127:
                 raise SchedulerMissing("The scheduler's commands are not found there.", why=message)
             raise SchedulerSilent("The scheduler reports nothing about its nodes.", why=message, hint=_LATER)
@@ -129,6 +132,13 @@ def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompt
                 nodes, partitions, waiting, cluster_info.read_private_data(answers[3]), context.site.user
             )
         )
+
+
+def _unknown_cluster(context: Context, cluster_info: ClusterInfo, cluster: str | None) -> Finding | None:
+    """Return the fault if there is no cluster of that name; ``None`` if nothing shows that."""
+    if not cluster or not (command := cluster_info.clusters()):
+        return None
+    return judge_clusters(cluster, cluster_info.read_clusters(run_query(context.host, command)))
 
 
 def _show_notes(plan: Plan, context: Context) -> None:
@@ -358,7 +368,7 @@ class _Forecaster:
         report, site = SchedulerReport(self._partitions, self._nodes), self._context.site
         if isinstance(refusal, NAMED):
             with contextlib.suppress(LauncherError):  # what is known already may explain it
-                read_report(self._context.host, self._outlook, request, site.user, report)
+                read_refusal_report(refusal, self._context.host, self._outlook, request, site.user, report)
         reword_refusal(refusal, request, report, self._now)
 
     def _variation(self, other: _Start, start: _Start) -> events.Alternative:

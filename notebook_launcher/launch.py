@@ -25,7 +25,6 @@ from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import (
     Plan,
     begin_note,
-    near_flags_note,
     open_port_note,
     unlisted_flags_note,
     useless_flags_note,
@@ -181,7 +180,6 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
         *plan.target.notes,
         *notes_before(plan, scheduler, site, payload.program),
         unlisted_flags_note(plan.request),
-        near_flags_note(plan.request),
         software_note(plan, scheduler),
     )
     for note in filter(None, notes):

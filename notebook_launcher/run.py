@@ -47,6 +47,7 @@ from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch import save_output, supervise_run, usual_output
+from notebook_launcher.supervision.printed import printed_file
 from notebook_launcher.usage.cost_estimate import Costing
 
 __all__ = [
@@ -78,9 +79,7 @@ class RunRequest(Frozen):
 
     def printed(self, notebook: str) -> str | None:
         """Return the file in the session's directory to follow, if any. ``notebook``: the notebook's file name."""
-        if not self.follow:
-            return None
-        return f"work/{notebook.removesuffix('.ipynb')}.out" if self.to == "script" else "runtime/printed"
+        return printed_file(notebook, is_script=self.to == "script") if self.follow else None
 
 
 def run_notebook(

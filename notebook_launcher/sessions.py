@@ -110,11 +110,20 @@ def connect(
     prompts: Prompts,
     interrupts: Interrupts,
     forwards: Sequence[int] = (),
+    *,
+    follow: bool = False,
 ) -> None:
-    """Reattach to a session, as ``launch`` attaches to a new one; a run is followed to its end."""
+    """Reattach to a session, as ``launch`` attaches to a new one; a run is followed to its end.
+
+    ``follow``: show what a run prints, from its first line on. Raises ``UsageError`` for a session that is not a run.
+    """
+    programs: tuple[Program, ...] = ("jupyterlab",) if forwards else ("jupyterlab", "notebook")
     with open_context(target, view, prompts, interrupts, forwards) as context:
-        session, _ = _find(context, prefix, ("jupyterlab",) if forwards else ("jupyterlab", "notebook"))
-        reattach(context, session)
+        session, _ = _find(context, prefix, ("notebook",) if follow else programs)
+        if follow:
+            _follow_run(context, session)
+        else:
+            reattach(context, session)
 
 
 def _find(context: Context, prefix: str, programs: Sequence[Program]) -> tuple[Session, IndexedSession]:
@@ -129,8 +138,16 @@ def _find(context: Context, prefix: str, programs: Sequence[Program]) -> tuple[S
     entry = choose_on_host(context, index, prefix)
     session = select_session(context, entry)
     if session.record.program not in programs:
-        raise _has_no_jupyterlab(context, session)
+        raise (_has_no_jupyterlab if "jupyterlab" in programs else _is_no_run)(context, session)
     return session, entry
+
+
+def _is_no_run(context: Context, session: Session) -> UsageError:
+    return UsageError(
+        f"Session {session.id} is not a run of a notebook.",
+        why="--follow shows what a run prints.",
+        hint=f"follow what its job prints with: {launcher_command(context, session, 'logs -f')}",
+    )
 
 
 def _has_no_jupyterlab(context: Context, session: Session) -> UsageError:
@@ -151,15 +168,30 @@ def reattach(context: Context, session: Session) -> None:
     """Attach to an existing session, or follow a run."""
     context.interrupts.defer()
     if session.record.program == "notebook":
-        from notebook_launcher.supervision.batch import supervise_run
-
-        supervise_run(context, session, ours=False, first=_job_note(session))
+        _supervise_run(context, session)
         return
     from notebook_launcher.supervision.jupyter import supervise_jupyter
 
     supervise_jupyter(
         context, session, read_access(context.host, session.directory), ours=False, first=_job_note(session)
     )
+
+
+def _follow_run(context: Context, session: Session) -> None:
+    """Follow a run to its end, and show what it prints."""
+    from notebook_launcher.notebook.results import SENT
+    from notebook_launcher.supervision.printed import printed_file
+
+    sent = json_object(context.host.read_file(f"{session.directory}/{SENT}") or b"")
+    printed = printed_file(session.record.notebook or "notebook.ipynb", is_script=sent.get("to") == "script")
+    context.interrupts.defer()
+    _supervise_run(context, session, printed)
+
+
+def _supervise_run(context: Context, session: Session, printed: str | None = None) -> None:
+    from notebook_launcher.supervision.batch import supervise_run
+
+    supervise_run(context, session, ours=False, first=_job_note(session), printed=printed)
 
 
 def _job_note(session: Session) -> events.Event:
@@ -268,7 +300,12 @@ def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
         return True
     from notebook_launcher.tunnel.kernels import UNSAVED, busy_text
 
-    busy = [busy_text(names) for entry in entries if (names := _busy_here(context, entry.session)) != ()]
+    which = "" if len(entries) == 1 else "Session {}: "
+    busy = [
+        which.format(entry.session.id) + busy_text(names)
+        for entry in entries
+        if (names := _busy_here(context, entry.session)) != ()
+    ]
     if busy:
         busy[-1] += f" {UNSAVED}"
     if len(entries) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 from collections.abc import Iterator
 
@@ -15,7 +16,7 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job, launcher_command
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
-from notebook_launcher.launch import queue_session, submitted
+from notebook_launcher.launch import OfferImage, no_offer, queue_session, software_warning, submitted
 from notebook_launcher.planning.plan import Plan, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
@@ -68,7 +69,14 @@ def shell_in_session(
         return code
 
 
-def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Prompts, interrupts: Interrupts) -> int:
+def shell_in_new_job(
+    plan: Plan,
+    request: ShellRequest,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    offer_image: OfferImage = no_offer,
+) -> int:
     """Submit a job for a terminal, open it, cancel the job, and return the exit code of the shell or the command.
 
     Raises a ``LauncherError``, after cancelling the job. A closed terminal (``HungUp``) cancels it as well: nobody
@@ -77,7 +85,7 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
     with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
         check_unlisted_flags(context, plan.request.flags)
         useless = useless_flags_note(plan.user_flags) if context.scheduler.same_machine else None
-        warning = _software_warning(plan, context) if request.inside else None
+        warning = _software_warning(plan, context, offer_image) if request.inside else None
         for note in filter(None, (*plan.notes, useless, warning)):
             view.show(events.Note(note))
         session, _ = queue_session(plan, context, program="shell")
@@ -97,10 +105,16 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
         return code
 
 
-def _software_warning(plan: Plan, context: Context) -> str | None:
-    """Return a warning about the environment of the shell. Raises for a missing image, before anything is queued."""
+def _software_warning(plan: Plan, context: Context, offer_image: OfferImage) -> str | None:
+    """Return a warning about the environment of the shell; an image that can be made is offered before.
+
+    Raises for a missing image, before anything is queued.
+    """
     same_machine = context.scheduler.same_machine
-    return check_software(context.host, context.site, plan, same_machine=same_machine, jupyterlab=False)
+    check = functools.partial(
+        check_software, context.host, context.site, plan, same_machine=same_machine, jupyterlab=False
+    )
+    return software_warning(plan, context, check, offer_image)
 
 
 @contextlib.contextmanager

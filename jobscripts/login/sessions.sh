@@ -220,7 +220,8 @@ in_portions() {
 find_scripts() {
   local file keep=''
   scripts=()
-  read_json "$1/session.json" && [[ $REPLY == *'"scheduler":"local"'* ]] && keep='local.sh lib.sh'
+  # before the flags, of which one may have that name
+  read_json "$1/session.json" && [[ ${REPLY%%'"flags":'*} == *'"scheduler":"local"'* ]] && keep='local.sh lib.sh'
   for file in "$1"/*.{sh,py}; do
     [[ " $keep " == *" ${file##*/} "* ]] || ! is_ours "${file##*/}" || scripts+=("$file")
   done

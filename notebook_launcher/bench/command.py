@@ -7,6 +7,7 @@ finds the jobs that it has submitted, and submits only what is missing.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.lookup import read_session_index, with_jobs
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.launch import OfferImage, no_offer, software_warning
 from notebook_launcher.planning.first_run import LinePrompts, complete_options
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.schedulers.local import HONOURED
@@ -49,6 +51,7 @@ def bench(
     prompts: BenchPrompts,
     interrupts: Interrupts,
     timing: BenchTiming = BENCH_TIMING,
+    offer_image: OfferImage = no_offer,
 ) -> None:
     """Run what is missing of a matrix, and write the report of all results.
 
@@ -88,7 +91,8 @@ def bench(
                     if context.scheduler.same_machine:
                         _refuse_without_scheduler(matrix)
                     check_unlisted_flags(context, options.flags)
-                    _check_environments(context, [ready[name] for name in folder.names("planned") if name in ready])
+                    planned = [ready[name] for name in folder.names("planned") if name in ready]
+                    _check_environments(context, planned, offer_image)
                     Runner(context, folder, ready, request.at_once, timing).run()
             else:
                 view.show(folder.progress("All combinations were run before; nothing is queued."))
@@ -150,12 +154,16 @@ def _refuse_without_scheduler(matrix: Matrix) -> None:
         )
 
 
-def _check_environments(context: Context, planned: Collection[ReadyCombination]) -> None:
-    """Show warnings about the software of the jobs, once per environment, and raise for an image that is missing."""
+def _check_environments(context: Context, planned: Collection[ReadyCombination], offer_image: OfferImage) -> None:
+    """Show warnings about the software of the jobs, once per environment, and raise for an image that is missing.
+
+    One that can be made is offered before.
+    """
     plans = {(one.plan.environment_name, one.plan.container): one.plan for one in planned}
     for plan in plans.values():
         same_machine = context.scheduler.same_machine
-        if warning := check_software(context.host, context.site, plan, same_machine=same_machine):
+        check = functools.partial(check_software, context.host, context.site, plan, same_machine=same_machine)
+        if warning := software_warning(plan, context, check, offer_image):
             context.view.show(events.Note(warning))
 
 

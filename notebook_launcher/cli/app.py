@@ -226,8 +226,16 @@ _TAKES_VALUE = {
 }
 
 
+_USER = (
+    "with --host, your user name comes before the address: --host NAME@LOGIN   for a cluster, save it once: "
+    "launch-notebook clusters edit CLUSTER --user NAME"
+)
+
+
 def _unknown_flag(error: click.NoSuchOption, argv: Sequence[str]) -> UsageError:
     name = error.option_name.removesuffix(WITH_VALUE)
+    if name == "--user":
+        return UsageError("There is no flag --user here.", hint=_USER)
     typed = [word for word in argv if word.startswith(name) and not name.startswith("--")]
     if meant := next(filter(None, map(_with_one_dash, typed)), None):
         return UsageError(f"There is no flag {name}.", why=_TWO_DASHES.format(meant), hint=f"did you mean {meant}?")

@@ -159,13 +159,15 @@ def unlisted(flags: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def no_such_flag(name: str, why: str = "", known: Sequence[str] | None = None, scheduler: str = "slurm") -> UsageError:
-    """Return the error for a flag that does not exist; ``known``: those that a cluster's sbatch has."""
+    """Return the error for a flag that does not exist; ``known``: those that a cluster has."""
     if known is None:
         near = [found] if (found := closest(name)) else []
     else:
+        cutoff = 0.5 if scheduler == "slurm" else 0.7  # others may not have what is meant
         beginning = [one for one in known if one.startswith(name) or name.startswith(f"{one}-")]
         listed = [one for one in known if f"--{one}" == closest(name)]  # --job-name for --name
-        near = [f"--{one}" for one in (*beginning, *listed, *difflib.get_close_matches(name, known, n=3, cutoff=0.5))]
+        close = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
+        near = [f"--{one}" for one in (*beginning, *listed, *close)]
     hint = f"did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
     lists = f"list the flags with: launch-notebook --help{_MORE_FLAGS.get(scheduler, '')}"
     return UsageError(f"There is no flag --{name}.", why=why, hint=hint or lists)

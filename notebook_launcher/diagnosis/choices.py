@@ -45,6 +45,11 @@ def _closeness(word: str, name: str) -> float:
     return difflib.SequenceMatcher(None, name.lower(), word[:64].lower()).ratio()
 
 
+def name_one(flag: str, near: str | None) -> str:
+    """Return the hint where the names that there are have just been listed. ``near``: what was probably meant."""
+    return f"did you mean {flag} {near}?" if near else f"name one of these with {flag}, or none"
+
+
 def open_partitions(
     partitions: Sequence[Partition], requested: str | None, yours: Sequence[str] | None
 ) -> tuple[list[str], bool]:

@@ -10,9 +10,11 @@ from datetime import datetime, tzinfo
 
 from notebook_launcher.core.errors import (
     AccountRefused,
+    ClusterRefused,
     ConstraintRefused,
     GresRefused,
     LauncherError,
+    LicenceRefused,
     PartitionRefused,
     QosRefused,
     ReservationRefused,
@@ -29,19 +31,37 @@ from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.choices import (
     MOST_NAMES,
     closest_first,
+    name_one,
     names_for,
     nearest,
     open_partitions,
     own_qos,
     usable_reservations,
 )
+from notebook_launcher.diagnosis.licence_fit import judge_licences
 from notebook_launcher.diagnosis.node_fit import judge_node_size
 from notebook_launcher.diagnosis.partition_fit import Obstacle, may_use, too_long, wrong_size
-from notebook_launcher.schedulers.cluster_info import Limit, Node, NodeSize, Partition, ReservationInfo, StartEstimate
+from notebook_launcher.schedulers.cluster_info import (
+    Licence,
+    Limit,
+    Node,
+    NodeSize,
+    Partition,
+    ReservationInfo,
+    StartEstimate,
+)
 
 #: the refusals of a name, instead of which the cluster has others
-NAMED = (AccountRefused, PartitionRefused, QosRefused, ReservationRefused, ConstraintRefused)
-#: all refusals that a cluster's partitions, nodes, features, accounts, QOS and reservations may explain
+NAMED = (
+    AccountRefused,
+    PartitionRefused,
+    QosRefused,
+    ReservationRefused,
+    ConstraintRefused,
+    LicenceRefused,
+    ClusterRefused,
+)
+#: all refusals that may be explained by what the scheduler reports: partitions, nodes, accounts, licences and the like
 EXPLAINED = (*NAMED, WalltimeRefused, GresRefused, SizeRefused)
 
 
@@ -50,7 +70,7 @@ class SchedulerReport:
     """What the scheduler reported. ``None``: no answer.
 
     ``user``: the user's name there. ``own_qos``: the QOS that the user has with each account. ``features``: those of
-    each partition's nodes.
+    each partition's nodes. ``clusters``: those to which jobs can be sent.
     """
 
     partitions: tuple[Partition, ...] | None = None
@@ -65,6 +85,8 @@ class SchedulerReport:
     own_qos: Mapping[str, tuple[str, ...]] | None = None
     features: Mapping[str, tuple[str, ...]] | None = None
     sizes: tuple[NodeSize, ...] | None = None
+    licences: tuple[Licence, ...] | None = None
+    clusters: tuple[str, ...] | None = None
 
     @property
     def refusal(self) -> LauncherError | None:
@@ -99,7 +121,7 @@ def judge_partition(names: Sequence[str], report: SchedulerReport, account: str 
         return fault(
             f"There is no partition {missing[0]}. {'Open to you' if is_shortened else 'The partitions are'}: "
             f"{names_for(missing[0], usable)}.",
-            _name_one("-p", near),
+            name_one("-p", near),
         )
     closed = [name for name in names if name in known and known[name].is_up is False]
     opened = [name for name in usable if known[name].is_up]
@@ -297,7 +319,7 @@ def judge_qos(request: Request, report: SchedulerReport, refusal: LauncherError)
         near, whose = nearest(name, usable), f" with account {account}" if account else ""
         return fault(
             f"There is no QOS {name}, or it is not yours. Yours{whose}: {names_for(name, usable)}.",
-            _name_one("-q", near),
+            name_one("-q", near),
         )
     others = [qos for qos in usable if qos != name]
     hint = f"name another with -q: {names_for(name, others)}" if others else refusal.hint
@@ -320,7 +342,7 @@ def judge_features(request: Request, names: Sequence[str], report: SchedulerRepo
     if not there:
         return fault(f"No node of {_where(names)} has any feature.", "leave out -C")
     near = nearest(missing, there)
-    hint = _name_one("-C", near)
+    hint = name_one("-C", near)
     if others := [name for name, features in report.features.items() if missing in features]:
         hint = f"partition {others[0]} has it: -p {others[0]}"
     found = f"No node of {_where(names)} has the feature {missing}. Its nodes have: {names_for(missing, there)}."
@@ -342,15 +364,21 @@ def judge_nodelist(nodelist: str | None, nodes: Sequence[Node] | None) -> Findin
         return None
     near = nearest(missing, there)
     found = f"There is no node {missing}. The nodes are: {names_for(missing, there)}."
-    return fault(found, _name_one("-w", near))
+    return fault(found, name_one("-w", near))
 
 
 _NODE = re.compile(r"[\w.-]+")
 
 
-def _name_one(flag: str, near: str | None) -> str:
-    """Return the hint where the names that there are have just been listed. ``near``: what was probably meant."""
-    return f"did you mean {flag} {near}?" if near else f"name one of these with {flag}, or none"
+def judge_clusters(typed: str | None, clusters: Sequence[str] | None) -> Finding | None:
+    """Return the fault if ``-M`` names a cluster that does not exist; ``None`` if nothing shows that."""
+    names = [name.strip() for name in (typed or "").split(",") if name.strip()]
+    there = {name.lower() for name in clusters or ()}  # Slurm reads a name in capitals as well
+    missing = next((name for name in names if name.lower() not in {*there, "all"}), None)
+    if missing is None or not clusters:
+        return None
+    found = f"There is no cluster {missing}. The clusters are: {names_for(missing, clusters)}."
+    return fault(found, name_one("-M", nearest(missing, clusters)))
 
 
 def _where(partitions: Sequence[str]) -> str:
@@ -430,6 +458,10 @@ def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerR
         findings.append(judge_nodelist(flags.get("nodelist"), report.nodes))
     if isinstance(refusal, ConstraintRefused | SizeRefused):
         findings.append(judge_features(request, names, report))
+    if isinstance(refusal, LicenceRefused):
+        findings.append(judge_licences(flags.get("licenses"), report.licences))
+    if isinstance(refusal, ClusterRefused):
+        findings.append(judge_clusters(flags.get("clusters"), report.clusters))
     if isinstance(refusal, WalltimeRefused):
         findings.append(judge_walltime(request, names, report))
     if isinstance(refusal, SizeRefused):

@@ -44,7 +44,7 @@ from notebook_launcher.discovery.profile_draft import (
     sample_flags,
 )
 from notebook_launcher.discovery.profile_text import COMMON_LOGIN_NAMES, next_step, profile_text
-from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
@@ -234,6 +234,17 @@ def _survey(context: Context, name: str, cluster: str | None) -> ClusterSurvey:
     return survey
 
 
+@contextlib.contextmanager
+def _naming_an_address(host: Host) -> Iterator[None]:
+    """On a machine without a scheduler, the login node is probably another one, which is named."""
+    try:
+        yield
+    except SchedulerMissing as error:
+        if not host.remote and not error.hint.startswith("first run"):
+            error.hint = "name your cluster's login node: launch-notebook init you@login.example.org"
+        raise
+
+
 def _load_scheduler(context: Context, name: str) -> None:
     """If a module may bring the scheduler's commands, load it before each command from now on, if the user agrees.
 
@@ -242,7 +253,8 @@ def _load_scheduler(context: Context, name: str) -> None:
     host, target = context.host, context.target
     commands, modules = look_for_schedulers(host)
     if not modules or not host.remote or host.login_setup.lines:
-        find_scheduler(host, target)  # raises where there is no sbatch either, and says what there is instead
+        with _naming_an_address(host):
+            find_scheduler(host, target)  # raises where there is no sbatch either, and says what there is instead
         raise SchedulerMissing(
             f"sinfo was not found on {host.label}.",
             why="sbatch is there, but only sinfo tells which partitions there are.",

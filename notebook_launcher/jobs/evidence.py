@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import HostCommandFailed, UsageError
+from notebook_launcher.core.errors import ClusterRefused, HostCommandFailed, SubmitRefused, UsageError
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.diagnosis.node_fit import SIZE_FLAGS
@@ -76,20 +76,23 @@ def read_report(
 ) -> list[CommandResult]:
     """Read what explains a refusal into ``report``, and run ``others``, with one login; return the others' results.
 
-    The partitions are read unless they are known, features and the sizes of nodes only if the request names some.
+    The partitions are read unless they are known; features, the sizes of nodes and licences only if the request names
+    some.
     Raises what ``run_queries`` raises.
     """
     cluster = request.clusters
     partitions = [] if report.partitions is not None else [cluster_info.partitions(cluster)]
     features = [cluster_info.features(cluster) or ["false"]] if "constraint" in request.flags else []
     sizes = [cluster_info.node_sizes(cluster) or ["false"]] if SIZE_FLAGS & request.flags.keys() else []
+    licences = [cluster_info.licences(cluster) or ["false"]] if "licenses" in request.flags else []
     commands = [
         cluster_info.nodes(cluster),
         cluster_info.limits(user, cluster),
         cluster_info.accounts(user, cluster) or ["false"],
         cluster_info.reservations(cluster) or ["false"],
     ]
-    answers = run_queries(host, [*commands, *partitions, *features, *sizes, *others], timeout=timeout)
+    optional = [*partitions, *features, *sizes, *licences]
+    answers = run_queries(host, [*commands, *optional, *others], timeout=timeout)
     nodes, limits, accounts, reservations, *rest = answers
     report.nodes, report.limits = cluster_info.read_nodes(nodes), cluster_info.read_limits(request, limits)
     report.account, report.qos = cluster_info.read_defaults(request, limits)
@@ -102,7 +105,30 @@ def read_report(
         report.features = cluster_info.read_features(rest.pop(0))
     if sizes:
         report.sizes = cluster_info.read_node_sizes(rest.pop(0))
+    if licences:
+        report.licences = cluster_info.read_licences(rest.pop(0))
     return rest
+
+
+def read_refusal_report(
+    refusal: SubmitRefused,
+    host: Host,
+    cluster_info: ClusterInfo,
+    request: Request,
+    user: str,
+    report: SchedulerReport,
+    *,
+    timeout: float = RUN_TIMEOUT,
+) -> None:
+    """Read what explains this refusal into ``report``, as ``read_report``; of an unknown cluster only which there are.
+
+    A cluster that does not exist, or does not answer, cannot be asked for anything else.
+    """
+    if isinstance(refusal, ClusterRefused):
+        [answer] = run_queries(host, [cluster_info.clusters() or ["false"]], timeout=timeout)
+        report.clusters = cluster_info.read_clusters(answer)
+    else:
+        read_report(host, cluster_info, request, user, report, timeout=timeout)
 
 
 def run_queries(host: Host, commands: Sequence[Sequence[str]], *, timeout: float = RUN_TIMEOUT) -> list[CommandResult]:

@@ -13,6 +13,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     AccountRefused,
+    ClusterRefused,
     ConnectionLost,
     ConstraintRefused,
     GresRefused,
@@ -35,7 +36,7 @@ from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
 from notebook_launcher.diagnosis.request_check import EXPLAINED, SchedulerReport, reword_refusal
 from notebook_launcher.jobs.cancel import launcher_command
-from notebook_launcher.jobs.evidence import read_report
+from notebook_launcher.jobs.evidence import read_refusal_report
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.courses import flags_of
 from notebook_launcher.profiles.store import flag_tables, profile_layers, user_profiles
@@ -80,7 +81,7 @@ def _explain(error: SubmitRefused, context: Context, request: Request) -> None:
         return
     report, site = SchedulerReport(), context.site
     with contextlib.suppress(LauncherError):  # the refusal itself is what the user has to know
-        read_report(context.host, cluster_info, request, site.user, report, timeout=EXPLANATION_TIMEOUT)
+        read_refusal_report(error, context.host, cluster_info, request, site.user, report, timeout=EXPLANATION_TIMEOUT)
         reword_refusal(error, request, report, site.clock())
 
 
@@ -94,6 +95,7 @@ _ABOUT: dict[type[SubmitRefused], frozenset[str]] = {
     GresRefused: GPU_FLAGS,
     ConstraintRefused: frozenset({"constraint"}),
     LicenceRefused: frozenset({"licenses"}),
+    ClusterRefused: frozenset({"clusters"}),
 }
 
 

@@ -39,7 +39,7 @@ def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> N
     new = {name: value for name, value in unlisted(flags).items() if (name, value) not in context.accepted_flags}
     trials = {name: trial for name, value in new.items() if (trial := scheduler.try_flag(name, value))}
     if missing := next((name for name in new if name not in trials), None):
-        raise no_such_flag(missing, scheduler=scheduler.name)
+        raise no_such_flag(missing, known=scheduler.translated_flags, scheduler=scheduler.name)
     if not new:
         return
     command = f"{scheduler.programs[0]} on {context.host.label}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 from pathlib import Path
 
-from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.errors import HostCommandFailed, UsageError
 from notebook_launcher.notebook.deploy import Bundle, deploy, folder_of
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.context import Context
@@ -17,19 +18,20 @@ _MOST = 64 * 1024 * 1024  # bytes of a notebook that is sent along; larger ones 
 def place_to_open(context: Context, plan: Plan) -> str:
     """Return what JupyterLab opens with, as a path below its folder; "": its folder itself.
 
-    A notebook that lies on this machine, and not on the login node, is copied to JupyterLab's folder first; what the
-    user has changed there stays. Without ``plan.open_at``, a course's folder. Raises ``UsageError`` for a place that
+    A notebook that lies on this machine, and not on the login node, is copied to JupyterLab's folder first. One that
+    was changed there stays, the new version is put beside it, and the user is asked which of the two to open. Without
+    ``plan.open_at``, a course's notebook, or its folder. Raises ``UsageError`` for a place that is not there, or that
     JupyterLab does not show.
     """
     root = _jupyter_folder(context, plan)
     if plan.open_at is None:
         course = plan.target.course
         folder = folder_of(course, context.site) if course and course.notebooks else root
-        return posixpath.relpath(folder, root) if folder.startswith(f"{root}/") else ""
+        place = posixpath.relpath(folder, root) if folder.startswith(f"{root}/") else ""
+        return posixpath.join(place, plan.course_notebook) if place and plan.course_notebook else place
     here = Path(plan.open_at)
     if context.host.remote and here.suffix == ".ipynb" and here.is_file():
-        _send(context, here, root)
-        return here.name
+        return _sent(context, here, root)
     path = posixpath.normpath(posixpath.join(root, context.site.expand(plan.open_at)))
     if path != root and not path.startswith(f"{root}/"):
         raise UsageError(
@@ -37,7 +39,24 @@ def place_to_open(context: Context, plan: Plan) -> str:
             why=f"It shows what is in {root} on {context.host.label}.",
             hint="name a folder or a notebook in there, or begin elsewhere with: --chdir FOLDER",
         )
+    if not _may_be_there(context, path, root):
+        raise UsageError(
+            f"There is no {plan.open_at} in {root} on {context.host.label}"
+            + (f", and no notebook {plan.open_at} here." if context.host.remote and here.suffix == ".ipynb" else "."),
+            why="Nothing was submitted.",
+            hint="name a folder or a notebook that is there, or a notebook on this machine"
+            if context.host.remote
+            else "name a folder or a notebook that is there",
+        )
     return posixpath.relpath(path, root) if path != root else ""
+
+
+def _may_be_there(context: Context, path: str, root: str) -> bool:
+    """Whether a place is there, as the login node sees it; also if only the compute node sees JupyterLab's folder."""
+    words = ["sh", "-c", '[ -e "$2" ] || [ ! -d "$1" ] || echo missing', "look", root, path]
+    with contextlib.suppress(HostCommandFailed):
+        return "missing" not in context.host.run(words).stdout.split()
+    return True
 
 
 def _jupyter_folder(context: Context, plan: Plan) -> str:
@@ -47,7 +66,8 @@ def _jupyter_folder(context: Context, plan: Plan) -> str:
     return posixpath.normpath(posixpath.join(begins, context.site.expand(chosen))) if chosen else begins
 
 
-def _send(context: Context, notebook: Path, folder: str) -> None:
+def _sent(context: Context, notebook: Path, folder: str) -> str:
+    """Copy a notebook there, and return the name of the one to open."""
     if notebook.stat().st_size > _MOST:
         raise UsageError(
             f"{notebook} is larger than 64 MiB.", hint=f"copy it first: launch-notebook copy {notebook} login:"
@@ -59,4 +79,11 @@ def _send(context: Context, notebook: Path, folder: str) -> None:
         f"opened/{notebook.name}.json",
         f"{context.clock():%Y-%m-%d}",
     )
-    context.view.show(deploy(context.host, context.site, bundle, context.view))
+    copied = deploy(context.host, context.site, bundle, context.view)
+    context.view.show(copied)
+    beside = next((name for name in copied.copied if name != notebook.name), None)
+    if beside and context.prompts.asks:
+        where = context.host.label
+        question = f"{notebook.name} on {where} is another version, and stays. Open yours, which is {beside} there?"
+        return beside if context.prompts.confirm(question) else notebook.name
+    return notebook.name

@@ -106,7 +106,7 @@ def _unknown(name: str, defaults: Defaults) -> NotebookInvalid:
     near = difflib.get_close_matches(name.lower(), by_small, n=1)
     return NotebookInvalid(
         f"The notebook has no parameter {quoted(name)}.",
-        why=f"There are: {there}.",
+        why=f"Its parameters are: {there}.",
         hint=f"did you mean {by_small[near[0]]}?" if near else "name one of those",
     )
 

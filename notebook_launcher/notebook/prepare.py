@@ -114,7 +114,7 @@ def named(word: str) -> Path:
     near = difflib.get_close_matches(name, there, n=1)
     raise NotebookInvalid(
         f"There is no bundled notebook {quoted(word)}.",
-        why=f"There are: {', '.join(there) or 'none'}.",
+        why=f"The bundled ones are: {', '.join(there) or 'none'}.",
         hint=f"did you mean {near[0]}?" if near else "name one of those",
     )
 

@@ -56,9 +56,11 @@ _IN_COURSE = {
     "environments": "environment",
     "notebooks": "notebook",
     "folder": "notebooks go to",
+    "open_at": "opens with",
     "base": "stands on",
 }
 _IN_ENVIRONMENT = {
+    "notice": "says",
     "container": "image",
     "container_command": "by",
     "source": "from",
@@ -89,7 +91,10 @@ def _lines(course: CourseProfile, key: str, data: Mapping[str, Any]) -> list[str
         tables = zip(course.environments.items(), data[key].values(), strict=True)  # a name may have been stripped
         return [f"{word} {name}: {line}" for (name, one), table in tables for line in _environment(one, table)]
     if key == "reservations" and course.reservations:
-        return [f"{word} {one.name}: {one.first} to {one.last}" for one in course.reservations]
+        return [
+            f"{word} {one.name}: {one.first} to {one.last}" + (f", opens with {one.open_at}" if one.open_at else "")
+            for one in course.reservations
+        ]
     if key == "notebooks":
         word += f" for {course.folder or f'~/{course.name}'}"
     if key == "defaults":

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
+from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
 from notebook_launcher.planning.profile_commands import list_usable_clusters
@@ -73,9 +74,9 @@ def complete_options(
 ) -> LaunchOptions:
     """Return the options with what they lack: the cluster or login node, and the values that its profile asks for.
 
-    ``dry_run``: ask and save nothing. ``no_cluster``: the note if none is configured and nobody can be asked. Raises
-    ``AnswerMissing`` if there is no terminal, or no valid answer, and ``SchedulerMissing`` if no cluster is configured
-    and this machine has a scheduler that is not supported.
+    ``dry_run``: ask and save nothing; a sample stands for the account. ``no_cluster``: the note if none is configured
+    and nobody can be asked. Raises ``AnswerMissing`` if there is no terminal, or no valid answer, and
+    ``SchedulerMissing`` if no cluster is configured and this machine has a scheduler that is not supported.
     """
     asks = questions.asks and not dry_run
     chosen = None
@@ -100,12 +101,23 @@ def complete_options(
         elif missing and not dry_run:
             raise _unanswered(target, missing, "Nobody could be asked.")
         elif missing:
-            view.show(events.Note(f"Not set yet, and asked for at launch: {', '.join(missing)}."))
+            options = _with_sample_account(options, target, missing, view)
     if chosen:  # saved under its own name even if retired, so that its old flags are still translated
         path = save_default_cluster(chosen)
         view.show(events.Saved(f"{_readable_name(chosen)} is the default cluster", str(path)))
         return replace(options, cluster=None)  # it is configured now, and need not be typed again
     return options
+
+
+def _with_sample_account(
+    options: LaunchOptions, target: LaunchTarget, missing: Sequence[str], view: View
+) -> LaunchOptions:
+    """Say what a launch would ask for; in place of a required account, the options get a sample of one."""
+    rule, sample = target.profile.account, target.profile.account.example or "ACCOUNT"
+    is_needed = "account" in missing and rule.required
+    stands = f" Below, {sample} stands for your account." if is_needed else ""
+    view.show(events.Note(f"Not set yet, and asked for at launch: {', '.join(missing)}.{stands}"))
+    return replace(options, flags={**options.flags, "account": sample}) if is_needed else options
 
 
 def _nothing_is_chosen(options: LaunchOptions, here: LocalMachine) -> bool:
@@ -205,7 +217,7 @@ def _unanswered(target: LaunchTarget, missing: Sequence[str], why: str = "No val
     example = f" The account looks like {rule.example}." if "account" in missing and rule.example else ""
     return AnswerMissing(
         f"“{target.cluster}” needs your {' and '.join(_NAMES[what] for what in missing)}.",
-        why=f"{why}{example}",
+        why=joined(*target.notes, f"{why}{example}"),
         hint=f"give it: {by_flags}   or save it: {keep}" if set(missing) <= set(_FLAGS) else f"save it: {keep}",
     )
 
@@ -216,7 +228,7 @@ _NAMES = {"host": "login node", "user": "user name", "account": "account", "part
 def _ask_and_save(target: LaunchTarget, missing: Sequence[str], view: View, questions: LinePrompts) -> None:
     """Ask for the missing values, and save them when all are answered; Ctrl-C before that saves nothing."""
     name = target.cluster or ""
-    for line in target.profile.advice:
+    for line in (*target.notes, *target.profile.advice):
         view.show(events.Note(line))
     answers = {what: _ask(what, target, view, questions, _unanswered(target, missing)) for what in missing}
     if "host" in answers and "user" in target.profile.ask and "@" not in (answers["host"] or ""):

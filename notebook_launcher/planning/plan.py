@@ -19,9 +19,10 @@ from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.profiles.bundled_images import is_made_by_user
-from notebook_launcher.profiles.courses import reservation_on
+from notebook_launcher.profiles.courses import notebook_to_open, reservation_on
 from notebook_launcher.profiles.models import CourseProfile
 from notebook_launcher.schedulers.local import HONOURED
+from notebook_launcher.schedulers.lsf.commands import TRANSLATED
 
 
 class Plan(Frozen):
@@ -31,7 +32,8 @@ class Plan(Frozen):
     after which the session ends, 0: never. ``always_new``: whether to ignore a session that is already running.
     ``notes``: what the user should know about how the options were read. ``gpu_type``: the type of the GPUs according
     to the profile, if known. ``container_typed``: whether the user named the container, rather than the profile.
-    ``open_at``: the folder or notebook that JupyterLab opens with.
+    ``open_at``: the folder or notebook that JupyterLab opens with, if the user named one. ``course_notebook``: the one
+    of the course's that it opens with otherwise.
     """
 
     target: LaunchTarget
@@ -49,6 +51,7 @@ class Plan(Frozen):
     gpu_type: str | None = None
     container_typed: bool = False
     open_at: str | None = None
+    course_notebook: str | None = None
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
@@ -83,10 +86,13 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
             raise UsageError(f"The value of {name} has more than one line.")
     target = target or find_target(options, here)
     if target.scheduler not in ("slurm", "auto"):
+        known = sorted(TRANSLATED) if target.scheduler == "lsf" else None
         for name in unlisted(options.flags):
-            raise no_such_flag(name, scheduler=target.scheduler)
+            raise no_such_flag(name, known=known, scheduler=target.scheduler)
     translated = translate_flags(target.profile, options.flags, target.cluster)
     request = Request(translated.flags)
+    if near := near_flags_note(request):
+        target = replace(target, notes=(*target.notes, near))
     chosen = chosen_environment(options, target)
     is_plain = chosen.environment.is_plain and not chosen.image
     idle = target.profile.idle_stop if options.idle_stop is None else options.idle_stop
@@ -103,11 +109,18 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         command=_relaunch_arguments(options, target),
         idle_stop=parse_idle(idle) if idle else 0,
         always_new=options.always_new,
-        notes=(*translated.notes, *course_notes),
+        notes=(*translated.notes, *course_notes, *_environment_notes(chosen, options)),
         gpu_type=translated.gpu_type,
         container_typed=chosen.image_typed,
         open_at=options.open_at,
+        course_notebook=notebook_to_open(target.course, first_day(options, here)) if target.course else None,
     )
+
+
+def _environment_notes(chosen: ChosenEnvironment, options: LaunchOptions) -> list[str]:
+    """Return what its profile says of the environment, unless the user named software of their own beside it."""
+    notice = chosen.environment.notice
+    return [notice] if notice and not chosen.image_typed and not _names_own_software(options) else []
 
 
 def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
@@ -171,7 +184,7 @@ def unlisted_flags_note(request: Request) -> str | None:
 
 
 def near_flags_note(request: Request) -> str | None:
-    """Return the note of a dry run about such flags that are close to a listed one."""
+    """Return the note about such flags that are close to a listed one; it is shown before the login."""
     near = {f"--{name}": near_flag(name) for name in sorted(unlisted(request.flags))}
     return " ".join(f"{name} is close to {one}: did you mean that?" for name, one in near.items() if one) or None
 

@@ -97,8 +97,8 @@ class LaunchTarget(Frozen):
 
     Scheduler ``auto``: the user named only a host, so the scheduler is detected there. ``course``: the course whose
     settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
-    is its successor, as ``notes`` explain, which are shown before the login. ``is_explicit``: the user named this
-    machine, whatever is configured. ``is_default``: it is what the configuration says, whether named or not.
+    is its successor, which the ``notes`` explain; these are shown before the login. ``is_explicit``: the user named
+    this machine, whatever is configured. ``is_default``: it is what the configuration says, whether named or not.
     """
 
     profile: ClusterProfile

@@ -21,7 +21,7 @@ from notebook_launcher.profiles.edit import save_setting
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration
-from notebook_launcher.profiles.validation import validated_once
+from notebook_launcher.profiles.validation import cut, did_you_mean, validated_once
 
 _FILE = "course.toml"  # the course's own file, whatever its name at the source
 _SOURCE = "source.json"
@@ -109,7 +109,7 @@ def saved_course(name: str) -> SavedCourse:
     if not _NAME.fullmatch(name) or not (folder / _FILE).is_file():
         raise ProfileError(
             f"There is no course “{name}”.",
-            why=f"There are: {', '.join(saved_courses()) or 'none yet'}.",
+            why=f"The courses are: {', '.join(saved_courses()) or 'none yet'}.",
             hint="name one by its file or its address: launch-notebook --course FILE_OR_URL",
         )
     # without a name: the file may have had another one at its source
@@ -159,6 +159,14 @@ def validated_course(layers: Sequence[Layer]) -> CourseProfile:
         raise
     if course.first and course.last and course.last < course.first:
         raise ProfileError(f"{origin(layers, ['last'])}: the course ends ({course.last}) before it begins.")
+    days = [(("reservations", str(place), "open_at"), one.open_at) for place, one in enumerate(course.reservations)]
+    for keys, notebook in ((("open_at",), course.open_at), *days):
+        if notebook and notebook not in course.notebooks:
+            raise ProfileError(
+                f"{origin(layers, keys)}: open_at is “{cut(notebook)}”, which is not among the course's notebooks.",
+                why=f"They are: {', '.join(course.notebooks) or 'none'}.",
+                hint=did_you_mean(notebook, course.notebooks) or "name one of them, or add it to notebooks",
+            )
     return course
 
 
@@ -201,6 +209,15 @@ def flags_of(course: CourseProfile) -> frozenset[str]:
 def reservation_on(course: CourseProfile, day: date) -> Reservation | None:
     """Return the reservation of a day: the first one if there are several."""
     return next((one for one in course.reservations if one.first <= day <= one.last), None)
+
+
+def notebook_to_open(course: CourseProfile, day: date) -> str | None:
+    """Return the notebook that JupyterLab opens with on a day: the reservation's, the course's, or the only one."""
+    reservation = reservation_on(course, day)
+    if named := (reservation and reservation.open_at) or course.open_at:
+        return named
+    notebooks = [name for name in course.notebooks if name.endswith(".ipynb")]
+    return notebooks[0] if len(notebooks) == 1 else None
 
 
 def _replaced(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,12 +79,14 @@ class Table(Frozen):
 class Environment(Table):
     """A named set of software for the node. Empty: ``jupyter lab`` as installed on the node.
 
+    ``notice``: a sentence that is shown before each launch with it.
     ``modules`` are loaded on the node; ``conda``, ``venv`` or ``uv``, and then ``activate`` apply inside the container
     where there is one, otherwise on the node. ``source`` and ``definition`` say where the image comes from, for
     ``image pull`` and ``image build``; ``digest``: what the image must be (``sha256:…``).
     """
 
     description: Sentence = ""
+    notice: Line | None = None
     container: Argument | None = None
     container_command: ContainerCommand | None = None
     source: Argument | None = None
@@ -290,11 +292,15 @@ class ClusterProfile(Table):
 
 
 class Reservation(Table):
-    """Nodes reserved for a course from one day to another, both inclusive, by the user's clock."""
+    """Nodes reserved for a course from one day to another, both inclusive, by the user's clock.
+
+    ``open_at``: the notebook that JupyterLab opens with on these days, instead of the course's own.
+    """
 
     name: Account
     first: date
     last: date
+    open_at: Argument | None = None
 
     def __post_init__(self) -> None:
         if self.last < self.first:
@@ -306,7 +312,8 @@ class CourseProfile(Table):
 
     ``cluster``: the cluster profile's name. ``base``: another course file that this one extends, beside it. ``image``:
     the image of the environments without one. ``notebooks``: files beside the course file, or below it, that are copied
-    into ``folder`` in the student's home on the cluster. ``contact``: whom to ask.
+    into ``folder`` in the student's home on the cluster. ``open_at``: the one of them that JupyterLab opens with.
+    ``contact``: whom to ask.
     """
 
     name: CourseName
@@ -326,6 +333,7 @@ class CourseProfile(Table):
     notice: Line | None = None
     notebooks: Notebooks = ()
     folder: HomeFolder | None = None
+    open_at: Argument | None = None
     defaults: CourseFlags = field(default_factory=dict)
     environments: dict[Argument, Environment] = field(default_factory=dict)
 

@@ -135,7 +135,9 @@ def _checked(profile: ClusterProfile, layers: Sequence[Layer]) -> ClusterProfile
         raise ProfileError(
             f"{origin(layers, ['environment'])}: environment = “{cut(profile.environment)}” is not among "
             "[environments].",
-            why=f"There are: {', '.join(profile.environments)}." if profile.environments else "There is none yet.",
+            why=f"The environments are: {', '.join(profile.environments)}."
+            if profile.environments
+            else "There is none yet.",
             hint=did_you_mean(profile.environment, profile.environments)
             or f"{'name one of those, or ' if profile.environments else ''}add the table [environments.NAME]",
         )
@@ -182,7 +184,7 @@ def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
             return read_layer(bundled, f"{name}{BUNDLED}"), _GIVEN
     names = (profile_names, given_profiles, bundled_profiles, list)[whose]()
     near = difflib.get_close_matches(name, names, n=1)
-    there = f"There are: {', '.join(names)}."
+    there = f"The profiles are: {', '.join(names)}."
     if by is not None:
         hint = did_you_mean(name, names) or "name one of those, or remove the line"
         raise ProfileError(

@@ -155,6 +155,8 @@ class Scheduler(ABC):
     same_machine: bool = False
     #: its commands: first the one that submits, which prints its version with ``--version``
     programs: tuple[str, ...] = ()
+    #: the flags of sbatch that it can translate; ``None``: all that its own submit command knows
+    translated_flags: tuple[str, ...] | None = None
     #: its information beyond one's own job; ``None``: there is none
     cluster_info: ClusterInfo | None = None
 

@@ -113,6 +113,13 @@ class ReservationInfo(Frozen):
     accounts: str = ""
 
 
+class Licence(Frozen):
+    """A licence that jobs can request, and how many of it there are; ``None``: not reported."""
+
+    name: str
+    total: int | None = None
+
+
 class StartEstimate(Frozen):
     """The scheduler's answer to a request that is not submitted: ``start`` (the cluster's clock, ISO without zone),
     or ``refusal``; both ``None`` if its ``message`` was not understood. ``preempts``: the jobs that would be
@@ -191,6 +198,22 @@ class ClusterInfo(ABC):
 
     def read_reservations(self, answer: CommandResult) -> tuple[ReservationInfo, ...] | None:
         """Return the reservations; an empty tuple if there are none."""
+        return None
+
+    def licences(self, cluster: str | None) -> list[str] | None:
+        """Return the command that lists the licences; ``None``: there is none."""
+        return None
+
+    def read_licences(self, answer: CommandResult) -> tuple[Licence, ...] | None:
+        """Return the licences; an empty tuple if there are none."""
+        return None
+
+    def clusters(self) -> list[str] | None:
+        """Return the command that lists the clusters to which jobs can be sent; ``None``: there is none."""
+        return None
+
+    def read_clusters(self, answer: CommandResult) -> tuple[str, ...] | None:
+        """Return the names of these clusters."""
         return None
 
     @abstractmethod

@@ -11,6 +11,11 @@ from notebook_launcher.jobs.follow import RESTART_AFTER, FileLine, GrowingFile, 
 from notebook_launcher.session.context import Context
 
 
+def printed_file(notebook: str, *, is_script: bool) -> str:
+    """Return the file in a session's directory to which a run prints. ``notebook``: the notebook's file name."""
+    return f"work/{notebook.removesuffix('.ipynb')}.out" if is_script else "runtime/printed"
+
+
 class PrintedLines:
     """Shows the lines of one file of a run as they are written, each once; a requeued job begins anew.
 

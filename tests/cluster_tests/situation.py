@@ -153,6 +153,40 @@ def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
     yield
 
 
+# With a key that nobody knows; an ssh that asks for nothing has failed. After 40 s in all, three or four times, the
+# server refuses the address.
+FAIL_TO_LOG_IN = """\
+cd "$(mktemp -d)" && ssh-keygen -q -t ed25519 -N '' -f key
+for i in 1 2 3 4 5; do ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -i key login true; done
+rm -r "$PWD"
+"""
+
+
+@contextlib.contextmanager
+def refused_address(cluster: PracticeCluster) -> Iterator[None]:
+    """Let the login node refuse the laptop's address, for 45 seconds or a little more."""
+    with cluster.penalties("login"):
+        failed = cluster.run("laptop", "alice", ["sh", "-c", FAIL_TO_LOG_IN])
+        assert "Permission denied" in failed.stderr
+        assert failed.stderr.count("Permission denied") < 5, "the server refuses the address"
+        yield
+
+
+def profile_of(user: str, name: str, text: str) -> Arrangement:
+    """Give a user a further profile on the laptop."""
+
+    @contextlib.contextmanager
+    def arranged(cluster: PracticeCluster) -> Iterator[None]:
+        path = f".config/notebook-launcher/clusters/{name}.toml"
+        cluster.run("laptop", user, ["sh", "-c", f"cat >{path}"], input=text, check=True)
+        try:
+            yield
+        finally:
+            cluster.run("laptop", user, ["rm", path], check=True)
+
+    return arranged
+
+
 def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int, every: float = 0.2) -> None:
     """Wait in a box until a shell's condition is true: to go there for each look costs more."""
     waits = f"until {condition}; do sleep {every}; done >/dev/null 2>&1"

@@ -30,6 +30,8 @@ from tests.cluster_tests.situation import (
     partition,
     past_reservation,
     press,
+    profile_of,
+    refused_address,
     root_does,
     slow_container_of,
     still_answers,
@@ -69,6 +71,7 @@ activate = [
 ]
 """
 WHOLE_PROFILE = f"{PROFILE}\n{ENVIRONMENTS}"
+LOGIN_SETUP = 'base = "practice"\nlogin_setup = ["module load nothing/1"]\n'
 
 ONE = ("-n", "1", "-x", "node2,gpu1")  # node2 is where a slurmd is killed meanwhile, gpu1 where sessions take turns
 ON_NODE1 = (*ONE, "-w", "node1")
@@ -140,9 +143,11 @@ REFUSED = (
               (*ONE, "-w", "node9"), (r"no node node9\. The nodes are: node1, node2, gpu1", r"→ .*-w node1"),
               errors.ConstraintRefused),
     Situation(Part.REFUSED, "unknown licence", "`-L ansys`",
-              (*ONE, "-L", "ansys"), (r"licence .*not known", r"→ .*scontrol show lic"), errors.LicenceRefused),
-    Situation(Part.REFUSED, "unknown cluster", "`-M atlantis`",
-              (*ONE, "-M", "atlantis"), (r"no such cluster", r"→ .*sacctmgr"), errors.ClusterRefused),
+              (*ONE, "-L", "ansys"), (r"no licence ansys\. The licences are: .*matlab", r"→ .*-L"),
+              errors.LicenceRefused),
+    Situation(Part.REFUSED, "unknown cluster", "`-M snwy`",
+              (*ONE, "-M", "snwy"), (r"no cluster snwy\. The clusters are: snowy, practice", r"→ .*-M snowy"),
+              errors.ClusterRefused),
     Situation(Part.REFUSED, "dependency on nonsense", "`-d afterok:nonsense`",
               (*ONE, "-d", "afterok:nonsense"), (r"job that it should wait for", r"→ .*squeue --me"),
               errors.DependencyRefused),
@@ -158,6 +163,19 @@ REFUSED = (
     Situation(Part.REFUSED, "no sbatch", "`mv /usr/bin/sbatch …` on the login node",
               ONE, (r"sbatch is not found", r"→ .*login node"), errors.SchedulerMissing,
               arranged=away("login", "/usr/bin/sbatch"), alone=True),
+    Situation(Part.REFUSED, "neither Slurm nor LSF", "the same, without a profile: `--host login`",
+              ("-n", "1", "--host", "login"), (r"Neither Slurm nor LSF was found on login", r"→ .*login node"),
+              errors.SchedulerMissing, arranged=away("login", "/usr/bin/sbatch"), alone=True),
+    Situation(Part.REFUSED, "login_setup with a line that fails",
+              '`login_setup = ["module load nothing/1"]` in the profile',
+              ("-n", "1", "--cluster", "setup"),
+              (r"line of login_setup failed.*module load nothing/1", r"→ .*edit setup"), errors.LoginSetupFailed,
+              arranged=profile_of("alice", "setup", LOGIN_SETUP)),
+    Situation(Part.REFUSED, "address that the login node refuses",
+              "failed logins, and an sshd with `PerSourcePenalties`; then Ctrl-C. "
+              "Without a terminal it ends at once: 19 AddressRefused",
+              ONE, (r"login refuses this machine's address for a while",), errors.Interrupted,
+              arranged=refused_address, acts=(When("refuses this machine's address", CTRL_C),), alone=True),
     Situation(Part.REFUSED, "reservation that is over", "`--reservation=past`, which ended a minute ago",
               (*ONE, "--reservation=past"), (r"no reservation past, or it is over",), errors.ReservationRefused,
               user="bob", arranged=past_reservation, long=True),

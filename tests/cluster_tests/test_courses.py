@@ -23,9 +23,11 @@ cluster = "practice"
 account = "proj1"
 environment = "tf-mkl"
 notebooks = ["beginner.ipynb", "week2/lab3.ipynb"]
+open_at = "beginner.ipynb"
 
 [[reservations]]
 name = "lab1"
+open_at = "week2/lab3.ipynb"
 first = {date.today() - timedelta(days=1)}
 last = {date.today() + timedelta(days=1)}
 
@@ -63,7 +65,8 @@ def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster,
     on_laptop(cluster, {"course.toml": COURSE, **notebooks})
     session = start("--course", "course/course.toml", columns=200)
     session.ready()
-    assert "/lab/tree/gpulab?token=" in session.url, "JupyterLab opens in the course's folder"
+    opened = "/lab/tree/gpulab/week2/lab3.ipynb?token="
+    assert opened in session.url, "JupyterLab opens in the course's folder with the notebook of the day's lab"
     assert "Notebooks copied to ~/gpulab: beginner.ipynb, week2/lab3.ipynb." in session.printed
     assert "reservation lab1 is used" in session.printed
     job = cluster.run("login", "alice", ["scontrol", "show", "job", session.job_id]).stdout

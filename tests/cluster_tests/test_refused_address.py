@@ -8,26 +8,17 @@ import pytest
 
 from notebook_launcher.core.errors import AddressRefused
 from tests.cluster_tests import in_box
+from tests.cluster_tests.situation import refused_address
 from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
 
 LAUNCH = in_box.launch
 
-# With a key that nobody knows; an ssh that asks for nothing has failed. After 40 s in all, three or four times, the
-# server refuses the address.
-FAIL_TO_LOG_IN = """\
-cd "$(mktemp -d)" && ssh-keygen -q -t ed25519 -N '' -f key
-for i in 1 2 3 4 5; do ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -i key login true; done
-"""
-
 
 @pytest.fixture
 def refused(cluster: PracticeCluster) -> Iterator[None]:
-    """The login node refuses the laptop's address, for 45 seconds or a little more."""
-    with cluster.penalties("login"):
-        failed = cluster.run("laptop", "alice", ["sh", "-c", FAIL_TO_LOG_IN])
-        assert "Permission denied" in failed.stderr
-        assert failed.stderr.count("Permission denied") < 5, "the server refuses the address"
+    """The login node refuses the laptop's address."""
+    with refused_address(cluster):
         yield
 
 

@@ -97,7 +97,8 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     assert run.end() == 0
     name = run.session_id  # its end may be digits alone, which are a job's number
     other = "mkdir -p other && cd other && exec launch-notebook"
-    killed = start_at(cluster, f"{other} connect {name}")
+    killed = start_at(cluster, f"{other} connect --follow {name}")
+    killed.expect("80 the data")  # printed before
     killed.expect("Cell 3 of 4 · Train")
     killed.child.kill(signal.SIGKILL)
     cluster.root("laptop", ["pkill", "-KILL", "-u", "alice"])

@@ -294,6 +294,20 @@ def test_what_no_variation_mends_is_not_varied(slurm: Doubles, told: Told) -> No
     assert "estimate" not in text
 
 
+def test_a_cluster_that_does_not_exist_is_answered_with_those_that_do(slurm: Doubles, told: Told) -> None:
+    """The answers are those of Slurm 24.11."""
+    unknown = "'snwy' can't be reached now, or it is an invalid entry for --cluster."
+    slurm.put("sbatch", """echo "sbatch: error: No cluster 'snwy' known by database." >&2; exit 1""")
+    for name in ("sinfo", "scontrol", "squeue"):
+        slurm.put(name, f'echo "{name}: error: {unknown}" >&2; exit 1')
+    slurm.put("sacctmgr", "printf 'practice\\nsnowy\\n'\n")
+    expected = "There is no cluster snwy. The clusters are: snowy, practice."
+    for code, command in ((61, ("when", "-M", "snwy", "-t", "20")), (17, ("queue", "-M", "snwy"))):
+        found, text = told(*command)
+        assert found == code
+        assert expected in " ".join(text.split()) and "did you mean -M snowy?" in text
+
+
 def test_what_the_test_does_not_see_and_can_never_start_is_told(
     slurm: Doubles, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,11 +15,12 @@ from notebook_launcher import shell as trial
 from notebook_launcher.cli.app import run
 from notebook_launcher.cli.commands import shell as shelling
 from notebook_launcher.cli.commands.shell import shell
-from notebook_launcher.core.errors import ImageUnusable
+from notebook_launcher.core.errors import ImageNotMade, ImageUnusable
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.launch import OfferImage, no_offer
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -129,21 +130,50 @@ class Queued(Exception):
     """A job was submitted."""
 
 
-@pytest.mark.parametrize(("inside", "error"), [(True, ImageUnusable), (False, Queued)])
-def test_a_missing_image_is_refused_before_the_queue_unless_the_shell_is_outside_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool, error: type[Exception]
-) -> None:
+def queued(*_: object, **__: object) -> None:
+    raise Queued
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """This machine as a login node, on which submitting a job raises ``Queued``."""
     monkeypatch.setenv("HOME", str(tmp_path))
-
-    def queued(*_: object, **__: object) -> None:
-        raise Queued
-
     target = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
     site = Site(str(tmp_path), "alice", "login", datetime.now(timezone.utc))
-    prompts, view = FakePrompts(), RecordingView()
-    context = Context(target, LocalHost(), site, Slurm(), str(tmp_path), view, CountedPrompts(prompts), Interrupts())
+    prompts = CountedPrompts(FakePrompts())
+    context = Context(target, LocalHost(), site, Slurm(), str(tmp_path), RecordingView(), prompts, Interrupts())
     monkeypatch.setattr(trial, "open_context", lambda *_, **__: contextlib.nullcontext(context))
     monkeypatch.setattr(trial, "queue_session", queued)
-    plan = Plan(target, Request({}), None, Environment(), "~/no.sif", container_typed=True)
+    return context
+
+
+def open_shell(context: Context, plan: Plan, offer_image: OfferImage = no_offer, *, inside: bool = True) -> None:
+    request = trial.ShellRequest(inside)
+    trial.shell_in_new_job(plan, request, context.view, context.prompts, context.interrupts, offer_image)
+
+
+@pytest.mark.parametrize(("inside", "error"), [(True, ImageUnusable), (False, Queued)])
+def test_a_missing_image_is_refused_before_the_queue_unless_the_shell_is_outside_of_it(
+    context: Context, inside: bool, error: type[Exception]
+) -> None:
+    plan = Plan(context.target, Request({}), None, Environment(), "~/no.sif", container_typed=True)
     with pytest.raises(error):
-        trial.shell_in_new_job(plan, trial.ShellRequest(inside), view, prompts, context.interrupts)
+        open_shell(context, plan, inside=inside)
+
+
+@pytest.mark.parametrize(("is_made", "error"), [(False, ImageNotMade), (True, Queued)])
+def test_an_image_that_can_be_made_is_offered_as_before_a_launch(
+    context: Context, is_made: bool, error: type[Exception]
+) -> None:
+    def offer(plan: Plan, _context: Context) -> bool:
+        offered.append(plan.environment_name)
+        return is_made
+
+    offered: list[str | None] = []
+    plan = Plan(context.target, Request({}), "torch", Environment(definition="torch"), "~/no.sif")
+    with pytest.raises(error):
+        open_shell(context, plan, offer)
+    assert offered == ["torch"]
+    with pytest.raises(Queued):
+        open_shell(context, plan, offer, inside=False)
+    assert offered == ["torch"], "a shell outside of the image needs none"

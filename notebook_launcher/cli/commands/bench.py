@@ -15,6 +15,7 @@ from notebook_launcher.cli.options import ARGUMENTS, Where, scheduler_options, t
 from notebook_launcher.cli.run_options import (
     dependencies_option,
     environment_options,
+    offer_image,
     output_folder,
     parameter_option,
     run_launch_options,
@@ -99,7 +100,8 @@ def bench(
     )
     launch_options = run_launch_options(ctx, where, **software)
     with user_interface(where) as (view, prompts, interrupts):
-        run_bench(launch_options, LocalMachine.detect(), request, view, prompts, interrupts)
+        here = LocalMachine.detect()
+        run_bench(launch_options, here, request, view, prompts, interrupts, offer_image=offer_image)
     return view.exit_code
 
 

@@ -6,6 +6,7 @@ import click
 
 from notebook_launcher.cli.open_setting import open_option, wants_browser
 from notebook_launcher.cli.options import Where, route_options, session_argument, target_options, user_interface
+from notebook_launcher.core.errors import UsageError
 
 
 @click.command()
@@ -14,6 +15,7 @@ from notebook_launcher.cli.options import Where, route_options, session_argument
 @click.option(
     "--notify", is_flag=True, help="Notify the desktop when JupyterLab is ready, and before the walltime ends."
 )
+@click.option("--follow", is_flag=True, help="Of a run: show what the notebook or script prints while it runs.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
 @route_options
 @session_argument
@@ -23,6 +25,7 @@ def connect(
     where: Where,
     open_browser: bool | None,
     notify: bool,
+    follow: bool,
     verbose: bool,
     route: str | None,
     forwards: tuple[int, ...],
@@ -30,8 +33,14 @@ def connect(
     """Reconnect to a session that is running (its name, its beginning or end, or nothing if there is one)."""
     from notebook_launcher import sessions
 
+    if follow and forwards:
+        raise UsageError(
+            "--follow and --forward exclude each other.",
+            why="--follow shows what a run prints, and a run has no ports to open.",
+            hint="leave out one of them",
+        )
     target = where.target(route)
     with user_interface(where, verbose=verbose, notify=notify) as (view, prompts, interrupts):
         view.open_browser = wants_browser(open_browser, view, as_json=where.as_json)
-        sessions.connect(target, session, view, prompts, interrupts, forwards)
+        sessions.connect(target, session, view, prompts, interrupts, forwards, follow=follow)
     return view.exit_code

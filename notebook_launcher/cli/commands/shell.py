@@ -19,6 +19,7 @@ from notebook_launcher.cli.options import (
     target_options,
     user_interface,
 )
+from notebook_launcher.cli.run_options import offer_image
 from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
 from notebook_launcher.core.errors import UsageError
 
@@ -88,7 +89,7 @@ def shell(
             )
             here = LocalMachine.detect()
             plan = make_plan(complete_options(launch_options, here, view, prompts), here)
-            code = shells.shell_in_new_job(plan, request, view, prompts, interrupts)
+            code = shells.shell_in_new_job(plan, request, view, prompts, interrupts, offer_image)
         else:
             code = shells.shell_in_session(where.target(), session, request, view, prompts, interrupts)
     return code or view.exit_code

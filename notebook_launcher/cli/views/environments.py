@@ -53,6 +53,6 @@ def _shown(event: events.EnvironmentShown) -> list[str]:
     lines += [f"  {event.software}"] if event.description else []
     lines += [f"  from {layer}" for layer in event.layers]
     lines += [f"  its image is pulled from {event.source}"] if event.source else []
-    lines += [f"  its image is built of {event.definition}"] if event.definition else []
+    lines += [f"  its image is built from {event.definition}"] if event.definition else []
     lines += ["", "What a job reads of it (session.env):", *(f"  {line}" for line in event.session_env.splitlines())]
     return [*lines, *([""] if event.notes else []), *event.notes]

@@ -10,6 +10,7 @@ from notebook_launcher.core.errors import (
     AccountRefused,
     GresRefused,
     LauncherError,
+    LicenceRefused,
     PartitionRefused,
     QosRefused,
     ReservationRefused,
@@ -23,12 +24,14 @@ from notebook_launcher.core.sbatch_options import as_typed, unlisted
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.choices import usable_reservations
+from notebook_launcher.diagnosis.licence_fit import judge_licences
 from notebook_launcher.diagnosis.out_of_service import HINT, waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,
     account_refusal,
     gpus_of,
     judge_account,
+    judge_clusters,
     judge_features,
     judge_gpus,
     judge_nodelist,
@@ -168,6 +171,10 @@ def _answers(host: Host, cluster_info: ClusterInfo, request: Request, report: Sc
     answer = run_query(host, cluster_info.partitions(request.clusters))
     report.partitions = cluster_info.read_partitions(answer)
     if report.partitions is None:
+        if (named := request.clusters) and (command := cluster_info.clusters()):
+            clusters = cluster_info.read_clusters(run_query(host, command))
+            if unknown_cluster := judge_clusters(named, clusters):
+                return unknown_cluster
         message = (answer.stderr.strip() or answer.stdout.strip() or "it printed nothing").splitlines()[-1]
         return fault(
             f"The scheduler does not answer: {message}",
@@ -199,7 +206,10 @@ def _start(request: Request, names: Sequence[str], report: SchedulerReport, now:
     if text := waits_for_nodes(report.refusal, request, report, now):
         return warning(text, HINT)
     if report.refusal is not None:
-        missing = judge_nodelist(request.flags.get("nodelist"), report.nodes) or judge_features(request, names, report)
+        flags, by_licence = request.flags, report.refused(LicenceRefused)
+        missing = judge_nodelist(flags.get("nodelist"), report.nodes) or judge_features(request, names, report)
+        if by_licence and not missing:
+            missing = judge_licences(flags.get("licenses"), report.licences)
         return missing or judge_size(request, names, report) or of_error(report.refusal)
     rules = StartConstraints(report.partitions, lambda _: report.limits, report.account, report.qos)
     open_ones = [(one, would) for one, would in report.tests if would.refusal is None]

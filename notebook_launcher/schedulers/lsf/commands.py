@@ -99,11 +99,24 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _MOMENT = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d)(?::(\d\d))?(?: (\d{4}))?(?: [A-Z])?", re.A)
 
 
+_PLAIN = {"exclusive": "-x", "hold": "-H", "requeue": "-r"}
+_OF_ONE_HOST = ("gpus", "gpus-per-node", "gres")
+#: the flags of sbatch that are translated to those of bsub: all others are refused
+TRANSLATED = frozenset(
+    {
+        *("job-name", "output", "error", "open-mode", "partition", "account", "reservation", "nodelist", "time"),
+        *("begin", "constraint", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "mem"),
+        *("mem-per-cpu", "mem-per-gpu", "mail-user", "mail-type", *_PLAIN, *_OF_ONE_HOST),
+    }
+)
+
+
 class Lsf(Scheduler):
     """LSF's commands, and parsers of their output; without steps within a job, and without accounting."""
 
     name = "lsf"
     programs = ("bsub", "bjobs", "bkill")
+    translated_flags = tuple(sorted(TRANSLATED))
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
         """Return the ``bsub`` command. Raises ``UsageError`` for a flag without a counterpart.
@@ -216,7 +229,7 @@ class _Translation:
             raise UsageError(
                 f"On LSF there is nothing like {named}.",
                 why="The flags are those of sbatch; these have no counterpart among those of bsub.",
-                hint="leave it away, or take it out of the profile with: FLAG = false",
+                hint="leave it out, or take it out of the profile with: FLAG = false",
             )
         return arguments
 
@@ -312,7 +325,7 @@ class _Translation:
     def _cores(self, gpus: int) -> int:
         nodes = self._take("nodes") or "1"
         if nodes not in ("1", "1-1"):
-            raise UsageError(f"--nodes={nodes}: on LSF a session is on one host.", hint="leave --nodes away")
+            raise UsageError(f"--nodes={nodes}: on LSF a session is on one host.", hint="leave out --nodes")
         tasks, on_node = self._number("ntasks"), self._number("ntasks-per-node")
         each, of_gpu = self._number("cpus-per-task"), self._number(self._of_gpus("cpus-per-gpu", gpus))
         return max(1, (tasks or on_node or 1) * (each or (of_gpu or 0) * gpus or 1))
@@ -360,10 +373,6 @@ class _Translation:
         arguments = ["-u", user] if user else []
         arguments += ["-B"] if mail_types & {"BEGIN", "ALL"} else []
         return arguments + (["-N"] if mail_types & {"END", "ALL"} else [])
-
-
-_PLAIN = {"exclusive": "-x", "hold": "-H", "requeue": "-r"}
-_OF_ONE_HOST = ("gpus", "gpus-per-node", "gres")
 
 
 def _list(text: str | None) -> str | None:

@@ -17,6 +17,7 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.cluster_info import (
     ClusterInfo,
+    Licence,
     Limit,
     Node,
     NodeSize,
@@ -180,6 +181,26 @@ class SlurmClusterInfo(ClusterInfo):
             return None
         records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "ReservationName=" in line]
         return tuple(_reservation(record) for record in records)
+
+    def licences(self, cluster: str | None) -> list[str]:
+        """Return ``scontrol show licenses``."""
+        return with_clean_env(["scontrol", *on_cluster(cluster), "--oneliner", "show", "licenses"])
+
+    def read_licences(self, answer: CommandResult) -> tuple[Licence, ...] | None:
+        """Parse ``LicenseName=matlab Total=4 Used=0 …``; one of another server has its name after an ``@``."""
+        if answer.exit_code != 0:
+            return None
+        records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "LicenseName=" in line]
+        return tuple(Licence(one["LicenseName"], whole_number(one.get("Total"))) for one in records)
+
+    def clusters(self) -> list[str]:
+        """Return ``sacctmgr``: the clusters of ``-M`` are those of the accounting database."""
+        return ["sacctmgr", "--noheader", "--parsable2", "show", "clusters", "format=cluster"]
+
+    def read_clusters(self, answer: CommandResult) -> tuple[str, ...] | None:
+        """Parse one name a line; without an answer of the database, nothing is known."""
+        names = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
+        return names if answer.exit_code == 0 and names else None
 
     def nodes(self, cluster: str | None) -> list[str]:
         """Return ``sinfo``, with a line for each node and partition."""

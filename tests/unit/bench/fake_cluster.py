@@ -19,6 +19,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import iso
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.session_index import JobQueue, Listing, SessionFiles, SessionIndex, build_index
+from notebook_launcher.launch import OfferImage, no_offer
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -224,13 +225,15 @@ def run(
     prompts: FakePrompts | None = None,
     interrupts: Interrupts | None = None,
     timing: BenchTiming = TIMING,
+    offer_image: OfferImage = no_offer,
     **wanted: Any,
 ) -> BenchView:
     """Run a bench, and return what it has shown."""
     view = view or BenchView()
     request = BenchRequest(matrix, wanted.pop("notebook", "tiny.ipynb"), **wanted)
     options, here = LaunchOptions(flags or {}, cluster=at, arguments=words), LocalMachine("laptop", has_slurm=False)
-    command.bench(options, here, request, view, prompts or FakePrompts(asks=False), interrupts or Interrupts(), timing)
+    prompts, interrupts = prompts or FakePrompts(asks=False), interrupts or Interrupts()
+    command.bench(options, here, request, view, prompts, interrupts, timing, offer_image)
     return view
 
 

@@ -131,3 +131,24 @@ def test_a_missing_image_is_refused_once_per_environment_before_the_first_job(
     assert view.notes.count("is old.") == 2
     run("env=tf-gpu,tf-mkl EPOCHS=1,2")
     assert len(checked) == 4, "nothing is left to run"
+
+
+def test_an_image_that_can_be_made_is_offered_once_and_all_combinations_run_in_it(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(_host: object, _site: object, plan: Plan, **_: object) -> str | None:
+        if plan.environment_name == "tf-mkl":
+            raise ImageNotMade("The image is not there yet.")
+        return None
+
+    def offer(plan: Plan, _context: object) -> bool:
+        offered.append(plan.environment_name)
+        return len(offered) > 1
+
+    offered: list[str | None] = []
+    monkeypatch.setattr(command, "check_software", check)
+    with pytest.raises(ImageNotMade):
+        run("env=tf-gpu,tf-mkl EPOCHS=1,2", offer_image=offer)
+    assert (offered, fake.queued) == (["tf-mkl"], [])
+    run("env=tf-gpu,tf-mkl EPOCHS=1,2", offer_image=offer)
+    assert (offered, len(fake.queued)) == (["tf-mkl", "tf-mkl"], 4)

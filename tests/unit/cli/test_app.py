@@ -51,7 +51,7 @@ def test_what_is_typed_wrong_is_named_with_an_example(
     ("words", "hint"),
     [
         (["list", "--uv", "x"], "it belongs to: a launch, bench, doctor, run or shell"),
-        (["stop", "--follow"], "it belongs to: launch-notebook logs or run"),
+        (["stop", "--follow"], "it belongs to: launch-notebook connect or logs or run"),
         (["list", "--alll"], "did you mean --all?"),
         (["list", "--no-such-flag-anywhere"], "see: launch-notebook list --help"),
     ],

@@ -10,8 +10,10 @@ import pytest
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     AccountRefused,
+    ClusterRefused,
     ConstraintRefused,
     GresRefused,
+    LicenceRefused,
     PartitionRefused,
     QosRefused,
     ReservationRefused,
@@ -415,3 +417,67 @@ def test_without_the_sizes_of_nodes_nothing_is_said_of_them() -> None:
     assert why(SizeRefused("No."), SchedulerReport(OPEN), partition="core", mem="900G") == ("", "")
     sizes = SLURM.read_node_sizes(CommandResult(0, SIZES))
     assert why(SizeRefused("No."), SchedulerReport(OPEN, sizes=sizes), partition="other", mem="900G") == ("", "")
+
+
+# --- licences and clusters -----------------------------------------------------------------------------------------
+
+LICENCES = """\
+LicenseName=lab1 Total=1 Used=0 Free=1 Reserved=1 Remote=no
+LicenseName=matlab Total=4 Used=1 Free=3 Reserved=0 Remote=no
+LicenseName=ansys@flex Total=20 Used=0 Free=20 Reserved=0 Remote=yes
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "found", "hint"),
+    [
+        ("matlb", "There is no licence matlb. The licences are: matlab, lab1, ansys@flex.", "did you mean -L matlab?"),
+        ("matlab:2,ansys:1", "There is no licence ansys. The licences are: ansys@flex, lab1, matlab.", "ansys@flex?"),
+        ("qz", "There is no licence qz. The licences are: lab1, matlab, ansys@flex.", "name one of these with -L"),
+        ("matlab:9", "It asks for 9 of the licence matlab, and the cluster has 4.", "ask for at most -L matlab:4"),
+        ("lab1|matlab=5", "It asks for 5 of the licence matlab", "-L matlab:4"),
+        ("matlab:4,ansys@flex:20", "", ""),
+        ("matlab:lots", "", ""),
+    ],
+)
+def test_a_refused_licence_is_told_which_there_are(typed: str, found: str, hint: str) -> None:
+    report = SchedulerReport(licences=SLURM.read_licences(CommandResult(0, LICENCES)))
+    text, command = why(LicenceRefused("Slurm refused the job. Not known."), report, licenses=typed)
+    assert text.startswith(found) and bool(text) is bool(found)
+    assert hint in command
+
+
+def test_where_there_are_no_licences_that_is_said() -> None:
+    none = SLURM.read_licences(CommandResult(0, "No licenses configured in Slurm.\n"))
+    refusal = LicenceRefused("Slurm refused the job. Not known.")
+    assert why(refusal, SchedulerReport(licences=none), licenses="matlab") == (
+        "There is no licence matlab: the cluster has none.",
+        "leave out -L",
+    )
+    unread = SLURM.read_licences(CommandResult(1, "", "slurm_load_licenses error: Socket timed out"))
+    assert unread is None and why(refusal, SchedulerReport(licences=unread), licenses="matlab") == ("", "")
+
+
+def test_an_unknown_cluster_is_answered_with_those_that_there_are() -> None:
+    refusal = ClusterRefused("The job was not queued. There is no such cluster.")
+    report = SchedulerReport(clusters=SLURM.read_clusters(CommandResult(0, "practice\nsnowy\n")))
+    assert why(refusal, report, clusters="practice,snwy") == (
+        "There is no cluster snwy. The clusters are: snowy, practice.",
+        "did you mean -M snowy?",
+    )
+    text, hint = why(refusal, report, clusters="atlantis")
+    assert (text, hint) == (
+        "There is no cluster atlantis. The clusters are: practice, snowy.",
+        "name one of these with -M, or none",
+    )
+    for there in ("snowy", "SNOWY", "all", "practice, snowy"):  # one of them does not answer
+        assert why(refusal, report, clusters=there) == ("", "")
+    for nothing in (CommandResult(1, "", "DBD_GET_CLUSTERS failure"), CommandResult(0, "")):
+        unread = SchedulerReport(clusters=SLURM.read_clusters(nothing))
+        assert why(refusal, unread, clusters="atlantis") == ("", "")
+
+
+def test_names_that_others_chose_are_not_typed_into_a_terminal() -> None:
+    odd = ("x;reboot", "$(reboot)", "-x", "x\x1b[31m", "snowy")
+    found = why(ClusterRefused("No. No."), SchedulerReport(clusters=odd), clusters="snwy")
+    assert found == ("There is no cluster snwy. The clusters are: snowy.", "did you mean -M snowy?")

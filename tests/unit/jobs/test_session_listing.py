@@ -350,6 +350,19 @@ def test_secrets_and_scripts_go_and_the_record_stays(tmp_path: Path) -> None:
     assert (other / "token").exists()
 
 
+@pytest.mark.parametrize(
+    ("about", "left"), [({"scheduler": "local"}, True), ({"flags": {"scheduler": "local"}}, False)]
+)
+def test_scripts_stay_for_the_launchers_own_scheduler_and_not_for_a_flag_of_that_name(
+    tmp_path: Path, about: dict[str, object], left: bool
+) -> None:
+    directory = plant(tmp_path, A, secrets=True, ended=NOW)
+    (directory / "session.json").write_text(json.dumps(record(A, NOW, **about), separators=(",", ":")))
+    (directory / "local.sh").write_text("# a script")
+    run(tmp_path, "tidy", A, "--remove")
+    assert (directory / "local.sh").exists() is left and not (directory / "token").exists()
+
+
 FOR_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 SWAPS = """#!/bin/sh
 mv "$ROOT/$ID" "$ROOT/.aside" && ln -s "$PRIVATE" "$ROOT/$ID"

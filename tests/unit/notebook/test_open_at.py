@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.notebook.open_at import place_to_open
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.profiles.models import ClusterProfile, CourseProfile, Environment
+from notebook_launcher.profiles.courses import notebook_to_open
+from notebook_launcher.profiles.models import ClusterProfile, CourseProfile, Environment, Reservation
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import inspect_host
@@ -39,13 +42,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def opened(open_at: str | None, *, remote: bool = True, course: CourseProfile | None = None, **flags: str) -> str:
+def opened(
+    open_at: str | None,
+    *,
+    remote: bool = True,
+    course: CourseProfile | None = None,
+    prompts: FakePrompts | None = None,
+    **flags: str,
+) -> str:
     host = Remote() if remote else LocalHost()
     target = LaunchTarget(ClusterProfile(), None, None, "slurm", course=course)
     site = inspect_host(host)
     view = RecordingView()
-    context = Context(target, host, site, Slurm(), "/r", view, FakePrompts(), Interrupts())
-    plan = Plan(target, Request(dict(flags)), None, Environment(), None, open_at=open_at)
+    counted = CountedPrompts(prompts or FakePrompts(asks=False))
+    context = Context(target, host, site, Slurm(), "/r", view, counted, Interrupts())
+    notebook = notebook_to_open(course, date(2026, 11, 24)) if course else None
+    plan = Plan(target, Request(dict(flags)), None, Environment(), None, open_at=open_at, course_notebook=notebook)
     place = place_to_open(context, plan)
     shown.extend(view.all(events.NotebooksCopied))
     return place
@@ -73,6 +85,8 @@ def _nothing_shown() -> None:
     ],
 )
 def test_a_place_below_the_home(home: Path, typed: str, place: str) -> None:
+    for name in ("lab/train me.ipynb", "lab/a.ipynb", "x/y"):
+        (home / name).mkdir(parents=True)  # a file would be one of this machine's, too
     assert opened(typed.replace("HOME/", f"{home}/") if typed.startswith("HOME") else typed) == place
 
 
@@ -83,7 +97,18 @@ def test_what_jupyterlab_does_not_show_is_refused(home: Path, typed: str) -> Non
     assert str(home) in caught.value.why and "--chdir" in caught.value.hint
 
 
+def test_what_is_not_there_is_refused_before_anything_is_queued(home: Path) -> None:
+    with pytest.raises(UsageError, match=r"no trian.ipynb in .* on login, and no notebook trian.ipynb here") as caught:
+        opened("trian.ipynb")
+    assert "on this machine" in caught.value.hint
+    with pytest.raises(UsageError, match="There is no lab in"):
+        opened("lab", remote=False)
+
+
 def test_below_the_folder_in_which_the_job_starts(home: Path) -> None:
+    """Where only the compute node has that folder, nobody can know before."""
+    (home / "course/lab").mkdir(parents=True)
+    Path("x.ipynb").touch()
     assert opened("/proj/course/lab", chdir="/proj/course") == "lab"
     assert opened("lab", chdir="~/course") == "lab"
     assert opened("x.ipynb", remote=False) == "x.ipynb", "on this machine, below the present folder"
@@ -107,9 +132,36 @@ def test_a_notebook_that_is_here_is_sent_and_what_was_changed_there_stays(home: 
     assert shown[-1].kept == ("train.ipynb",)
 
 
-def test_a_course_opens_in_its_folder(home: Path) -> None:
-    course = CourseProfile(name="lab", notebooks=["a.ipynb"], folder="~/gpu lab")
-    assert opened(None, course=course) == "gpu lab"
+def test_of_two_versions_the_user_is_asked_which_to_open(home: Path) -> None:
+    here, there = Path("train.ipynb"), home / "train.ipynb"
+    here.write_text('{"mine": 1}')
+    there.write_text('{"hers": 1}')
+    prompts = FakePrompts(confirms=[True])
+    new = opened("train.ipynb", prompts=prompts)
+    assert new.startswith("train.new-") and (home / new).read_text() == '{"mine": 1}'
+    assert there.read_text() == '{"hers": 1}', "which is never replaced"
+    assert prompts.asked == [f"train.ipynb on login is another version, and stays. Open yours, which is {new} there?"]
+    assert opened("train.ipynb", prompts=FakePrompts()) == "train.ipynb", "once is enough"
+    for number, prompts in enumerate((FakePrompts(confirms=[False]), FakePrompts(asks=False))):
+        (home / new).unlink()
+        here.write_text(f'{{"mine": {number}, "again": 1}}')
+        assert opened("train.ipynb", prompts=prompts) == "train.ipynb"
+        assert len(prompts.asked) == (1 if prompts.asks else 0)
+
+
+def test_a_course_opens_in_its_folder_with_the_notebook_of_its_lab(home: Path) -> None:
+    (home / "other").mkdir()
+    course = CourseProfile(name="lab", notebooks=["a.ipynb", "data/x.csv"], folder="~/gpu lab")
+    assert opened(None, course=course) == "gpu lab/a.ipynb", "there is no other one"
+    several = course.changed(notebooks=("a.ipynb", "week2/b.ipynb"))
+    assert opened(None, course=several) == "gpu lab"
+    named = several.changed(open_at="week2/b.ipynb")
+    assert opened(None, course=named) == "gpu lab/week2/b.ipynb"
+    days = (date(2026, 11, 24), date(2026, 11, 25))
+    today = Reservation(name="lab1", first=days[0], last=days[0], open_at="a.ipynb")
+    assert opened(None, course=named.changed(reservations=(today,))) == "gpu lab/a.ipynb"
+    tomorrow = Reservation(name="lab2", first=days[1], last=days[1], open_at="a.ipynb")
+    assert opened(None, course=named.changed(reservations=(tomorrow,))) == "gpu lab/week2/b.ipynb"
     assert opened("other", course=course) == "other"
     assert opened(None, course=CourseProfile(name="lab")) == "", "nothing was copied"
     assert opened(None, course=course, chdir="/proj") == "", "which JupyterLab does not show there"

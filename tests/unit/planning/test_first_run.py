@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -416,6 +417,26 @@ def test_a_dry_run_asks_and_keeps_nothing(config: Path) -> None:
     assert files(config) == before
 
 
+def test_a_dry_run_without_an_account_shows_what_would_be_submitted_with_a_sample_of_one(config: Path) -> None:
+    told = FirstUser()
+    plan = make_plan(run(told, LaunchOptions({"gpus": "1"}, cluster="uni"), dry_run=True), LAPTOP)
+    assert told.said == (
+        "Not set yet, and asked for at launch: user, account, partition. Below, uni42 stands for your account."
+    )
+    assert plan.request.flags["account"] == "uni42-gpu"
+
+
+def test_who_names_a_retired_cluster_is_told_its_successor_before_anything_is_asked(config: Path) -> None:
+    retired = 'description = "Old"\nstatus = "retired"\nsuccessor = "uni"\nnotice = "Old was switched off."\n'
+    (config / "clusters" / "old.toml").write_text(retired)
+    with pytest.raises(AnswerMissing) as caught:
+        run(FirstUser(), LaunchOptions(cluster="old"))
+    assert caught.value.why.startswith("Old was switched off. Using its successor, uni. Nobody could be asked.")
+    told = FirstUser("alice", "uni7", "")
+    run(told, LaunchOptions(cluster="old"))
+    assert told.said.startswith("Old was switched off. Using its successor, uni.\nSwitch the VPN on first.")
+
+
 @pytest.mark.parametrize("words", [["-A", "x", "-p", "y"], ["queue"], ["list"], ["when"]], ids=" ".join)
 def test_no_command_takes_this_machine_for_a_login_node_that_is_not_known(
     words: list[str], launch_notebook: LaunchNotebook
@@ -480,3 +501,13 @@ def test_json_asks_nothing(start: Start) -> None:
     (event,) = [json.loads(line) for line in session.printed.replace("\n", "").replace("}{", "}\n{").splitlines()]
     assert event["kind"] == "AnswerMissing"
     assert "uni42" in event["why"]
+
+
+def test_init_without_an_address_names_it_where_there_is_no_scheduler(
+    launch_notebook: LaunchNotebook, tmp_path: Path
+) -> None:
+    for name in ("bash", "sh", "timeout", "sed", "head", "id", "date", "cat"):
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    done = launch_notebook("init", PATH=str(tmp_path))
+    assert done.returncode == 21, done.stderr
+    assert "launch-notebook init you@login.example.org" in done.stderr and "--cluster here" not in done.stderr

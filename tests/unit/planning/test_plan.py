@@ -411,3 +411,21 @@ def test_this_machine_as_the_default_is_not_repeated(configuration: Path) -> Non
 def test_the_default_cluster_is_named_where_a_course_would_be_used(configuration: Path) -> None:
     (configuration / "config.toml").write_text('cluster = "pelle"\ncourse = "gone"\n')
     assert find_target(LaunchOptions(cluster="pelle"), LAPTOP).arguments() == ["--cluster", "pelle"]
+
+
+def test_a_flag_that_is_close_to_another_one_is_noted_before_the_login() -> None:
+    plan = make_plan(LaunchOptions({"walltime": "2:00:00"}, host="login"), LAPTOP)
+    assert plan.target.notes == ("--walltime is close to --time: did you mean that?",)
+
+
+def test_what_a_profile_says_of_an_environment_is_noted_unless_other_software_is_named() -> None:
+    """Whether the default one of Snellius has JupyterLab is not known."""
+    flags = {"time": "1:00:00"}
+
+    def notes(**named: object) -> str:
+        return " ".join(make_plan(LaunchOptions(flags, cluster="snellius", **named), LAPTOP).notes)  # type: ignore[arg-type]
+
+    said = "It is not known whether the module Anaconda3/2024.06-1 has JupyterLab."
+    assert said in notes() and said in notes(arguments=("anaconda",))
+    for others in ({"conda": "mine"}, {"venv": "~/v"}, {"arguments": ("torch",)}, {"arguments": ("anaconda", "x.sif")}):
+        assert "JupyterLab" not in notes(**others), others

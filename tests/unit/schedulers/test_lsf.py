@@ -17,9 +17,10 @@ from notebook_launcher.core import errors, package_data
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.explain import pending
+from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine, find_target
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
-from notebook_launcher.schedulers.lsf.commands import Lsf
+from notebook_launcher.schedulers.lsf.commands import TRANSLATED, Lsf
 from notebook_launcher.session.record import job_in
 from tests import paths
 
@@ -48,6 +49,22 @@ def after(words: list[str], flag: str) -> str:
 
 
 # --- queueing ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_hinted_at_instead_of_a_flag_is_translated() -> None:
+    values = {"time": "1:00", "begin": "15:00", "mail-type": "END", "mem": "5G", "mem-per-cpu": "5G"}
+    values |= {"nodes": "1", "gres": "gpu:1", "mem-per-gpu": "5G"}
+    for name in TRANSLATED:
+        needed = {"gpus": "1"} if name.endswith("-per-gpu") else {}
+        assert LSF.submit(Request({**needed, name: values.get(name, "2")}), SUBMISSION)
+    with pytest.raises(errors.UsageError) as caught:
+        bsub(licenses="matlab")
+    assert caught.value.hint.startswith("leave it out")
+    laptop = LocalMachine("laptop", has_slurm=False)
+    for typed, hint in (("licnese", "docs/lsf.md"), ("mem-per-gpus", "or --mem-per-gpu")):
+        with pytest.raises(errors.UsageError) as caught:
+            make_plan(LaunchOptions({typed: "1"}, cluster="dtu"), laptop)
+        assert hint in caught.value.hint and "licenses" not in caught.value.hint
 
 
 def test_a_request_in_bsubs_words() -> None:

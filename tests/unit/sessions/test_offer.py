@@ -122,6 +122,13 @@ def test_a_run_has_no_jupyterlab_to_open_and_no_ports(tmp_path: Path, submit: Ca
         assert "train.ipynb" in caught.value.why and f"connect {of_a_run.id}" in caught.value.hint
 
 
+def test_only_a_run_can_be_followed(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    of_jupyterlab = submit()
+    with pytest.raises(UsageError, match="is not a run of a notebook") as caught:
+        sessions.connect(target(tmp_path), "", ShownSessions(), FakePrompts(), Interrupts(), follow=True)
+    assert f"logs -f {of_jupyterlab.id}" in caught.value.hint
+
+
 def test_a_place_that_cannot_be_looked_at_stops_no_launch(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("a file")
     assert offer(tmp_path / "root", FakePrompts())[0] is False

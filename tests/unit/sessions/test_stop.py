@@ -203,6 +203,7 @@ def test_of_several_the_busy_ones_are_said_in_the_same_question(
     assert stop(tmp_path, *names, prompts=person).ended == set()
     (question,) = person.asked
     assert question.count("train.ipynb is still running.") == 2 and "End these 2 sessions?" in question
+    assert all(f"Session {name}: train.ipynb is still running." in question for name in names)
     assert question.count("Check in the browser that your notebooks are saved.") == 1
 
 

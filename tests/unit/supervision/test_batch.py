@@ -332,6 +332,25 @@ def test_who_comes_back_finds_the_results_where_the_run_was_to_bring_them(
     assert batch.usual_output(Session(other, "/d")) == Path("runs")
 
 
+@pytest.mark.parametrize(("to", "file"), [("notebook", "runtime/printed"), ("script", "work/train.out")])
+def test_who_comes_back_may_follow_what_it_prints(
+    launcher: Launcher, fetched: Fetched, monkeypatch: pytest.MonkeyPatch, to: str, file: str
+) -> None:
+    def supervise(_context: Context, session: Session, **options: object) -> None:
+        followed.append(options["printed"])
+
+    followed: list[object] = []
+    monkeypatch.setattr(batch, "supervise_run", supervise)
+    launcher.host.state, launcher.host.node = "RUNNING", "n1"
+    launcher._old_session()
+    launcher.host.files["session.json"] = json.dumps({**RECORD, "program": "notebook", "notebook": "train.ipynb"})
+    launcher.host.files["sent.json"] = json.dumps({"version": 1, "to": to})
+    places = (TARGET, "", launcher.view, launcher.prompts, launcher.interrupts)
+    launcher._begin(lambda: sessions.connect(*places, follow=True))
+    launcher.well()
+    assert followed == [file]
+
+
 def test_who_comes_back_to_a_run_follows_it_and_ctrl_c_leaves_it(launcher: Launcher, fetched: Fetched) -> None:
     record = {**RECORD, "program": "notebook", "notebook": "train.ipynb"}
     launcher.host.state, launcher.host.node = "RUNNING", "n1"

@@ -10,11 +10,13 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
+    ClusterRefused,
     ConnectionLost,
     ConstraintRefused,
     HostCommandFailed,
     Interrupted,
     LauncherError,
+    LicenceRefused,
     LoginShellSilent,
     PartitionRefused,
     SchedulerAway,
@@ -133,6 +135,26 @@ def test_features_are_asked_for_with_the_rest_if_one_is_refused(launcher: Launch
     launcher.launch(dataclasses.replace(PLAN, request=Request({"constraint": "thn", "time": "1:00:00"})))
     assert launcher.fails(ConstraintRefused).hint == "did you mean -C thin?"
     assert launcher.host.count("ask") == 1
+
+
+def test_licences_are_asked_for_with_the_rest_if_one_is_refused(launcher: Launcher) -> None:
+    refused = "sbatch: error: Batch job submission failed: Invalid license specification\n"
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", refused)
+    answers = ["", "", "", "", "PartitionName=core Default=YES State=UP", "LicenseName=matlab Total=1 Used=0"]
+    launcher.host.answers["ask"] = lambda: CommandResult(0, "".join(f"{one}\n--answered-- 0\n" for one in answers))
+    launcher.launch(dataclasses.replace(PLAN, request=Request({"licenses": "matlb", "time": "1:00:00"})))
+    assert launcher.fails(LicenceRefused).hint == "did you mean -L matlab?"
+
+
+def test_for_an_unknown_cluster_only_those_that_there_are_are_asked_for(launcher: Launcher) -> None:
+    refused = "sbatch: error: No cluster 'snwy' known by database.\n"
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", refused)
+    launcher.host.answers["ask"] = lambda: CommandResult(0, "practice\nsnowy\n\n--answered-- 0\n")
+    launcher.launch(dataclasses.replace(PLAN, request=Request({"clusters": "snwy", "time": "1:00:00"})))
+    error = launcher.fails(ClusterRefused)
+    assert error.what == "The job was not queued. There is no cluster snwy. The clusters are: snowy, practice."
+    assert error.hint == "did you mean -M snowy?"
+    assert "scontrol" not in launcher.host.commands("ask")[0]
 
 
 @pytest.mark.parametrize("error", [ConnectionLost("Lost."), HostCommandFailed("It did not answer within 15 s.")])

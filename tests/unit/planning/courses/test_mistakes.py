@@ -28,6 +28,13 @@ HOSTILE = [
     pytest.param('notebooks = ["a/.ssh/x"]', 2, "hidden", id="a notebook in a hidden folder"),
     pytest.param('notebooks = ["none.ipynb"]', 2, "no such file", id="a notebook that is not there"),
     pytest.param('notebooks = ["link.ipynb"]', 2, "leads out", id="a notebook that is a link"),
+    pytest.param('open_at = "x.ipynb"', 2, "not among the course's notebooks", id="no notebook of its own to open"),
+    pytest.param(
+        '[[reservations]]\nname = "x"\nfirst = 2026-02-01\nlast = 2026-02-01\nopen_at = "x.ipynb"',
+        6,
+        "not among the course's notebooks",
+        id="nor on a day",
+    ),
     pytest.param('notebooks = ["folder"]', 2, "is a folder", id="a folder as notebook"),
     pytest.param('notebooks = ["b.toml"]\nbase = "b.toml"', 2, "cannot both lie", id="a base as notebook"),
     pytest.param('notebooks = ["folder/x", "folder"]', 2, "cannot both lie", id="a notebook and its folder"),

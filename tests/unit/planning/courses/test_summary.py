@@ -24,11 +24,13 @@ from tests.unit.profiles.toml_values import WHOLE_COURSE, changed, written
 WHOLE = {
     "name": "whole", "description": "D-1", "base": "base-1.toml", "cluster": "uni", "contact": "C-1",
     "first": "2026-01-02", "last": "2026-12-30", "account": "acc1", "environment": "e1", "image": "i1.sif",
-    "reservations": [{"name": "res1", "first": "2026-02-02", "last": "2026-02-03"}], "image_dir": "/dir-1",
+    "reservations": [{"name": "res1", "first": "2026-02-02", "last": "2026-02-03", "open_at": "n2.ipynb"}],
+    "image_dir": "/dir-1",
     "idle_stop": "21m", "gpu_idle": "end", "notice": "N-1", "notebooks": ["n1.ipynb"], "folder": "~/f1",
+    "open_at": "n3.ipynb",
     "defaults": {"mem": "3G", "exclusive": False},
     "environments": {"e1": {
-        "description": "D-2", "container": "c1.sif", "container_command": "shifter", "source": "s-1",
+        "description": "D-2", "notice": "N-2", "container": "c1.sif", "container_command": "shifter", "source": "s-1",
         "definition": "d-1.def", "digest": f"sha256:{'a' * 64}", "bind": ["/b1"], "modules": ["m1"],
         "module_use": ["/mu1"], "conda": "co1", "venv": "/v1", "uv": "/u1", "activate": ["a-1", "a-2"],
         "env": {"E1": "ev1"}, "gpu": "auto", "start_timeout": 600,
