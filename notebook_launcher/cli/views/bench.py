@@ -93,4 +93,5 @@ def _lasts(step: events.BenchProgress) -> bool:
 def report_lines(event: events.BenchReported) -> list[str]:
     """Return where the report is, and what is in it."""
     results = {0: "no results, and says why", 1: "one result"}.get(event.rows, f"{event.rows} results")
-    return [f"The report has {results}:", *(f"  {path}" for path in (event.html, event.markdown, event.csv))]
+    paths = (f"  {path}" for path in (event.html, event.markdown, event.csv))
+    return [f"The report has {results}:", *paths, *filter(None, [event.conclusion])]
