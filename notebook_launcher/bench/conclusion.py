@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from notebook_launcher.bench.compare import CombinationRun, Row
-from notebook_launcher.bench.report import Report, fastest, seconds, waited
+from notebook_launcher.bench.report import Report, fastest, is_surely_faster, seconds, waited
 from notebook_launcher.core.quantities import counted, three_digits
 
 
@@ -35,8 +35,9 @@ def _of_fastest(row: Row, report: Report) -> str:
     if low is None or high is None:
         return f"{of}{row.ran.shown} was {ratio} times as fast as {against}, with too few times to be sure."
     span = f"{three_digits(low)} to {three_digits(high)}"
-    if low <= 1 <= high:
-        return f"{of}{no} combination is faster than {against} beyond doubt; {row.ran.shown} was {ratio} times as fast ({span})."
+    if not is_surely_faster(row):
+        seen = f"{row.ran.shown} was {ratio} times as fast ({span})"
+        return f"{of}{no} combination is faster than {against} beyond doubt; {seen}."
     return f"{of}{row.ran.shown} is fastest, {ratio} times as fast as {against} ({span})."
 
 

@@ -25,6 +25,7 @@ from notebook_launcher.core.text import joined
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 NOTHING = "–"
+_VISIBLE = 1.005  # times as fast
 _DIGEST = 12  # digits of a digest that are shown; CSV has all
 TO_RECORD = 'timing.measure(lambda: train(), name="train").record()'
 
@@ -239,7 +240,7 @@ RUN_HEADINGS = (
 def lines(report: Report) -> list[Line]:
     """Return the results' lines, those that can be compared next to each other, each with all of ``HEADINGS``."""
     found: dict[str, list[Line]] = {}
-    best = [row for row in fastest(report) if row.speedup and (row.speedup.low or 0.0) > 1]
+    best = [row for row in fastest(report) if is_surely_faster(row)]
     for row in report.rows:
         result = row.result
         numbers = (seconds(result.median), interval(result.low, result.high), rate(row), times_as_quick(row))
@@ -247,6 +248,11 @@ def lines(report: Report) -> list[Line]:
         line = Line(cells, row.ran.state, row.note, row.label, any(row is one for one in best))
         found.setdefault(row.label, []).append(line)
     return [line for group in found.values() for line in group]
+
+
+def is_surely_faster(row: Row) -> bool:
+    """Whether a result is faster than its baseline beyond doubt, and by more than what is shown as 1.00 times."""
+    return row.speedup is not None and row.speedup.low is not None and row.speedup.low >= _VISIBLE
 
 
 def fastest(report: Report) -> list[Row]:
