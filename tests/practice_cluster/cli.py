@@ -55,6 +55,7 @@ def _meant(options: argparse.Namespace) -> str | None:
 
 def _up(cluster: PracticeCluster, options: argparse.Namespace) -> int:
     cluster.up(pam_slurm=options.pam_slurm, until_end_of=options.until_end_of)
+    _offer_images(cluster)
     print(state.load(cluster.generation).door_text)
     return 0
 
@@ -82,8 +83,15 @@ def _build(cluster: PracticeCluster, options: argparse.Namespace) -> int:
     cluster.build()
     for name in options.image:
         bundled_images.build_image(name, cluster.generation)
+    if options.image and cluster.is_up():
+        _offer_images(cluster)
     say("Everything is built.")
     return 0
+
+
+def _offer_images(cluster: PracticeCluster) -> None:
+    if offered := bundled_images.offer_built_images(cluster):
+        say(f"The profile practice offers the environments {', '.join(offered)}, as their images are built.")
 
 
 def _status(cluster: PracticeCluster, _options: argparse.Namespace) -> int:
