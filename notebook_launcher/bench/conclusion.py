@@ -25,7 +25,7 @@ def conclusion(report: Report) -> str:
 
 def _of_fastest(row: Row, report: Report) -> str:
     """Return how much faster the fastest of a result's rows is than its baseline."""
-    of = f"{row.label}: " if len({one.label for one in report.rows}) > 1 else ""
+    of = f"“{row.label}”: " if len({one.label for one in report.rows}) > 1 else ""
     no = "no" if of else "No"
     if row.speedup is None:
         return f"{of}{no} combination is faster than the baseline, {row.ran.shown}."
