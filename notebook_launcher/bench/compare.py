@@ -32,7 +32,7 @@ class Result(Frozen):
 
     ``confidence``: the requested confidence of the interval, ``covered`` the actual one, ``narrow`` whether the
     interval is as narrow as requested; ``None``: not recorded. ``work``: units of ``unit`` per call, ``throughput``:
-    per second. ``energy``: joules over all that was timed, ``energy_per_unit``: for each unit of work. ``fingerprint``:
+    per second. ``energy``: joules of a call, ``energy_per_unit``: of each unit of work. ``fingerprint``:
     the software and hardware, flat.
     """
 

@@ -99,12 +99,12 @@ def rate(row: Row) -> str:
 
 
 def energy(row: Row) -> str:
-    """Return the energy of all that was timed, or of each unit of work: ``1.17 mJ/image``, ``35.2 J in all``."""
+    """Return the energy of each unit of work, or of a call: ``1.17 mJ/image``, ``35.2 J per call``."""
     result = row.result
     if result.energy_per_unit is not None:
         unit = result.unit.removesuffix("s") if len(result.unit) > 2 else result.unit
         return f"{_joules(result.energy_per_unit)}/{unit or 'unit'}"
-    return NOTHING if result.energy is None else f"{_joules(result.energy)} in all"
+    return NOTHING if result.energy is None else f"{_joules(result.energy)} per call"
 
 
 def _joules(value: float) -> str:
