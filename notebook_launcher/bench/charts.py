@@ -1,120 +1,80 @@
-"""The plots of a bench, drawn with matplotlib, which is imported only here."""
+"""The plots of a bench: what is drawn of its results. ``svg`` draws it; nothing has to be installed for that."""
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
-from notebook_launcher.bench.compare import Row, cores_instead, speedup
-from notebook_launcher.bench.report import Plot, Report
-from notebook_launcher.usage.plot import NO_MATPLOTLIB, has_matplotlib
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from notebook_launcher.bench import bars, scaling
+from notebook_launcher.bench.bars import Bar
+from notebook_launcher.bench.compare import CombinationRun, Row, cores_instead, speedup
+from notebook_launcher.bench.report import Plot, Report, seconds, waited
 
 MOST_PLOTS = 12
 MOST_BARS = 40  # in one plot
 MOST_CURVES = 8
-MOST_OF_INTERVAL = 1.6  # times the largest value: the most that an axis extends for intervals
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00")  # Okabe and Ito's
-_MARKERS = "os^Dv<>P"
-_DOTS = 130  # an inch, of a PNG
+WIDE, NARROW = 580.0, 340.0  # pixels
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-_LONGEST = 48  # characters of a label
-
-
-def plot_error() -> str:
-    """Return a sentence on why plots cannot be drawn, "" if they can."""
-    return "" if has_matplotlib() else f"{NO_MATPLOTLIB} To have them: pip install 'matplotlib>=3.7'"
 
 
 def draw_all(report: Report) -> list[Plot]:
-    """Return the plots of a report: the times of each result and, if cores vary, the scaling with cores."""
+    """Return the plots of a report: the times of each result and, if cores vary, the scaling with cores.
+
+    If nothing was recorded: how long each run took as a whole.
+    """
     by_label: dict[str, list[Row]] = {}
     for row in report.rows:
         by_label.setdefault(row.label, []).append(row)
-    plots: list[Plot] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about characters that no font here has
-        for number, (label, rows) in enumerate(by_label.items(), 1):
-            figures = [("times", f"{label}: median time", _bars(label, rows))]
-            if curves := _curves(rows):
-                figures.append(("cores", f"{label}: speed-up with cores", _scaling(label, curves)))
-            plots += [Plot(f"{number}-{kind}", title, *_pictures(figure)) for kind, title, figure in figures]
-            if len(plots) >= MOST_PLOTS:
-                break
+    plots: list[Plot] = [] if report.rows else _run_times(report.runs)
+    for number, (label, rows) in enumerate(by_label.items(), 1):
+        plots.append(_plot(f"{number}-times", f"{label}: median time", _bars(label, rows)))
+        if curves := _curves(rows):
+            draw = _scaling(label, curves, scaling.frame_height(len(rows)))
+            plots.append(_plot(f"{number}-cores", f"{label}: speed-up with cores", draw))
+        if len(plots) >= MOST_PLOTS:
+            break
     return plots[:MOST_PLOTS]
 
 
-def _pictures(figure: Figure) -> tuple[bytes, bytes]:
-    from matplotlib import rc_context
-
-    files = io.BytesIO(), io.BytesIO()
-    # without a date and with reproducible ids, so that the same results give the same file
-    with rc_context({"svg.hashsalt": "bench", "svg.fonttype": "path"}):
-        figure.savefig(files[0], format="svg", metadata={"Date": None, "Creator": None})
-        figure.savefig(files[1], format="png", dpi=_DOTS, metadata={"Software": None})
-    return files[0].getvalue(), files[1].getvalue()
-
-
-def _figure(height: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, height), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3, linewidth=0.6)
-    axes.set_axisbelow(True)
-    return figure, axes
+def _plot(name: str, title: str, draw: Callable[[float], str]) -> Plot:
+    return Plot(name, title, draw(WIDE), draw(NARROW))
 
 
 # --- the times ----------------------------------------------------------------------------------------------------
 
 
-def _bars(label: str, rows: Sequence[Row]) -> Figure:
-    """Draw the median of each combination with its interval."""
+def _bars(label: str, rows: Sequence[Row]) -> Callable[[float], str]:
+    """Return what draws the median of each combination with its interval."""
     shown = rows[:MOST_BARS]
-    names = _short_names([row.ran.values for row in shown])
+    names = _distinguishing([row.ran.values for row in shown])
     scale, unit = next((one for one in _SCALES if max(row.result.median for row in shown) >= one[0]), _SCALES[-1])
-    figure, axes = _figure(1.2 + 0.38 * len(shown))
-    for index, row in enumerate(shown):
+    drawn = []
+    for name, row in zip(names, shown, strict=True):
         result = row.result
-        known = result.low is not None and result.high is not None
-        low, high = (result.low or 0.0, result.high or 0.0) if known else (result.median, result.median)
-        error = [[max(0.0, result.median - low) / scale], [max(0.0, high - result.median) / scale]]
-        axes.barh(
-            index,
-            result.median / scale,
-            height=0.62,
-            color=_COLOURS[0],
-            alpha=0.85 if result.synchronised else 0.35,
-            hatch="" if result.synchronised else "///",
-            xerr=error if known else None,
-            error_kw={"ecolor": "0.15", "elinewidth": 1.3, "capsize": 3},
-        )
-    axes.set_yticks(range(len(shown)), names, fontsize=9)
-    for text in axes.get_yticklabels():
-        text.set_parse_math(False)
-    axes.invert_yaxis()
-    longest = max(row.result.median for row in shown)
-    widest = max(row.result.high or 0.0 for row in shown)
-    # one very wide interval would leave the others no space: it is clipped at the frame
-    axes.set_xlim(0, min(max(longest, widest), MOST_OF_INTERVAL * longest) * 1.05 / scale)
-    axes.set_xlabel(f"median time of one call ({unit}), with its interval; less is better")
-    axes.grid(axis="y", visible=False)
-    more = f" (the first {MOST_BARS} of {len(rows)})" if len(rows) > MOST_BARS else ""
-    faint = "; hatched: not synchronised" if any(not row.result.synchronised for row in shown) else ""
-    axes.set_title(f"{_short(label)}{more}{faint}", fontsize=11, loc="left", parse_math=False)
-    return figure
+        low, high = (end / scale if end is not None else None for end in (result.low, result.high))
+        drawn.append(Bar(name, result.median / scale, seconds(result.median), low, high, not result.synchronised))
+    about = [f"median time of one call in {unit}; less is better"]
+    about += ["the thin lines are the medians' intervals"] if any(bar.low is not None for bar in drawn) else []
+    about += ["hatched: not synchronised"] if any(bar.hatched for bar in drawn) else []
+    about += [f"the first {MOST_BARS} of {len(rows)}"] if len(rows) > MOST_BARS else []
+    return lambda width: bars.draw(label, "; ".join(about), drawn, width)
 
 
-def _short_names(combinations: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
+def _run_times(runs: Sequence[CombinationRun]) -> list[Plot]:
+    """Return a plot of how long whole runs took, if several are known."""
+    timed = [ran for ran in runs if ran.state == "done" and ran.use.wall]
+    if len(timed) < 2:
+        return []
+    names = _distinguishing([ran.values for ran in timed[:MOST_BARS]])
+    drawn = [Bar(name, ran.use.wall or 0.0, waited(ran.use.wall)) for name, ran in zip(names, timed, strict=False)]
+    about = "run time of the whole job in s, its start-up included; one run each, so small differences mean nothing"
+    about += f"; the first {MOST_BARS} of {len(timed)}" if len(timed) > MOST_BARS else ""
+    return [_plot("0-runs", "Run time of each combination", lambda width: bars.draw("Whole runs", about, drawn, width))]
+
+
+def _distinguishing(combinations: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
     """Return names for combinations, without the values that they all share."""
     shared = set.intersection(*map(set, combinations)) if len(combinations) > 1 else set()
-    return [_short(_named([pair for pair in values if pair not in shared]) or "measured") for values in combinations]
+    return [_named([pair for pair in values if pair not in shared]) or "measured" for values in combinations]
 
 
 def _named(pairs: Sequence[tuple[str, str]]) -> str:
@@ -134,10 +94,6 @@ def _named(pairs: Sequence[tuple[str, str]]) -> str:
     return ", ".join(parts)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
 # --- scaling with cores -------------------------------------------------------------------------------------------
 
 Curve = tuple[str, list[tuple[int, Row]]]
@@ -154,41 +110,28 @@ def _curves(rows: Sequence[Row]) -> list[Curve]:
     groups: dict[tuple[object, ...], list[tuple[int, Row]]] = {}
     for row in rows:
         cores = dict(row.ran.values).get("cores")
-        if cores is None or not row.result.synchronised:
+        if cores is None or int(cores) < 1 or not row.result.synchronised:
             continue
         others = tuple(pair for pair in row.ran.values if pair[0] != "cores")
         groups.setdefault((others, row.result.work, row.result.unit), []).append((int(cores), row))
-    curves = [sorted(points, key=lambda point: point[0]) for points in groups.values() if len(points) > 1]
+    curves = [sorted(points, key=lambda point: point[0]) for points in groups.values()]
+    curves = [points for points in curves if points[0][0] < points[-1][0]]
     others_of = [[pair for pair in points[0][1].ran.values if pair[0] != "cores"] for points in curves]
-    names = _short_names(others_of) if len(curves) > 1 else ["measured"] * len(curves)
+    names = _distinguishing(others_of) if len(curves) > 1 else ["measured"] * len(curves)
     return list(zip(names, curves, strict=True))
 
 
-def _scaling(label: str, curves: Sequence[Curve]) -> Figure:
-    figure, axes = _figure(4.4)
+def _scaling(label: str, curves: Sequence[Curve], height: float) -> Callable[[float], str]:
+    """Return what draws the speed-up over the number of cores."""
     shown = curves[:MOST_CURVES]
     least = min(points[0][0] for _, points in shown)
-    most = max(points[-1][0] for _, points in shown)
-    axes.plot([least, most], [1.0, most / least], color="0.45", linewidth=1.2, linestyle=(0, (5, 4)), label="ideal")
-    highest = 0.0
-    for (name, points), colour, marker in zip(shown, _COLOURS, _MARKERS, strict=False):
-        cores, ratios, errors = zip(*_points(points, least), strict=True)
-        highest = max(highest, *ratios)
-        axes.plot(cores, ratios, color=colour, marker=marker, markersize=5, linewidth=1.5, label=name)
-        for count, ratio, error in zip(cores, ratios, errors, strict=True):
-            if error is not None:
-                axes.errorbar(count, ratio, yerr=[[error[0]], [error[1]]], color=colour, linewidth=1.5, capsize=3)
-    ticks = sorted({count for _, points in shown for count, _ in points})
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.set_ylim(0, min(axes.get_ylim()[1], MOST_OF_INTERVAL * max(most / least, highest)))
-    axes.set_xlabel("cores")
-    axes.set_ylabel(f"times as quick as with {'one core' if least == 1 else f'{least} cores'}")
-    more = f" (the first {MOST_CURVES} of {len(curves)})" if len(curves) > MOST_CURVES else ""
-    later = "; a curve that begins later begins as if ideal" if any(points[0][0] > least for _, points in shown) else ""
-    axes.set_title(f"{_short(label)}{more}{later}", fontsize=11, loc="left", parse_math=False)
-    for text in axes.legend(fontsize=9, frameon=False).get_texts():
-        text.set_parse_math(False)
-    return figure
+    drawn = [(name, [scaling.Point(*point) for point in _points(points, least)]) for name, points in shown]
+    about = [f"times as quick as with {'one core' if least == 1 else f'{least} cores'}, over the number of cores"]
+    if any(points[0][0] > least for _, points in shown):
+        about.append("a curve that begins later begins as if ideal")
+    if len(curves) > MOST_CURVES:
+        about.append(f"the first {MOST_CURVES} of {len(curves)}")
+    return lambda width: scaling.draw(label, "; ".join(about), drawn, width, height)
 
 
 def _points(points: Sequence[tuple[int, Row]], least: int) -> Iterator[tuple[int, float, tuple[float, float] | None]]:

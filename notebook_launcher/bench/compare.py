@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from statistics import median
 
+from notebook_launcher.bench.use import RunUse
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 
@@ -31,7 +32,8 @@ class Result(Frozen):
 
     ``confidence``: the requested confidence of the interval, ``covered`` the actual one, ``narrow`` whether the
     interval is as narrow as requested; ``None``: not recorded. ``work``: units of ``unit`` per call, ``throughput``:
-    per second. ``fingerprint``: the software and hardware, flat.
+    per second. ``energy``: joules of a call, ``energy_per_unit``: of each unit of work. ``fingerprint``:
+    the software and hardware, flat.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Result(Frozen):
     work: float | None = None
     unit: str = ""
     throughput: float | None = None
+    energy: float | None = None
+    energy_per_unit: float | None = None
     synchronised: bool = False
     warmup: int | None = None
     device: str = ""
@@ -96,6 +100,8 @@ def _result(data: object) -> Result:
         work=_maybe(data.get("work")),
         unit=_text(data.get("unit") or ""),
         throughput=_maybe(data.get("throughput")),
+        energy=_joules(data.get("energy_j")),
+        energy_per_unit=_joules(data.get("energy_j_per_unit")),
         synchronised=data.get("synchronised") is True,
         warmup=data["warmup"] if type(data.get("warmup")) is int else None,
         device=_text(device.get("name") or ""),
@@ -129,6 +135,14 @@ def _maybe(value: object) -> float | None:
     return None if value is None else _positive(value)
 
 
+def _joules(value: object) -> float | None:
+    """Return an energy; ``None`` for anything else, as the time beside it counts all the same."""
+    try:
+        return _positive(value)
+    except (ValueError, OverflowError):
+        return None
+
+
 def _text(value: object) -> str:
     """Return a short text on one line, without control characters."""
     text = " ".join(printable(str(value)).split())
@@ -154,7 +168,8 @@ class CombinationRun(Frozen):
     """One combination for a report: its name, its axes, and its results.
 
     ``state``: done, failed, running, waiting. ``why``: how it failed, in a sentence. ``queued``: seconds in the queue.
-    ``image``: the digest of its container image. ``shown``: its name without what all combinations share.
+    ``image``: the digest of its container image. ``shown``: its name without what all combinations share. ``use``: what
+    the run used as a whole.
     """
 
     name: str
@@ -167,6 +182,7 @@ class CombinationRun(Frozen):
     session: str = ""
     job: str = ""
     shown: str = ""
+    use: RunUse = RunUse()
 
 
 class Speedup(Frozen):

@@ -22,6 +22,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from notebook_launcher.bench.compare import CombinationRun, Recording, read_recording
 from notebook_launcher.bench.matrix import Combination
+from notebook_launcher.bench.use import RunUse, read_use
 from notebook_launcher.core import events
 from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import UsageError
@@ -191,9 +192,13 @@ class BenchFolder:
                 entry.image,
                 entry.session or "",
                 entry.job or "",
+                use=self._use(entry),
             )
             for entry in self.journal.entries
         ]
+
+    def _use(self, entry: JournalEntry) -> RunUse:
+        return read_use(self.runs_folder(entry.name)) if entry.state in ("done", "failed") else RunUse()
 
     def _recording(self, entry: JournalEntry) -> Recording:
         if entry.state not in ("done", "failed"):

@@ -1,16 +1,11 @@
-"""The report of a bench as texts: one HTML file that needs no network, Markdown, CSV. Pure: it is written elsewhere.
+"""The report of a bench: its numbers as they are shown, and its tables. Pure: it is written elsewhere.
 
-Names come out of notebooks and from the cluster: in HTML a template escapes all of them, in Markdown and CSV we do.
+``conclusion`` says in a sentence what came out; ``report_forms`` makes HTML, Markdown and CSV of it all.
 """
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from notebook_launcher.bench.compare import (
     CONFIDENCE,
@@ -24,25 +19,31 @@ from notebook_launcher.bench.compare import (
     with_shown_names,
 )
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.quantities import measured_wait, three_digits
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.quantities import amount, gigabytes, measured_wait, three_digits
+from notebook_launcher.core.text import joined
 
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-_NOTHING = "–"
+_JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
+NOTHING = "–"
+_VISIBLE = 1.005  # times as fast
 _DIGEST = 12  # digits of a digest that are shown; CSV has all
+TO_RECORD = 'timing.measure(lambda: train(), name="train").record()'
 
 
 class Plot(Frozen):
-    """One plot: what it shows, and its picture as SVG and PNG. ``name``: of its file, without an ending."""
+    """One plot: what it shows, and its picture as SVG. ``name``: of its file, without an ending.
+
+    ``narrow``: the same for a narrow screen.
+    """
 
     name: str
     title: str
-    svg: bytes
-    png: bytes
+    svg: str
+    narrow: str
 
 
 class Report(Frozen):
-    """All that a report contains. ``made``: when, ``command``: by what; ``missing``: why there are no plots."""
+    """All that a report contains. ``made``: when, ``command``: by what."""
 
     notebook: str
     matrix: str
@@ -52,12 +53,16 @@ class Report(Frozen):
     rows: tuple[Row, ...]
     prints: Fingerprints
     plots: tuple[Plot, ...] = ()
-    missing: str = ""
 
     @property
     def damaged(self) -> int:
         """How many lines of all files could not be read as a result."""
         return sum(ran.recording.damaged for ran in self.runs)
+
+    @property
+    def records_nothing(self) -> bool:
+        """Whether runs are done, and none of them has recorded a result."""
+        return not self.rows and any(ran.state == "done" for ran in self.runs)
 
 
 def make_report(
@@ -74,7 +79,7 @@ def make_report(
 def seconds(value: float | None) -> str:
     """Return a time with three digits and its unit: ``12.3 ms``."""
     if value is None:
-        return _NOTHING
+        return NOTHING
     scale, unit = next((one for one in _SCALES if value >= 0.9995 * one[0]), _SCALES[-1])
     return f"{three_digits(value / scale)} {unit}"
 
@@ -82,7 +87,7 @@ def seconds(value: float | None) -> str:
 def interval(low: float | None, high: float | None) -> str:
     """Return an interval in one unit: ``12.1 – 12.6 ms``."""
     if low is None or high is None:
-        return _NOTHING
+        return NOTHING
     scale, unit = next((one for one in _SCALES if high >= 0.9995 * one[0]), _SCALES[-1])
     return f"{three_digits(low / scale)} – {three_digits(high / scale)} {unit}"
 
@@ -90,7 +95,21 @@ def interval(low: float | None, high: float | None) -> str:
 def rate(row: Row) -> str:
     """Return the throughput: ``48 200 images/s``."""
     value = row.result.throughput
-    return _NOTHING if value is None else f"{three_digits(value)} {row.result.unit}/s".replace(" /s", "/s")
+    return NOTHING if value is None else f"{three_digits(value)} {row.result.unit}/s".replace(" /s", "/s")
+
+
+def energy(row: Row) -> str:
+    """Return the energy of each unit of work, or of a call: ``1.17 mJ/image``, ``35.2 J per call``."""
+    result = row.result
+    if result.energy_per_unit is not None:
+        unit = result.unit.removesuffix("s") if len(result.unit) > 2 else result.unit
+        return f"{_joules(result.energy_per_unit)}/{unit or 'unit'}"
+    return NOTHING if result.energy is None else f"{_joules(result.energy)} per call"
+
+
+def _joules(value: float) -> str:
+    scale, unit = next((one for one in _JOULES if value >= 0.9995 * one[0]), _JOULES[-1])
+    return f"{three_digits(value / scale)} {unit}"
 
 
 def times_as_quick(row: Row) -> str:
@@ -106,8 +125,16 @@ def times_as_quick(row: Row) -> str:
 
 
 def waited(value: float | None) -> str:
-    """Return how long a combination was in the queue."""
-    return _NOTHING if value is None else measured_wait(value)
+    """Return how long a combination was in the queue, or ran."""
+    return NOTHING if value is None else measured_wait(value)
+
+
+def digest(image: str) -> str:
+    """Return the beginning of an image's digest."""
+    return image.removeprefix("sha256:")[:_DIGEST] or NOTHING
+
+
+# --- sentences ----------------------------------------------------------------------------------------------------
 
 
 def how_measured(report: Report) -> list[str]:
@@ -162,198 +189,132 @@ def shared(report: Report) -> str:
     return " ".join(f"{name}={value}" for name, value in shared_by_all(report.runs))
 
 
-# --- one table for all forms --------------------------------------------------------------------------------------
-
-HEADINGS = ("combination", "result", "median", "interval", "throughput", "speed-up", "in queue", "image", "state")
+# --- tables, for HTML and Markdown ----------------------------------------------------------------------------------
 
 
 class Line(Frozen):
-    """One line of the table: a cell for each of ``HEADINGS``; ``note``: what else is to be said of it."""
+    """One line of a table, a cell for each heading. ``state``: of its combination; ``note``: what else is to be said.
+
+    ``group``: its result; lines of the same one can be compared. ``best``: whether it is the fastest of them, and
+    faster than the baseline beyond doubt.
+    """
 
     cells: tuple[str, ...]
     state: str
     note: str = ""
+    group: str = ""
+    best: bool = False
 
 
-def lines(report: Report) -> list[Line]:
-    """Return the table's lines: of each combination its results, or that there is none."""
-    found = []
-    for ran in report.runs:
-        rows = [row for row in report.rows if row.ran is ran]
-        about = (waited(ran.queued), digest(ran.image), ran.state)
-        for row in rows:
-            result = row.result
-            numbers = (seconds(result.median), interval(result.low, result.high), rate(row), times_as_quick(row))
-            note = "; ".join(filter(None, (row.note, ran.why)))
-            found.append(Line((ran.shown, row.label, *numbers, *about), ran.state, note))
-        if not rows:
-            why = ran.why or ("It has recorded no results." if ran.state == "done" else "")
-            found.append(Line((ran.shown, *[_NOTHING] * 5, *about), ran.state, why))
-    return found
+class Table(Frozen):
+    """Lines below headings; ``same``: the columns that have one value only, with it; ``note``: what applies to all."""
+
+    headings: tuple[str, ...]
+    lines: tuple[Line, ...]
+    same: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+    def groups(self) -> Iterator[tuple[str, list[Line]]]:
+        """Yield the lines by their groups, which follow each other."""
+        found: dict[str, list[Line]] = {}
+        for line in self.lines:
+            found.setdefault(line.group, []).append(line)
+        yield from found.items()
 
 
-def digest(image: str) -> str:
-    """Return the beginning of an image's digest."""
-    return image.removeprefix("sha256:")[:_DIGEST] or _NOTHING
-
-
-# --- HTML ---------------------------------------------------------------------------------------------------------
-
-
-def as_html(report: Report) -> str:
-    """Return one page with all that belongs to it; a browser asks nobody for anything."""
-    import jinja2
-
-    source = (Path(__file__).parent / "report.html.jinja").read_text(encoding="utf-8")
-    # undefined names are a bug of ours, and no empty word in a report
-    engine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    pictures = [(plot.title, base64.b64encode(plot.svg).decode()) for plot in report.plots]
-    return engine.from_string(source).render(
-        report=report,
-        summary=summary(report),
-        headings=HEADINGS,
-        lines=lines(report),
-        pictures=pictures,
-        measured=how_measured(report),
-        failed=[ran for ran in report.runs if ran.state == "failed"],
-        prints=report.prints,
-        shared=shared(report),
-    )
-
-
-# --- Markdown -----------------------------------------------------------------------------------------------------
-
-
-def as_markdown(report: Report, folder: str) -> str:
-    """Return the same as Markdown. ``folder``: where the plots lie beside it, as PNG."""
-    return "\n".join(_markdown(report, folder)) + "\n"
-
-
-def _markdown(report: Report, folder: str) -> Iterator[str]:
-    yield from (f"# {_plain(report.notebook)}, measured", "", f"{_plain(summary(report).capitalize())}.", "")
-    if failed := [ran for ran in report.runs if ran.state == "failed"]:
-        yield from ("## What failed", "")
-        yield from (f"- **{_plain(ran.shown)}**: {_plain(ran.why)}" for ran in failed)
-        yield ""
-    yield from ("## Results", "")
-    if shared(report):
-        yield from (f"The same for all: {_code(shared(report))}", "")
-    rows = lines(report)
-    yield from _table((*HEADINGS, "note"), [(*line.cells, line.note) for line in rows])
-    for plot in report.plots:
-        yield from ("", f"![{_plain(plot.title)}]({folder}/{plot.name}.png)")
-    if report.missing:
-        yield from ("", report.missing)  # a sentence of ours, with a command to be copied
-    yield from ("", "## How it was measured", "", *(f"- {_plain(sentence)}" for sentence in how_measured(report)), "")
-    yield from ("## What it ran on", "")
-    yield from _table(("the same for all", ""), report.prints.same)
-    if report.prints.rows:
-        yield ""
-        yield from _table(("combination", *report.prints.columns), [(name, *row) for name, row in report.prints.rows])
-    yield from ("", "## Made", "", f"{_plain(report.made)}, of the matrix {_code(report.matrix)} by", "")
-    yield from (f"    {' '.join(printable(report.command).split())}", "")  # a second line would be none of the code
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(map(_plain, headings))} |"
-    yield f"|{' --- |' * len(headings)}"
-    yield from (f"| {' | '.join(map(_plain, row))} |" for row in rows)
-
-
-def _plain(text: str) -> str:
-    """Return text that no reader of Markdown takes for markup, HTML or the end of a cell."""
-    return re.sub(r"([\\`*_\[\]<>|#~!$&])", r"\\\1", " ".join(printable(text).split()))
-
-
-def _code(text: str) -> str:
-    """Return text as code, in more backticks than it has of its own."""
-    text = " ".join(printable(text).split())
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return f"{fence} {text} {fence}" if "`" in text or not text else f"{fence}{text}{fence}"
-
-
-# --- CSV ----------------------------------------------------------------------------------------------------------
-
-_CSV = (
+HEADINGS = ("combination", "result", "median", "interval", "throughput", "speed-up", "energy")
+RUN_HEADINGS = (
     "combination",
     "state",
-    "why",
-    "result",
-    "median_s",
-    "low_s",
-    "high_s",
-    "repeats",
-    "warmup",
-    "work",
-    "unit",
-    "throughput_per_s",
-    "synchronised",
-    "device",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "against",
-    "note",
-    "queued_s",
+    "in queue",
+    "run time",
+    "CPU cores",
+    "memory",
+    "GPU use",
+    "GPU memory",
+    "GPU energy",
     "image",
-    "session",
-    "job",
-    "recorded",
 )
 
 
-def as_csv(report: Report) -> str:
-    """Return a row for each result, and one for each combination without any; a column for each axis comes last."""
-    axes = list(dict.fromkeys(name for ran in report.runs for name, _ in ran.values))
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([*_CSV, *map(_cell, axes)])
+def lines(report: Report) -> list[Line]:
+    """Return the results' lines, those that can be compared next to each other, each with all of ``HEADINGS``."""
+    found: dict[str, list[Line]] = {}
+    best = [row for row in fastest(report) if is_surely_faster(row)]
+    for row in report.rows:
+        result = row.result
+        numbers = (seconds(result.median), interval(result.low, result.high), rate(row), times_as_quick(row))
+        cells = (row.ran.shown, row.label, *numbers, energy(row))
+        line = Line(cells, row.ran.state, row.note, row.label, any(row is one for one in best))
+        found.setdefault(row.label, []).append(line)
+    return [line for group in found.values() for line in group]
+
+
+def is_surely_faster(row: Row) -> bool:
+    """Whether a result is faster than its baseline beyond doubt, and by more than what is shown as 1.00 times."""
+    return row.speedup is not None and row.speedup.low is not None and row.speedup.low >= _VISIBLE
+
+
+def fastest(report: Report) -> list[Row]:
+    """Return the fastest row of each result and amount of work of which several are compared with each other."""
+    found: dict[tuple[str, float | None, str], list[Row]] = {}
+    for row in report.rows:
+        if row.baseline or row.speedup:
+            found.setdefault((row.label, row.result.work, row.result.unit), []).append(row)
+    groups = [group for group in found.values() if len(group) > 1]
+    return [max(group, key=lambda row: row.speedup.ratio if row.speedup else 1.0) for group in groups]
+
+
+def run_lines(report: Report) -> list[Line]:
+    """Return the lines of the runs, each with all of ``RUN_HEADINGS``."""
+    found = []
     for ran in report.runs:
-        rows: list[Row | None] = [row for row in report.rows if row.ran is ran]
-        for row in rows or [None]:
-            columns = {
-                "combination": ran.name,
-                "state": ran.state,
-                "why": ran.why,
-                "queued_s": ran.queued,
-                "image": ran.image,
-                "session": ran.session,
-                "job": ran.job,
-                **_of_row(row),
-            }
-            values = dict(ran.values)
-            table.writerow([_cell(columns.get(name)) for name in _CSV] + [_cell(values.get(axis)) for axis in axes])
-    return text.getvalue()
+        use = ran.use
+        cells = (
+            ran.shown,
+            ran.state,
+            waited(ran.queued),
+            waited(use.wall),
+            NOTHING if use.cores is None else f"{use.cores:.1f}",
+            _memory(use.memory_peak),
+            NOTHING if use.gpu_percent is None else f"{use.gpu_percent:.0f} %",
+            _memory(use.gpu_memory_peak),
+            NOTHING if use.watt_hours is None else f"{amount(use.watt_hours)} Wh",
+            digest(ran.image),
+        )
+        is_empty = ran.state == "done" and not ran.recording.results and bool(report.rows)
+        found.append(Line(cells, ran.state, joined(ran.why, "It has recorded no results." if is_empty else "")))
+    return found
 
 
-def _of_row(row: Row | None) -> Mapping[str, object]:
-    if row is None:
-        return {}
-    result, found = row.result, row.speedup
-    return {
-        "result": row.label,
-        "median_s": result.median,
-        "low_s": result.low,
-        "high_s": result.high,
-        "repeats": len(result.times),
-        "warmup": result.warmup,
-        "work": result.work,
-        "unit": result.unit,
-        "throughput_per_s": result.throughput,
-        "synchronised": "yes" if result.synchronised else "no",
-        "device": result.device,
-        "note": row.note,
-        "recorded": result.recorded,
-        "speedup": 1.0 if row.baseline else found.ratio if found else None,
-        "speedup_low": found.low if found else None,
-        "speedup_high": found.high if found else None,
-        "against": found.against if found else None,
-    }
+def _memory(mib: float | None) -> str:
+    return NOTHING if mib is None else f"{gigabytes(mib)} GiB"
 
 
-def _cell(value: object) -> object:
-    """Return a value for a cell; a spreadsheet would take what begins with one of these for a formula."""
-    if not isinstance(value, str):
-        return "" if value is None else value
-    text = " ".join(printable(value).split())
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not re.fullmatch(r"[+-]?[\d.]+", text) else text
+def results_table(report: Report) -> Table:
+    """Return the table of results; each has its group's name as well, ``result``."""
+    return folded(HEADINGS, lines(report), keep=("combination", "median", "speed-up"))
+
+
+def runs_table(report: Report) -> Table:
+    """Return the table of the runs: how each ended, and what it used."""
+    return folded(RUN_HEADINGS, run_lines(report), keep=("combination", "run time"))
+
+
+def folded(headings: Sequence[str], found: Sequence[Line], keep: Sequence[str]) -> Table:
+    """Return a table without columns that say nothing or never vary; what never varies is said once."""
+    same: list[tuple[str, str]] = []
+    places = []
+    for place, heading in enumerate(headings):
+        values = {line.cells[place] for line in found}
+        if heading in keep or len(values) > 1 or (len(found) == 1 and values != {NOTHING} and heading != "result"):
+            places.append(place)
+        elif found and values != {NOTHING}:
+            same.append((heading, values.pop()))
+    notes = {line.note for line in found}
+    note = notes.pop() if len(found) > 1 and len(notes) == 1 else ""
+    kept = [
+        Line(tuple(line.cells[place] for place in places), line.state, "" if note else line.note, line.group, line.best)
+        for line in found
+    ]
+    return Table(tuple(headings[place] for place in places), tuple(kept), tuple(same), note)

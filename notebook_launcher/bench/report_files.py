@@ -6,14 +6,20 @@ import dataclasses
 from collections.abc import Collection
 from datetime import datetime
 
-from notebook_launcher.bench.charts import draw_all, plot_error
+from notebook_launcher.bench.charts import draw_all
+from notebook_launcher.bench.conclusion import conclusion
 from notebook_launcher.bench.journal import BenchFolder, write_atomically
-from notebook_launcher.bench.report import as_csv, as_html, as_markdown, make_report
+from notebook_launcher.bench.report import TO_RECORD, make_report
+from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import BenchIncomplete, CopyFailed
 from notebook_launcher.core.view import View
 
 PLOTS = "report-plots"
+NOTHING_RECORDED = (
+    "The notebook has recorded no times, so the report has what each run used as a whole. To compare times, record "
+    f"them in the notebook: import timing; {TO_RECORD}"
+)
 _SHOWN = 10  # failed combinations in the error's reason
 
 
@@ -23,12 +29,11 @@ def write_report(folder: BenchFolder, baseline: str, view: View, *, quietly: boo
     command = f"launch-notebook bench {journal.command}".strip()
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
     report = make_report(journal.notebook, journal.matrix, command, made, folder.runs(), baseline)
-    missing = plot_error() if report.rows else ""
-    report = dataclasses.replace(report, plots=() if missing else tuple(draw_all(report)), missing=missing)
+    report = dataclasses.replace(report, plots=tuple(draw_all(report)))
     paths = [root / f"report.{ending}" for ending in ("html", "md", "csv")]
     try:
         for plot in report.plots:
-            write_atomically(root / PLOTS / f"{plot.name}.png", plot.png)
+            write_atomically(root / PLOTS / f"{plot.name}.svg", plot.svg.encode())
         for path, text in zip(paths, (as_html(report), as_markdown(report, PLOTS), as_csv(report)), strict=True):
             write_atomically(path, text.encode())
     except OSError as error:
@@ -37,12 +42,13 @@ def write_report(folder: BenchFolder, baseline: str, view: View, *, quietly: boo
             why=error.strerror or str(error),
             hint="make room, and run the same command again: nothing is run twice",
         ) from None
-    if missing and not quietly:
-        view.show(events.Note(missing))
+    if report.records_nothing and not quietly:
+        view.show(events.Note(NOTHING_RECORDED))
     if not quietly:
         failed = tuple((ran.name, ran.why) for ran in report.runs if ran.state == "failed")
         html, markdown, table = map(str, paths)
-        view.show(events.BenchReported(str(root), html, markdown, table, len(report.rows), failed))
+        rows, what = len(report.rows), conclusion(report)
+        view.show(events.BenchReported(str(root), html, markdown, table, rows, failed, what))
 
 
 def raise_for_failed(folder: BenchFolder, names: Collection[str]) -> None:

@@ -130,8 +130,8 @@ def amount(number: float) -> str:
 
 def three_digits(value: float) -> str:
     """Return a measured number with three digits, in plain notation: 0.123, 12.3, 48 200."""
-    if value >= 1000:
-        rounded = float(f"{value:.3g}")
+    rounded = float(f"{value:.3g}")
+    if rounded >= 1000:
         return f"{rounded:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}") if value < 1e15 else f"{value:.3g}"
     text = f"{value:#.3g}".rstrip(".")
     return text if "e" not in text else f"{value:.3g}"

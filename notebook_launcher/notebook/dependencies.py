@@ -7,7 +7,7 @@ import contextlib
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from notebook_launcher.core.bounded_read import read_at_most
@@ -96,6 +96,11 @@ class Dependencies:
             self._name(name, path)
         else:
             raise NotebookInvalid(f"{path} is neither a file nor a folder.")
+
+    def add_files(self, files: Mapping[str, Path]) -> None:
+        """Add files by their paths beside the notebook. Raises ``NotebookInvalid`` if there is another of that name."""
+        for name, path in files.items():
+            self._name(name, path)
 
     def _is_notebook(self, path: Path) -> bool:
         return path == self._folder / self._notebook

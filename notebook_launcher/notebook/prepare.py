@@ -19,6 +19,7 @@ from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, r
 
 LONGEST_NAME = 200  # bytes of a notebook's name: names derived from it are longer, and the limit is 255
 HELPER = "timing.py"  # the module that the bundled notebooks measure with
+COMPARES, FILES_COMPARED = "compare.ipynb", "RESULTS"  # the bundled notebook that reads results, and its parameter
 _ENDING = ".ipynb"
 _SEE = "list the bundled notebooks: launch-notebook notebooks list"
 _OPEN_IT = "open it in JupyterLab, and save it anew"
@@ -47,12 +48,15 @@ class Prepared(Frozen):
     helpers: tuple[str, ...] = ()
 
 
-def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence[Path] = ()) -> Prepared:
+def prepare(
+    path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence[Path] = (), runs: Path | None = None
+) -> Prepared:
     """Return a notebook with parameters set, and its dependencies. Nothing of it is run.
 
     ``path_or_name``: a file, or the name of a bundled notebook, with or without its suffix. ``pairs``: names and values
     of parameters, as typed; of several for one name the last counts. ``extra``: more files and folders to send with it.
-    Raises ``NotebookInvalid``.
+    ``runs``: the folder with the results of runs, which the bundled notebook that compares them takes along, unless
+    ``pairs`` or ``extra`` say what it compares. Raises ``NotebookInvalid``.
     """
     found = find(path_or_name)
     notebook = _read(found.path)
@@ -63,10 +67,17 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
     dependencies = Dependencies(found.path.parent, name)
     if python:
         dependencies.add_imported(code)
+    named = tuple(extra)
     if found.is_bundled:  # the user does not have its folder
         extra = [*data_of(found.path), *extra]
     for path in extra:
         dependencies.add_named(path)
+    if runs is not None and found.is_bundled and name == COMPARES and not named and FILES_COMPARED not in dict(pairs):
+        from notebook_launcher.notebook.own_results import own_results
+
+        own = own_results(runs)
+        dependencies.add_files(own.files)
+        notes.append(own.note)
     helpers = (HELPER,) if dependencies.add_helper(absolute(shipped("notebooks") / HELPER)) else ()
     if helpers:
         notes.append(f"The launcher's {HELPER} is sent along: the notebook imports it, and there is none beside it.")

@@ -31,6 +31,11 @@ REQUIREMENTS = {
     "torch-cpu": ("torch==2.13.0", *BESIDES),
     "jupyterlab": LAB,
 }
+# the environments that each of them is for, and what else their tables say
+OFFERED = {
+    "torch-cpu": {"torch": ""},
+    "tensorflow-cpu": {"tf-mkl": 'venv = "/opt/envs/tf-mkl"\n', "tf-pip": 'venv = "/opt/envs/tf-pip"\n'},
+}
 _HEAD = ("Bootstrap:", "From:")
 _HEAD_HERE = "Bootstrap: localimage\nFrom: /build/base\n\n%files\n    /build/wheels /opt/wheels\n"
 
@@ -111,7 +116,10 @@ def build_image(name: str, generation: str) -> Artefact:
 
 def provide_image(cluster: PracticeCluster, name: str) -> str:
     """Build an image if it is missing, put it on a running cluster, and return its path there."""
-    artefact = build_image(name, cluster.generation)
+    return _put(cluster, name, build_image(name, cluster.generation))
+
+
+def _put(cluster: PracticeCluster, name: str, artefact: Artefact) -> str:
     target = cluster.directory / "sw" / "images" / f"{called(name)}.sif"
     if not target.exists():
         try:
@@ -119,3 +127,27 @@ def provide_image(cluster: PracticeCluster, name: str) -> str:
         except OSError:  # the cache is on another disk
             shutil.copy2(artefact.path / f"{name}.sif", target)
     return f"/sw/images/{called(name)}.sif"
+
+
+def offer_built_images(cluster: PracticeCluster) -> list[str]:
+    """Offer what is built of PyTorch and TensorFlow as environments of the profile `practice`; return their names.
+
+    They are in the profile of everybody on the laptop, and in that of whoever has typed `up`. Nothing is built.
+    """
+    built = {name: image(name, cluster.generation) for name in OFFERED}
+    tables = {
+        environment: f'\n[environments.{environment}]\ncontainer = "{_put(cluster, name, built[name])}"\n{more}'
+        for name, environments in OFFERED.items()
+        if built[name].path.exists()
+        for environment, more in environments.items()
+    }
+    homes = (cluster.directory / "laptop-home").glob("*/.config/notebook-launcher/clusters/practice.toml")
+    own = state.load(cluster.generation).profile
+    for profile in (*homes, *([Path(own)] if own else [])):
+        if profile.is_symlink() or not profile.is_file():
+            continue
+        text = profile.read_text()
+        new = [table for environment, table in tables.items() if f"[environments.{environment}]" not in text]
+        with profile.open("a") as file:
+            file.writelines(new)
+    return list(tables)

@@ -55,6 +55,7 @@ def _meant(options: argparse.Namespace) -> str | None:
 
 def _up(cluster: PracticeCluster, options: argparse.Namespace) -> int:
     cluster.up(pam_slurm=options.pam_slurm, until_end_of=options.until_end_of)
+    _offer_images(cluster)
     print(state.load(cluster.generation).door_text)
     return 0
 
@@ -85,8 +86,16 @@ def _build(cluster: PracticeCluster, options: argparse.Namespace) -> int:
             PracticeCluster(name).build()
     lasting = [name for name in generations if not GENERATIONS[name].is_rolling]
     build_together(lasting, [bundled_images.image(name, generations[0]) for name in options.image])
+    for built in map(PracticeCluster, generations):
+        if options.image and built.is_up():
+            _offer_images(built)
     say("Everything is built.")
     return 0
+
+
+def _offer_images(cluster: PracticeCluster) -> None:
+    if offered := bundled_images.offer_built_images(cluster):
+        say(f"The profile practice offers the environments {', '.join(offered)}, as their images are built.")
 
 
 def _status(cluster: PracticeCluster, _options: argparse.Namespace) -> int:

@@ -77,7 +77,7 @@ def run(
     if detach and follow:
         raise UsageError("--detach and --follow exclude each other.", hint="leave out one of them")
     notebook = the_notebook(words, pairs, "run")
-    prepared = prepare(notebook, pairs, tuple(map(Path, dependencies)))
+    prepared = prepare(notebook, pairs, tuple(map(Path, dependencies)), output_folder(output) or Path("runs"))
     request = run_module.RunRequest(output_folder(output), "script" if to == "script" else "notebook", detach, follow)
     launch_options = run_launch_options(ctx, where, **software)
     here = LocalMachine.detect()

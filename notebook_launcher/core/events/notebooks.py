@@ -80,7 +80,10 @@ class BenchProgress(Event, name="bench_progress"):
 
 
 class BenchReported(Event, name="bench_report"):
-    """The report of a bench is written. ``rows``: how many results are in it; ``failed``: combinations, and why."""
+    """The report of a bench is written. ``rows``: how many results are in it; ``failed``: combinations, and why.
+
+    ``conclusion``: what came out, in a sentence or two.
+    """
 
     folder: str
     html: str
@@ -88,3 +91,4 @@ class BenchReported(Event, name="bench_report"):
     csv: str
     rows: int
     failed: tuple[tuple[str, str], ...]
+    conclusion: str = ""

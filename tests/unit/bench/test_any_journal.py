@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from notebook_launcher.bench import journal
 from notebook_launcher.bench.matrix import parse
-from notebook_launcher.bench.report import as_csv, as_html, as_markdown, make_report
+from notebook_launcher.bench.report import make_report
+from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
 from notebook_launcher.core.errors import BenchIncomplete, UsageError
 from tests.fuzzing import JSON_VALUES
 from tests.unit.bench.fake_cluster import BenchView, FakeCluster, Killed, killed, now, run, states

@@ -10,6 +10,8 @@ import json
 import random
 import re
 from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,11 @@ from hypothesis import strategies as st
 
 from notebook_launcher.bench import charts, report
 from notebook_launcher.bench.compare import CombinationRun, compared, fingerprints, read_recording
-from notebook_launcher.bench.report import Report, as_csv, as_html, as_markdown, interval, make_report, seconds
+from notebook_launcher.bench.conclusion import conclusion
+from notebook_launcher.bench.report import Report, interval, make_report, seconds
+from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
+from notebook_launcher.bench.svg import width_of
+from notebook_launcher.bench.use import RunUse, read_use
 from tests.fuzzing import examples
 
 HOSTILE = "<script>alert(1)</script>|`x`\n$x^2$ [a](http://b) =1+1"
@@ -163,7 +169,7 @@ def test_a_single_time_has_no_interval_anywhere() -> None:
         assert "measured once" in line.note
     assert list(charts._points([(1, made.rows[0]), (2, made.rows[1])], 1)) == [(1, 1.0, None), (2, 2.0, None)]
     assert "measured once" in report.how_measured(made)[0]
-    assert charts._pictures(charts._bars("fit", made.rows))
+    assert charts._bars("fit", made.rows)(720.0)
 
 
 def test_an_interval_that_is_less_sure_or_wider_than_asked_for_is_said() -> None:
@@ -279,6 +285,7 @@ def test_what_is_the_same_and_what_differs_of_the_machines() -> None:
         (1e-6, "1.00 µs"),
         (5e-8, "50.0 ns"),
         (3600, "3 600 s"),
+        (999.7, "1 000 s"),
         (None, "–"),
         (1e-12, "0.00100 ns"),
     ],
@@ -342,12 +349,14 @@ def test_markdown_keeps_hostile_names_in_their_cells() -> None:
     text = as_markdown(hostile(), "report-plots")
     markup = re.sub(r"(?<!`)``(?!`).*?(?<!`)``(?!`)", "", text)  # code is text in any case
     assert "<script>" not in "\n".join(line for line in markup.splitlines() if not line.startswith("    "))
-    table = [line for line in text.splitlines() if line.startswith("| cores=") and "fit" not in line]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table if "–" in line or "baseline" in line} == {11}
+    tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("| ")]
+    assert len(tables) == 3
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
     code = [line for line in markup.splitlines() if line.startswith("    ")]
     assert not re.search(r"(?<!\\)\]\(http", "\n".join(line for line in markup.splitlines() if line not in code))
     assert len(code) == 1  # of the command, on one line
-    assert "(report-plots/1-times.png)" in text
+    assert "(report-plots/1-times.svg)" in text
 
 
 def test_a_spreadsheet_takes_nothing_for_a_formula() -> None:
@@ -385,10 +394,122 @@ def test_what_all_combinations_share_is_said_once() -> None:
     assert [line.cells[0] for line in report.lines(alone)] == ["cores=1 EPOCHS=1"]
 
 
+# --- what came out -------------------------------------------------------------------------------------------------
+
+
+def pair(one: list[float], other: list[float]) -> list[CombinationRun]:
+    """Two combinations with these times."""
+    runs = []
+    for number, times in enumerate((one, other), 1):
+        ordered = sorted(times)
+        summed_up = {"times": times, "median": ordered[len(times) // 2], "low": ordered[0], "high": ordered[-1]}
+        runs.append(ran({"a": str(number)}, json.dumps({**json.loads(record()), **summed_up})))
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("runs", "sentence"),
+    [
+        (pair([4.0] * 6, [1.0] * 6), "a=2 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00)."),
+        (pair([1.0] * 6, [4.0] * 6), "No combination is faster than the baseline, a=1."),
+        (
+            pair([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3),
+            "No combination is faster than a=1 beyond doubt; a=2 was",
+        ),
+        (pair([1.0] * 6, [0.999] * 6), "No combination is faster than a=1 beyond doubt; a=2 was 1.00"),
+        (pair([1.0] * 6, [0.5]), "a=2 was 2.00 times as fast as a=1, with too few times to be sure."),
+        ([ran({"a": "1"}, record(synchronised=False))], "No time can be compared: the device was not waited for"),
+        ([ran({"a": "1"}, record())], "there is nothing yet to compare it with."),
+        ([ran({"a": "1"}, state="failed"), ran({"a": "2"}, state="failed")], "All 2 combinations failed."),
+        ([ran({"a": "1"}, state="waiting")], "There are no results yet."),
+        (
+            [ran({"a": "1"}, use=RunUse(60.0)), ran({"a": "2"}, use=RunUse(30.0))],
+            "recorded no times. As a whole, a=2 ran for 30 s, and a=1 for 60 s.",
+        ),
+    ],
+)
+def test_the_headline_says_what_came_out(runs: list[CombinationRun], sentence: str) -> None:
+    made = reported(*runs)
+    assert sentence in conclusion(made)
+    assert f"<h1>{conclusion(made)}</h1>" in as_html(made)
+
+
+def test_results_of_one_name_stand_together_and_what_never_varies_is_said_once() -> None:
+    lines = [record("one"), record("other", median=2.0)]
+    table = report.results_table(reported(*(ran({"cores": cores}, *lines) for cores in ("1", "4"))))
+    assert [line.cells[0:2] for line in table.lines] == [
+        ("cores=1", "one (EPOCHS=1)"),
+        ("cores=4", "one (EPOCHS=1)"),
+        ("cores=1", "other (EPOCHS=1)"),
+        ("cores=4", "other (EPOCHS=1)"),
+    ]
+    runs = report.runs_table(reported(*(ran({"cores": cores}, record(), image="sha256:ab") for cores in ("1", "4"))))
+    assert runs.headings == ("combination", "run time")
+    assert runs.same == (("state", "done"), ("image", "ab"))
+    once = report.results_table(reported(*(ran({"a": a}, record(times=[1.0], median=1.0)) for a in ("1", "2"))))
+    assert once.note == "measured once: how much it varies is not known"
+    assert not any(line.note for line in once.lines)
+
+
+def test_only_what_is_faster_beyond_doubt_is_marked_as_the_fastest() -> None:
+    sure, doubtful = pair([4.0] * 6, [1.0] * 6), pair([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3)
+    assert [line.best for line in report.lines(reported(*sure))] == [False, True]
+    assert [line.best for line in report.lines(reported(*doubtful))] == [False, False]
+
+
+def test_energy_is_shown_where_it_was_recorded() -> None:
+    rows = [record(energy_j=35.2), record("b", energy_j=35.2, energy_j_per_unit=0.00117), record("c", energy_j="much")]
+    made = reported(ran({"a": "1"}, *rows))
+    assert [line.cells[-1] for line in report.lines(made)] == ["35.2 J per call", "1.17 mJ/image", "–"]
+    assert [row["energy_j"] for row in csv.DictReader(io.StringIO(as_csv(made)))] == ["35.2", "35.2", ""]
+
+
+# --- what each run used --------------------------------------------------------------------------------------------
+
+USAGE = """time,seconds,cpu_cores,memory_mib,gpu,gpu_name,gpu_percent,gpu_memory_mib,gpu_memory_total_mib,gpu_watts
+2026-11-22T04:00:10Z,10,1.00,1024,0,A100,50,2048,40960,180
+2026-11-22T04:00:20Z,20,3.00,3072,0,A100,100,4096,40960,360
+damaged
+"""
+
+
+def test_what_a_run_used_is_known_though_its_notebook_records_nothing(tmp_path: Path) -> None:
+    (tmp_path / "usage.csv").write_text(USAGE)
+    ends = {"started": "2026-11-22T05:00:00+0100", "ended": "2026-11-22T04:01:30Z"}
+    (tmp_path / "run.json").write_text(json.dumps(ends))
+    used = read_use(tmp_path)
+    assert used == RunUse(90.0, 2.0, 3072.0, "A100", 75.0, 4096.0, 1.5)
+    made = reported(ran({"cores": "1"}, use=used), ran({"cores": "4"}, use=RunUse(30.0)))
+    cells = ("cores=1", "done", "–", "90 s", "2.0", "3 GiB", "75 %", "4 GiB", "1.5 Wh", "–")
+    assert report.run_lines(made)[0].cells == cells
+    page, text = Page(as_html(made)), as_markdown(made, "p")
+    for words in (page.text, text):
+        assert "timing.measure(" in words  # how to record more
+        assert "1.5 Wh" in words
+    assert [plot.name for plot in charts.draw_all(made)] == ["0-runs"]
+    rows = list(csv.DictReader(io.StringIO(as_csv(made))))
+    assert [(row["run_time_s"], row["gpu_energy_wh"]) for row in rows] == [("90.0", "1.5"), ("30.0", "")]
+
+
+@pytest.mark.parametrize(
+    "record_of_run", ["", "[1", '{"started": 7, "ended": []}', '{"started": "2026-11-22T05:00", "ended": "2026-11-22"}']
+)
+def test_a_damaged_record_of_a_run_says_nothing(tmp_path: Path, record_of_run: str) -> None:
+    (tmp_path / "run.json").write_text(record_of_run)
+    assert read_use(tmp_path) == RunUse()
+    assert read_use(tmp_path / "nowhere") == RunUse()
+
+
 # --- plots --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.real_time
+def texts(svg: str) -> list[str]:
+    """What is written in a picture, which has to be well-formed, and to load nothing."""
+    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    found = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    return [one.text or "" for one in found]
+
+
 def test_plots_are_drawn_of_each_result_and_against_cores() -> None:
     runs = [
         ran({"env": env, "cores": cores}, record(median=4.0 / int(cores)), record("one", synchronised=False))
@@ -398,11 +519,47 @@ def test_plots_are_drawn_of_each_result_and_against_cores() -> None:
     plots = charts.draw_all(reported(*runs))
     assert [plot.name for plot in plots] == ["1-times", "1-cores", "2-times"]
     for plot in plots:
-        assert plot.svg.startswith(b"<?xml")
-        assert plot.png.startswith(b"\x89PNG")
-        assert b"http" not in re.sub(rb"https?://(www\.w3\.org|purl\.org|creativecommons\.org)", b"", plot.svg)
-    again = [row for row in reported(*runs).rows if row.label == "fit (EPOCHS=1)"]
-    assert plots[0].svg == charts._pictures(charts._bars("fit (EPOCHS=1)", again))[0]  # the same each time
+        assert {"a, 1 core", "a"} & set(texts(plot.svg)) & set(texts(plot.narrow)), plot.name
+    assert plots == charts.draw_all(reported(*runs))  # the same each time
+    assert "hatched: not synchronised" in " ".join(texts(plots[2].svg))
+    assert "hatched: not synchronised" not in " ".join(texts(plots[0].svg))
+
+
+def test_nothing_of_a_title_or_a_name_is_left_out_of_a_plot() -> None:
+    title, long = "one epoch of the network with a title that no line of a plot has room for " * 2, "word " * 30
+    made = reported(
+        ran({"env": long}, record(title, parameters={})), ran({"env": "short"}, record(title, parameters={}))
+    )
+    for svg in (charts.draw_all(made)[0].svg, charts.draw_all(made)[0].narrow):
+        words = " ".join(texts(svg))
+        assert " ".join(title.split())[:110] in words
+        assert long.strip() in words
+        assert all(width_of(text) <= charts.WIDE for text in texts(svg))
+
+
+def test_an_interval_beyond_the_frame_of_a_plot_is_marked() -> None:
+    wide = record(times=[0.9, 1.0, 30.0], median=1.0, low=0.9, high=30.0)
+    marked, plain = (charts.draw_all(reported(ran({"a": "1"}, record()), ran({"a": "2"}, line)))[0].svg
+                     for line in (wide, record()))  # fmt: skip
+    assert "an arrow: the interval goes on beyond it" in " ".join(texts(marked))
+    assert "<polygon" in marked
+    assert "arrow" not in plain
+    assert "<polygon" not in plain
+
+
+@settings(deadline=None, max_examples=examples(10))
+@given(
+    st.lists(st.tuples(st.text(), st.floats(1e-18, 1e18), st.integers(0, 300)), min_size=1, max_size=5),
+)
+@pytest.mark.real_time
+def test_any_results_can_be_drawn(results: list[tuple[str, float, int]]) -> None:
+    runs = [
+        ran({"cores": str(cores), "X": name}, record(times=[median] * 3, median=median, low=median, high=median))
+        for name, median, cores in results
+    ]
+    for plot in charts.draw_all(reported(*runs)):
+        assert texts(plot.svg)
+        assert texts(plot.narrow)
 
 
 def test_curves_are_of_what_differs_in_cores_alone() -> None:
@@ -422,12 +579,3 @@ def test_cores_that_a_job_did_not_have_are_warned_of_and_draw_no_scaling() -> No
     assert [row.note for row in told.rows] == [wrong.replace("the 4", "the 1"), "", wrong]
     assert wrong in as_html(told)
     assert [plot.name for plot in charts.draw_all(told)] == ["1-times"]
-
-
-def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert charts.plot_error() == ""
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert "Plots need matplotlib" in charts.plot_error()
-    assert "pip install 'matplotlib>=3.7'" in charts.plot_error()
-    told = dataclasses.replace(reported(ran({"cores": "1"}, record())), missing=charts.plot_error())
-    assert charts.plot_error() in as_markdown(told, "plots").splitlines()

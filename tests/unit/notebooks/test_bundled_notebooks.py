@@ -19,6 +19,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from notebook_launcher.diagnosis.exit_causes import missing_module_hint
 from tests.notebook_parameters import NEEDS, SMALL
 from tests.paths import DOCS, ROOT
 
@@ -33,6 +34,9 @@ every = pytest.mark.parametrize("name", PATHS)
 measuring = pytest.mark.parametrize("name", MEASURING)
 # these run as scripts in tests of their own
 others = pytest.mark.parametrize("name", [name for name in MEASURING if name not in ("compare", "core-scaling")])
+
+
+RECORDS = re.compile(r"\.record\(")
 
 
 @functools.lru_cache
@@ -66,12 +70,28 @@ def test_is_a_notebook_without_outputs_or_traces_of_its_author(name: str) -> Non
     assert notebook(name).metadata.kernelspec.name == "python3"
     assert notebook(name).metadata.keys() <= {"kernelspec", "language_info"}
     for cell in notebook(name).cells:
-        assert cell.metadata.keys() <= {"tags"}, f"{cell.id}: {dict(cell.metadata)}"
+        assert cell.metadata.keys() <= {"tags", "jupyter"}, f"{cell.id}: {dict(cell.metadata)}"
+        assert cell.metadata.get("jupyter") in (None, {"source_hidden": True})
         assert cell.source.strip(), f"{cell.id} is empty"
         assert "attachments" not in cell
     for cell in code_cells(name):
         assert cell.outputs == [], f"clear the outputs of {cell.id} before committing"
         assert cell.execution_count is None, f"clear the outputs of {cell.id} before committing"
+
+
+@every
+def test_only_cells_of_helpers_are_collapsed(name: str) -> None:
+    """Of `compare`, which computes nothing, all that is not to be changed: it is read for its results."""
+    collapsed = [cell for cell in code_cells(name) if cell.metadata.get("jupyter")]
+    if name == "compare":
+        assert {cell.id for cell in code_cells(name)} - {cell.id for cell in collapsed} == {"libraries", "parameters"}
+    else:
+        for cell in collapsed:
+            statements = ast.parse(cell.source).body
+            kinds = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.Import, ast.ImportFrom, ast.If)
+            assert all(isinstance(one, kinds) for one in statements), cell.id
+            assert "parameters" not in cell.metadata.get("tags", [])
+            assert not RECORDS.search(cell.source) or cell.id == "measure"
 
 
 @every
@@ -262,6 +282,51 @@ def test_core_scaling_uses_no_more_cores_than_the_job_has(place: Path) -> None:
     assert "Left out, as the job has not so many cores: 2, 64. Ask for more: -n 64" in said
     assert "With one core there is nothing to fit." in said
     assert "on one core, and no other is allotted." in said
+
+
+@pytest.mark.parametrize("name", sorted(PATHS.keys() - {"hello"}))
+def test_a_missing_library_is_named_at_once_with_what_to_type(name: str, place: Path) -> None:
+    """In JupyterLab nobody else says it; in a run, the launcher knows this message of Python's."""
+    first = code_cells(name)[0].source
+    lacking = first.replace("matplotlib.pyplot", "matplotlib").replace("matplotlib", "nothing_of_that_name")
+    assert lacking != first
+    argv = [PYTHON, "-c", lacking]
+    done = subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "ModuleNotFoundError: No module named 'nothing_of_that_name': this environment lacks nothing"
+    )
+    assert "launch-notebook env list" in last and re.search(r"torch (and tensorflow have|has) it", last)
+    assert missing_module_hint(last)
+
+
+# Made-up times, so that one kind of work is slower with more threads, and the other is quicker.
+SLOWER = """
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import timing
+counts, library = [1, 2, 4], "numpy"
+def line(name, threads, seconds):
+    return timing.from_times(name, [seconds, 1.01 * seconds, 0.99 * seconds] * 3, device=timing.cpu_device(), work=1,
+                             unit="FLOP", parameters={"threads": threads}, synchronised=True).record()
+slow, quick = ([line("slow", n, 1.0 + n) for n in counts], [line("quick", n, 1.0 / n + 0.1) for n in counts])
+scaling = {"slow": slow, "quick": quick}
+{cells}
+print("LEGEND", [text.get_text() for text in left.get_legend().get_texts()])
+"""
+
+
+def test_core_scaling_fits_no_law_to_what_is_slower_with_more_threads(place: Path) -> None:
+    cells = "\n\n".join(cell("core-scaling", ident) for ident in ("amdahl", "fits", "plot", "answer"))
+    said = in_place(place, SLOWER.replace("{cells}", cells)).stdout
+    assert "slow: more threads are slower, of which Amdahl's law knows nothing; it is not fitted" in said
+    assert "quick: serial share" in said
+    assert "More threads make it slower: sharing costs more than it saves" in said
+    legend = said.rpartition("LEGEND ")[2]
+    assert legend.count("Amdahl") == 1
+    assert not [share for share in re.findall(r"([\d.]+) %", said) if float(share) > 100]
 
 
 def cell(name: str, ident: str) -> str:

@@ -1,0 +1,111 @@
+"""A plot of horizontal bars, each with the interval of its value. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from notebook_launcher.bench.svg import DIM, GRID, INK, LINE, Canvas, width_of, wrapped
+from notebook_launcher.core.frozen import Frozen
+
+_BLUE = "#3f83b8"
+_MOST_OF_INTERVAL = 1.6  # times the longest bar: the most that the axis extends for intervals
+_NARROW = 500.0  # pixels: in a narrower picture the names are above the bars
+_MOST_OF_NAMES = 0.4  # of the width
+_THICK, _GAP = 14.0, 9.0
+_FEW, _MORE = 6, 10.0  # bars, and pixels that each has more where there are so few
+
+
+class Bar(Frozen):
+    """One bar. ``shown``: its value as text; ``low`` and ``high``: its interval; ``hatched``: it is to be doubted."""
+
+    name: str
+    value: float
+    shown: str
+    low: float | None = None
+    high: float | None = None
+    hatched: bool = False
+
+
+def draw(title: str, about: str, bars: Sequence[Bar], width: float) -> str:
+    """Return bars below each other, with a title above; an interval that goes beyond the frame ends in an arrow."""
+    canvas = Canvas(width)
+    canvas.paragraph(title, bold=True)
+    longest = max(bar.value for bar in bars)
+    most = min(max(longest, *(bar.high or 0.0 for bar in bars)), _MOST_OF_INTERVAL * longest) * 1.03
+    if any((bar.high or 0.0) > most for bar in bars):
+        about += "; an arrow: the interval goes on beyond it"
+    canvas.paragraph(about, colour=DIM)
+    canvas.height += 8
+    is_narrow = width < _NARROW
+    names = 0.0 if is_narrow else min(max(width_of(bar.name) for bar in bars) + 12, _MOST_OF_NAMES * width)
+    values = max(width_of(bar.shown) for bar in bars) + 10
+    gap = _GAP + (_MORE if len(bars) <= _FEW else 0.0)
+    frame = _Frame(canvas, names, width - names - values - 6, most)
+    top = canvas.height
+    rows = []
+    for bar in bars:
+        lines = wrapped(bar.name, width if is_narrow else names - 12)
+        above = LINE * len(lines) if is_narrow else 0.0
+        height = above + (_THICK if is_narrow else max(_THICK, LINE * len(lines))) + gap
+        rows.append((bar, lines, canvas.height, above))
+        canvas.height += height
+    if not is_narrow:
+        frame.draw_grid(top)  # behind names above the bars it would be in the way
+    for bar, lines, y, above in rows:
+        for number, line in enumerate(lines):
+            canvas.text(0, y + LINE * number + 12, line)
+        frame.draw_bar(bar, y + above + _THICK / 2)
+    frame.draw_ticks()
+    return canvas.done()
+
+
+class _Frame:
+    """The part of a picture in which the bars are: from ``left``, ``width`` pixels for ``most``."""
+
+    def __init__(self, canvas: Canvas, left: float, width: float, most: float) -> None:
+        self._canvas, self._left, self._width, self._most = canvas, left, width, most
+        self._ticks = list(_ticks(most, 3 if width < _NARROW / 2 else 5))
+
+    def _x(self, value: float) -> float:
+        return self._left + self._width * min(value, self._most) / self._most
+
+    def draw_grid(self, top: float) -> None:
+        """Draw a thin line for each tick, from ``top`` to the bottom."""
+        for tick in self._ticks:
+            self._canvas.line([(self._x(tick), top), (self._x(tick), self._canvas.height - _GAP / 2)], GRID, 1)
+
+    def draw_bar(self, bar: Bar, y: float) -> None:
+        """Draw a bar around ``y`` with its interval, and its value behind it."""
+        canvas, end = self._canvas, self._x(bar.value)
+        canvas.rectangle(self._left, y - _THICK / 2, end - self._left, _THICK, "hatched" if bar.hatched else _BLUE)
+        if bar.low is not None and bar.high is not None:
+            low, high = self._x(bar.low), self._x(bar.high)
+            canvas.line([(low, y), (high, y)], INK)
+            canvas.line([(low, y - 4), (low, y + 4)], INK)
+            if bar.high > self._most:
+                canvas.shape([(high - 6, y - 4), (high, y), (high - 6, y + 4)], INK)
+            else:
+                canvas.line([(high, y - 4), (high, y + 4)], INK)
+            end = max(end, high)
+        canvas.text(end + 6, y + 4.5, bar.shown, colour=DIM)
+
+    def draw_ticks(self) -> None:
+        """Draw the axis below the bars, with its numbers."""
+        canvas = self._canvas
+        canvas.line(
+            [(self._left, canvas.height - _GAP / 2), (self._left + self._width, canvas.height - _GAP / 2)], DIM, 1
+        )
+        for tick in self._ticks:
+            canvas.text(
+                self._x(tick), canvas.height + 11, f"{tick:g}", colour=DIM, anchor="middle" if tick else "start"
+            )
+        canvas.height += LINE
+
+
+def _ticks(most: float, about: int) -> Sequence[float]:
+    """Return round numbers from 0 to ``most``, about so many."""
+    rough = most / about
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    return [round(step * number, 12) for number in range(int(most / step) + 1)]
