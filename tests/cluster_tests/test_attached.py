@@ -52,10 +52,10 @@ def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start
     server.terminate()
 
     for terminal in (session, ports):
-        terminal.saw(r"1 minute left: job \d+ ends at \d\d:\d\d\.", timeout=70)
+        terminal.saw(r"1 min left: job \d+ ends at \d\d:\d\d\.", timeout=70)
         terminal.saw("start the same again:  launch-notebook -t 2")
         terminal.saw(r"0:5\d left")
-        assert "5 minutes left" not in terminal.printed
+        assert "5 min left" not in terminal.printed
     ports.send("\n")
     assert ports.end() == 0
     assert "keeps running without this terminal" in ports.printed
