@@ -16,7 +16,7 @@ from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import HostCommandFailed, Interrupted, LauncherError, SubmitUncertain, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.local_state import replace_known_sessions
-from notebook_launcher.core.quantities import duration
+from notebook_launcher.core.quantities import time_left
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import cancel_job, launcher_command
@@ -421,4 +421,4 @@ def _there_already(live: Sequence[IndexedSession]) -> list[IndexedSession]:
 
 
 def _left(entry: IndexedSession) -> str:
-    return "" if entry.summary.seconds_left is None else f", {duration(entry.summary.seconds_left)} left"
+    return "" if entry.summary.seconds_left is None else f", {time_left(entry.summary.seconds_left)} left"

@@ -162,7 +162,7 @@ def _shell(
         *([request.command] if request.command is not None else []),
     ]
     if request.command is not None:
-        step = list(argv) if scheduler.same_machine else scheduler.step(job, argv)
+        step = list(argv) if scheduler.same_machine else scheduler.command_step(job, argv)
     else:
         step = scheduler.terminal_step(job, argv)
     if step is None:

@@ -11,7 +11,8 @@
 
 A GPU works after the call has returned, the first call does what no later one does, and no two calls take equally long.
 So calls are made before any is timed, the device is waited for at both ends of what is timed, and what is told is a
-median with the interval in which the true one lies. What cannot be told is refused: see ``TimingError``.
+median with the interval in which the true one lies. What cannot be told is refused: see ``TimingError``. Where the GPU
+or the node has an energy counter that may be read, joules are told as well.
 
 Needs numpy to compare and matplotlib to plot; PyTorch and TensorFlow are used as found. It knows nothing of the
 launcher: copy this one file wherever you like. Times are in seconds.
@@ -50,7 +51,7 @@ except ImportError:  # Windows has no flock; there one process writes
 __all__ = [
     "Comparison", "Device", "DifferentWork", "Laps", "Measurement", "Records", "Row", "TimingError", "TooShort",
     "Unsynchronised", "allotted_cores", "best_device", "compare", "cpu_device", "devices", "duration", "fingerprint",
-    "from_times", "measure", "overhead", "rate", "read_records", "record", "results_path", "setting",
+    "from_times", "joules", "measure", "overhead", "rate", "read_records", "record", "results_path", "setting",
     "thread_variables", "use_allotted_threads", "use_threads",
 ]  # fmt: skip
 
@@ -63,6 +64,8 @@ _SURELY_LONG = 1.0  # a call that takes this is not a short one that something h
 _QUEUE_SHARE = 0.03  # a queue may hold this much of a series when the clock has stopped
 _QUEUE_FLOOR = 500e-6  # … and always this: what an empty queue of a busy machine may take to say so
 _LAPS_FLOOR = 20e-3  # the same for rounds, which are not repeated to make sure
+_METERED = 1.0  # seconds that joules are told of, at least: a GPU's counter moves every 20 to 100 ms
+_MOST_WATTS = 500.0  # of a processor: how soon its counter may have begun anew more than once
 _RESAMPLES = 2000
 _SEED = 20231  # of the bootstrap: the same numbers give the same interval
 
@@ -386,6 +389,172 @@ def _used_gpus() -> list[Callable[[], None]]:
     return waits
 
 
+# ============================================================================================================== energy
+
+_POWERCAP = Path("/sys/class/powercap")  # where Linux shows the counters of processors (RAPL)
+_NVML = "libnvidia-ml.so.1"  # the driver's library, which tells of NVIDIA's GPUs
+_NVML_REFUSED = 4  # the GPU is another job's
+_METERS = {"NVML": "NVML: the GPUs", "RAPL": "RAPL: the processors of the whole node"}
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """A counter of joules. ``source``: NVML or RAPL; ``wraps``: at how many it begins anew, None: it does not."""
+
+    source: str
+    read: Callable[[], float | None]
+    wraps: float | None = None
+
+    def used(self, before: float | None, after: float | None, seconds: float) -> float | None:
+        """Return the joules between two readings; None where they do not tell, or it may have gone round twice."""
+        if before is None or after is None or (self.wraps and seconds * _MOST_WATTS >= self.wraps):
+            return None
+        if after >= before:
+            return after - before
+        return after - before + self.wraps if self.wraps else None
+
+
+class _Meter:
+    """The energy that a device takes, where somebody tells.
+
+    A GPU's is that of all NVIDIA GPUs that this process may use and, where they tell, of the node's processors. A CPU's
+    is that of the node's processors alone: what idle GPUs take is left out.
+    """
+
+    def __init__(self, device: Device) -> None:
+        gpus = _nvml_counters() if device.is_gpu and device.place.partition(":")[0] not in ("xpu", "mps") else []
+        self._counters = [*gpus, *_rapl_counters()] if gpus or not device.is_gpu else []
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Who tells: NVML, RAPL; nothing where nobody does."""
+        return tuple(dict.fromkeys(counter.source for counter in self._counters))
+
+    def read(self) -> tuple[float, list[float | None]]:
+        """Read all counters. It takes up to some milliseconds: never while a clock runs."""
+        readings = [counter.read() for counter in self._counters]
+        return (_clock() if readings else 0.0), readings
+
+    def used(self, readings: Sequence[tuple[float, list[float | None]]]) -> float | None:
+        """Return the joules from the first of these readings to the last; None: too short, or not all was told."""
+        if not self._counters or readings[-1][0] - readings[0][0] < _METERED:
+            return None
+        total = 0.0
+        for (then, before), (now, after) in zip(readings, readings[1:]):  # noqa: B905, RUF007 Python 3.9
+            for counter, one, other in zip(self._counters, before, after):  # noqa: B905
+                used = counter.used(one, other, now - then)
+                if used is None:
+                    return None
+                total += used
+        return total or None  # a counter that stands still
+
+
+def _rapl_counters() -> list[_Counter]:
+    """The counters of the node's processors; none where there are none, or not all may be read (most let only root)."""
+    counters = []
+    for zone in sorted(_POWERCAP.glob("intel-rapl:*")):  # AMD's too
+        if _text(zone / "name").startswith("package"):  # neither a part of one (core, dram) nor the platform (psys)
+            read = functools.partial(_microjoules, zone / "energy_uj")
+            wraps = _microjoules(zone / "max_energy_range_uj")
+            if read() is None or not wraps:
+                return []
+            counters.append(_Counter("RAPL", read, wraps))
+    return counters
+
+
+def _microjoules(path: Path) -> float | None:
+    text = _text(path).strip()
+    return int(text) / 1e6 if text.isdecimal() and len(text) < 20 else None
+
+
+def _nvml_counters() -> list[_Counter]:
+    """The counters of the NVIDIA GPUs that this process may use; none where one of them does not tell (before Volta).
+
+    Nor of a part of a GPU (MIG): the counter is the whole card's, which others use as well.
+    """
+    nvml = _nvml()
+    counters = []
+    for card in _visible_cards(nvml) if nvml else []:
+        read = functools.partial(_millijoules, nvml, card)
+        if _is_divided(nvml, card) or read() is None:
+            return []
+        counters.append(_Counter("NVML", read))
+    return counters
+
+
+@functools.lru_cache(maxsize=1)
+def _nvml() -> Any:
+    """NVML, ready to be asked; None where there is no such library, or no driver."""
+    ctypes = importlib.import_module("ctypes")
+    try:
+        nvml = ctypes.CDLL(_NVML)
+        return nvml if nvml.nvmlInit_v2() == 0 else None
+    except (OSError, AttributeError):
+        return None
+
+
+def _visible_cards(nvml: Any) -> list[Any]:
+    """Return NVML's handles of the GPUs that CUDA lets this process use; none where that cannot be told for sure.
+
+    ``CUDA_VISIBLE_DEVICES`` has their numbers or the beginnings of their UUIDs, and ends at the first that is none.
+    """
+    cards = _cards(nvml)
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None or not cards:
+        return cards
+    names = [_told(nvml.nvmlDeviceGetUUID, card) for card in cards]
+    found: list[int] = []
+    for word in map(str.strip, wanted.split(",")):
+        if word.isdecimal():
+            fitting = [int(word)] if int(word) < len(cards) else []
+        else:  # a part of a GPU, MIG-…, is none of these
+            fitting = [place for place, name in enumerate(names) if word.startswith("GPU-") and name.startswith(word)]
+        if len(fitting) != 1 or fitting[0] in found:
+            break
+        found += fitting
+    is_numbered = any(word.strip().isdecimal() for word in wanted.split(","))
+    if is_numbered and len(found) < len(cards) and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        models = {_told(nvml.nvmlDeviceGetName, card) for card in cards}
+        if len(models) > 1:  # CUDA begins with the fastest, NVML with the first on the bus
+            return []
+    return [cards[place] for place in found]
+
+
+def _cards(nvml: Any) -> list[Any]:
+    """Return the handles of all GPUs that are not another job's; none where one of them does not answer."""
+    ctypes = importlib.import_module("ctypes")
+    count, cards = ctypes.c_uint(), []
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return []
+    for number in range(count.value):
+        card = ctypes.c_void_p()
+        answer = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(number), ctypes.byref(card))
+        if answer == 0:
+            cards.append(card)
+        elif answer != _NVML_REFUSED:
+            return []
+    return cards
+
+
+def _told(ask: Any, card: Any) -> str:
+    text = importlib.import_module("ctypes").create_string_buffer(96)
+    return text.value.decode(errors="replace") if ask(card, text, 96) == 0 else ""
+
+
+def _is_divided(nvml: Any, card: Any) -> bool:
+    ctypes = importlib.import_module("ctypes")
+    now, later = ctypes.c_uint(), ctypes.c_uint()
+    ask = getattr(nvml, "nvmlDeviceGetMigMode", None)  # older drivers know of no MIG
+    return ask is not None and ask(card, ctypes.byref(now), ctypes.byref(later)) == 0 and now.value == 1
+
+
+def _millijoules(nvml: Any, card: Any) -> float | None:
+    """The joules that a GPU has taken since its driver was loaded."""
+    ctypes = importlib.import_module("ctypes")
+    told, ask = ctypes.c_ulonglong(), getattr(nvml, "nvmlDeviceGetTotalEnergyConsumption", None)
+    return told.value / 1e3 if ask is not None and ask(card, ctypes.byref(told)) == 0 else None
+
+
 # ========================================================================================================= fingerprint
 
 
@@ -536,6 +705,8 @@ class Measurement:
     ``work`` is how much of ``unit`` one call does; ``synchronised``, whether the device was waited for; ``warmup``, how
     many calls went before; ``calls_per_time``, of how many calls each time is the mean. ``confidence`` and
     ``precision`` are what was asked for, ``covered`` and ``narrow`` what came of it. ``fingerprint`` tells on what.
+    ``energy_j`` is the mean of the joules that a call took, None where nobody told; ``energy_sources`` are those who
+    did: ``NVML`` of the GPUs, ``RAPL`` of all processors of the node, with what others did there.
     """
 
     name: str
@@ -550,6 +721,8 @@ class Measurement:
     confidence: float = 0.95
     precision: float = 0.02
     fingerprint: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    energy_j: float | None = None
+    energy_sources: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.times:
@@ -558,6 +731,8 @@ class Measurement:
             raise TimingError(f"{self.name}: every time must be a number of seconds above 0.")
         if self.work is not None and not (math.isfinite(self.work) and self.work > 0):
             raise TimingError(f"{self.name}: the work of a call must be above 0, not {self.work:g}.")
+        if self.energy_j is not None and not (math.isfinite(self.energy_j) and self.energy_j >= 0):
+            raise TimingError(f"{self.name}: the energy of a call cannot be {self.energy_j:g} J.")
 
     @property
     def median(self) -> float:
@@ -593,6 +768,11 @@ class Measurement:
         return None if self.work is None else self.work / self.median
 
     @property
+    def energy_j_per_unit(self) -> float | None:
+        """Joules for one ``unit`` of the work; None where either is not told."""
+        return None if self.energy_j is None or self.work is None else self.energy_j / self.work
+
+    @property
     def narrow(self) -> bool:
         """Whether the interval is as narrow, and as sure, as was asked for."""
         return _narrow(self.times, self.precision, self.confidence)
@@ -607,12 +787,14 @@ class Measurement:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data: a line of results.jsonl."""
+        energy = {key: _plain(getattr(self, key)) for key in ("energy_j", "energy_j_per_unit", "energy_sources")}
         return {
             "version": VERSION,
             "name": self.name,
             "parameters": _plain(self.parameters),
             "times": [float(f"{seconds:.9g}") for seconds in self.times],
             **{key: _plain(getattr(self, key)) for key in self._TOLD},
+            **({} if self.energy_j is None else energy),
             "device": {"kind": self.device.kind, "name": self.device.name, "library": self.device.library},
             "recorded": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "fingerprint": dict(self.fingerprint) or fingerprint(self.device),
@@ -630,11 +812,22 @@ class Measurement:
         if self.throughput is not None:
             parts.append(rate(self.throughput, self.unit))
         parts.append(str(self.device))
+        if self.energy_j is not None:
+            parts.append(f"{self._energy} ({'; '.join(_METERS.get(name, name) for name in self.energy_sources)})")
         if len(self.times) > 1 and not self.narrow:
             parts.append(f"not within ±{_percent(self.precision)}")
         if not self.synchronised:
             parts.append("not synchronised")
         return ", ".join(parts)
+
+    @property
+    def _energy(self) -> str:
+        """The joules of a call and of a unit: ``850 J per call, 14.2 mJ per image``; nothing where none are told."""
+        if self.energy_j is None:
+            return ""
+        each = self.energy_j_per_unit
+        of_each = "" if each is None else f", {joules(each)} per {_one(self.unit) or 'unit'}"
+        return f"{joules(self.energy_j)} per call{of_each}"
 
 
 def _plain(value: Any) -> Any:
@@ -685,6 +878,7 @@ def measure(
     confidence: float = 0.95,
     budget: float = 10.0,
     synchronise: bool = True,
+    energy: bool = False,
 ) -> Measurement:
     """Time calls of ``fn`` until the median is known to ±``precision``, or ``budget`` seconds are spent.
 
@@ -692,6 +886,9 @@ def measure(
     for at both ends of what is timed. First ``warmup`` calls are not timed, then a few to learn how long one is: short
     ones are timed several together. ``min_repeats`` times are taken even where the budget does not reach,
     ``max_repeats`` at most. The interval holds the true median with ``confidence``.
+
+    Joules are told of what takes a second or more in all, where there are counters that may be read. With
+    ``energy=True`` calls go on, without being timed, until that second is full.
 
     Raises ``TooShort`` when a call takes little longer than measuring it, ``Unsynchronised`` when a GPU still worked
     after the clock had stopped. With ``synchronise=False`` the device is not waited for, and the result is never
@@ -712,11 +909,32 @@ def measure(
         fn()
     queue = _Queue(name, device)
     block = functools.partial(_block, fn, wait)
+    meter = _Meter(device)
+    before = meter.read()
     calls, first = _calls_per_time(block, _least_block(wait), budget, name, queue)
-    times = _series(block, calls, first, queue, (min_repeats, max_repeats), precision, confidence, budget)
+    if first is None:
+        before = meter.read()
+    times = _series(block, calls, first, (min_repeats, max_repeats), precision, confidence, budget)
+    blocks = len(times) + (_go_on(block, calls, before[0] + _METERED) if energy and meter.sources else 0)
+    used = meter.used([before, meter.read()]) if synchronise or not device.asynchronous else None
+    queue.check(len(times) * calls, sum(times) * calls, functools.partial(block, calls))
     return Measurement(name, tuple(times), device, work, unit, dict(parameters or {}),
                        synchronise or not device.asynchronous, warmup, calls, confidence, precision,
-                       fingerprint(device))  # fmt: skip
+                       fingerprint(device), *_each(used, blocks * calls, meter))  # fmt: skip
+
+
+def _each(used: float | None, calls: int, meter: _Meter) -> tuple[float | None, tuple[str, ...]]:
+    """Return the joules of one call, and who told them."""
+    return (None, ()) if used is None else (used / calls, meter.sources)
+
+
+def _go_on(block: Callable[[int], float], calls: int, until: float) -> int:
+    """Make calls until that time, which nobody times, and return how many times so many."""
+    blocks = 0
+    while _clock() < until:
+        block(calls)
+        blocks += 1
+    return blocks
 
 
 def _nothing() -> None:
@@ -811,7 +1029,7 @@ def _check_length(block: Callable[[int], float], calls: int, name: str) -> None:
 
 
 def _series(
-    block: Callable[[int], float], calls: int, first: float | None, queue: _Queue,
+    block: Callable[[int], float], calls: int, first: float | None,
     repeats: tuple[int, int], precision: float, confidence: float, budget: float,
 ) -> list[float]:  # fmt: skip
     """Take times until their interval is narrow, or the budget or the number of repeats is at its end.
@@ -832,7 +1050,6 @@ def _series(
             if _narrow(times, precision, confidence):
                 break
             look = max(count + 1, math.ceil(1.25 * count))
-    queue.check(len(times) * calls, sum(times) * calls, functools.partial(block, calls))
     return times
 
 
@@ -896,7 +1113,8 @@ class Laps:
         laps.measurement.record()
 
     The device is waited for at both ends of each round. The first ``warmup`` rounds (1) do not count where there are
-    more; a round that is left by ``break`` or by an error does not count. Afterwards ``measurement`` has them.
+    more; a round that is left by ``break`` or by an error does not count. Afterwards ``measurement`` has them, with the
+    joules of a round where there are counters that may be read and the rounds take a second or more in all.
     ``seconds`` has every whole round, the first ones too.
     """
 
@@ -917,6 +1135,8 @@ class Laps:
         self.seconds: list[float] = []
         self._device = device or cpu_device()
         self._work, self._unit, self._parameters = work, unit, dict(parameters or {})
+        self._meter = _Meter(self._device)
+        self._readings: list[tuple[float, list[float | None]]] = []  # before the first round, and after each
 
     def __len__(self) -> int:
         return self.count
@@ -926,12 +1146,15 @@ class Laps:
         self.seconds = []
         wait = self._device.synchronise if self._device.asynchronous else _nothing
         queue, left = _Queue(self.name, self._device), 0.0
+        wait()
+        self._readings = [self._meter.read()]
         for number in range(self.count):
             wait()
             start = _clock()
             yield number
             wait()
             took = _clock() - start
+            self._readings.append(self._meter.read())
             left += queue.drain()
             self.seconds.append(took)
             if left > _QUEUE_SHARE * sum(self.seconds) + _LAPS_FLOOR:
@@ -943,8 +1166,11 @@ class Laps:
         if not self.seconds:
             raise TimingError(f"{self.name}: no round has come to its end yet.")
         warmup = min(self.warmup, len(self.seconds) - 1)
-        return Measurement(self.name, tuple(self.seconds[warmup:]), self._device, self._work, self._unit,
-                           self._parameters, True, warmup, fingerprint=fingerprint(self._device))  # fmt: skip
+        counted = self.seconds[warmup:]
+        energy, sources = _each(self._meter.used(self._readings[warmup:]), len(counted), self._meter)
+        return Measurement(self.name, tuple(counted), self._device, self._work, self._unit, self._parameters, True,
+                           warmup, fingerprint=fingerprint(self._device), energy_j=energy,
+                           energy_sources=sources)  # fmt: skip
 
 
 # ============================================================================================================= results
@@ -1045,10 +1271,12 @@ def _revived(data: Mapping[str, Any]) -> Measurement:
     """Make a measurement of a recorded line."""
     about = data["device"]
     device = Device(str(about["kind"]), str(about["name"]), str(about["library"]))
+    energy = None if data.get("energy_j") is None else float(data["energy_j"])
     return Measurement(str(data["name"]), tuple(map(float, data["times"])), device, data["work"], str(data["unit"]),
                        dict(data["parameters"]), data["synchronised"] is True, int(data["warmup"]),
                        int(data.get("calls_per_time", 1)), float(data.get("confidence", 0.95)),
-                       fingerprint=dict(data["fingerprint"]))  # fmt: skip
+                       fingerprint=dict(data["fingerprint"]), energy_j=energy,
+                       energy_sources=tuple(map(str, data.get("energy_sources") or ())))  # fmt: skip
 
 
 # ========================================================================================================== comparison
@@ -1081,25 +1309,26 @@ class Comparison:
     baseline: int
     confidence: float
 
-    _HEAD = ("", "device", "threads", "time per call", "throughput", "speed-up")
+    _HEAD = ("", "device", "threads", "time per call", "throughput", "speed-up", "energy")
 
     def _cells(self) -> list[tuple[str, ...]]:
-        cells: list[tuple[str, ...]] = []
+        """Return the heading and the rows, without columns in which nothing is."""
+        cells: list[tuple[str, ...]] = [self._HEAD]
         for index, row in enumerate(self.rows):
             m = row.measurement
             speedup = "1 (baseline)" if index == self.baseline else _factor(row)
             throughput = "" if m.throughput is None else rate(m.throughput, m.unit)
             threads, time_per_call = str(m.fingerprint.get("threads") or ""), duration(m.median, m._spread)
-            cells.append((row.label, str(m.device), threads, time_per_call, throughput, speedup))
-        return cells
+            cells.append((row.label, str(m.device), threads, time_per_call, throughput, speedup, m._energy))
+        kept = [column for column in range(len(self._HEAD)) if any(line[column] for line in cells[1:])]
+        return [tuple(line[column] for column in kept) for line in cells]
 
     def table(self) -> str:
         """Return it as a table in plain text, with a note for what a reader has to know."""
-        cells = [self._HEAD, *self._cells()]
-        kept = [column for column in range(len(self._HEAD)) if any(line[column] for line in cells[1:])]
-        widths = {column: max(len(line[column]) for line in cells) for column in kept}
-        lines = ["  ".join(line[column].ljust(widths[column]) for column in kept).rstrip() for line in cells]
-        return "\n".join([lines[0], "  ".join("-" * widths[column] for column in kept), *lines[1:], "", *self.notes()])
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(*cells)]  # noqa: B905 Python 3.9
+        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+        return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], "", *self.notes()])
 
     def notes(self) -> list[str]:
         """Return the sentences below the table: what the numbers are, and what is to be doubted."""
@@ -1117,7 +1346,22 @@ class Comparison:
         models = {row.measurement.fingerprint.get("cpu") for row in self.rows} - {None}
         if len(models) > 1:
             told.append(f"The CPUs differ: {', '.join(sorted(map(str, models)))}.")
-        return told
+        return told + self._about_energy()
+
+    def _about_energy(self) -> list[str]:
+        """Return the sentences on whose energy it is."""
+        meters = list(dict.fromkeys(row.measurement.energy_sources for row in self.rows if row.measurement._energy))
+        told = []
+        if meters:
+            told.append("Energy is the mean of all calls.")
+        if any("NVML" in sources for sources in meters):
+            told.append("NVML counts the GPUs that the process may use.")
+        if any("RAPL" in sources for sources in meters):
+            told.append("RAPL counts the processors of the whole node, with what others do there.")
+        if len(meters) > 1:
+            kinds = ", ".join(" + ".join(each) or "?" for each in meters)
+            told.append(f"Not all were measured by the same meters ({kinds}): compare only those that were.")
+        return [" ".join(told)] if told else []
 
     def __str__(self) -> str:
         return self.table()
@@ -1126,9 +1370,10 @@ class Comparison:
         def line(tag: str, words: Sequence[str]) -> str:
             return "<tr>" + "".join(f'<{tag} style="text-align:left">{html.escape(w)}</{tag}>' for w in words) + "</tr>"
 
-        body = "".join(line("td", words) for words in self._cells())
+        head, *rows = self._cells()
+        body = "".join(line("td", words) for words in rows)
         notes = "<br>".join(html.escape(note) for note in self.notes())
-        return f"<table><thead>{line('th', self._HEAD)}</thead><tbody>{body}</tbody></table><p>{notes}</p>"
+        return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table><p>{notes}</p>"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the medians with their intervals, one line each, and return the axes (matplotlib's).
@@ -1305,6 +1550,19 @@ def rate(per_second: float, unit: str = "") -> str:
         per_second /= scale
     joined = f"{prefix}{unit}" if unit in ("FLOP", "B", "") else f"{prefix} {unit}".strip()
     return f"{_digits(per_second)} {joined}/s"
+
+
+def joules(energy: float) -> str:
+    """Return an energy as people read it: ``14.2 mJ``, ``850 J``, ``1.53 MJ``."""
+    scales = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
+    scale, unit = next((pair for pair in scales if energy >= 0.9995 * pair[0]), scales[-1] if energy else scales[2])
+    return f"{_digits(energy / scale)} {unit}"
+
+
+def _one(unit: str) -> str:
+    """Return what one of a unit is called: image, batch, FLOP."""
+    plural = re.fullmatch(r"(?:(.+(?:ch|sh|x|ss))es|(.+[^s])s)", unit)
+    return (plural[1] or plural[2]) if plural else unit
 
 
 def _percent(share: float) -> str:

@@ -16,23 +16,18 @@ def duration(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in counts if count)
 
 
-def whole_minutes(seconds: int) -> str:
-    """Return a remaining time, rounded down: ``59 min``, ``1 h 0 min``."""
-    minutes = seconds // 60
+def time_left(seconds: float) -> str:
+    """Return a remaining time, rounded down: ``40 s``, ``59 min``, ``1 h 0 min``, ``2 days 3 h``; everywhere."""
+    minutes = int(seconds) // 60
     days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
     if days:
         return f"{counted(days, 'day')} {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{int(seconds)} s"
 
 
-def minutes_or_clock(seconds: int | None) -> str:
-    """Return a time for a column of a table: ``14 min``, ``1:42 h`` from an hour on, ``2 d 3 h`` from a day on."""
-    if seconds is None:
-        return ""
-    minutes = seconds // 60
-    if minutes >= 24 * 60:
-        return f"{minutes // 1440} d {minutes % 1440 // 60} h"
-    return f"{minutes // 60}:{minutes % 60:02d} h" if minutes >= 60 else f"{minutes} min"
+def time_left_of_warning(seconds: float) -> str:
+    """Return the same to the nearest minute: a warning comes a moment after the time that it is due."""
+    return time_left(seconds if seconds < 50 else 60 * round(seconds / 60))
 
 
 def stopwatch(seconds: float) -> str:
@@ -66,11 +61,6 @@ def duration_text(seconds: float) -> str:
     return counted(round(seconds / size), unit)
 
 
-def minutes_text(seconds: int) -> str:
-    """Return a time of at most some hours, for a sentence: ``15 minutes``, ``1 minute``, ``40 seconds``."""
-    return f"{seconds} seconds" if seconds < 50 else counted(round(seconds / 60), "minute")
-
-
 # --- sizes ---------------------------------------------------------------------------------------------------------
 
 
@@ -94,9 +84,9 @@ def disk_size(kibibytes: int) -> str:
 
 
 def gigabytes(mib: float) -> str:
-    """Return memory as a number in Slurm's unit ``G``: ``0.4``, ``3.1``, ``55``."""
+    """Return memory as a number in Slurm's unit ``G``: ``0.4``, ``12.5``, ``55``, ``128``."""
     number = mib / 1024
-    text = f"{number:.2f}" if number < 0.1 else f"{number:.1f}" if number < 10 else f"{number:.0f}"
+    text = f"{number:.2f}" if number < 0.1 else f"{number:.1f}" if number < 100 else f"{number:.0f}"
     return text.removesuffix(".0")
 
 

@@ -124,9 +124,9 @@ class AccountingRecord(Frozen):
     """The accounting of a job that is over; ``None``: not reported.
 
     Seconds, MiB, joules. ``cpu_used``: CPU seconds used; ``cpu_reserved``: CPU seconds allocated. ``memory_peak``: the
-    largest of any of its steps. ``gpus`` and ``cores``: those allocated. ``earlier``: seconds of the runs before it was
-    requeued; all other values are of its last run. ``complete``: whether all values are final; the last ones arrive
-    some seconds after its end.
+    largest of any of its steps. ``gpus``, ``cores``, ``memory_limit``: those allocated, on all its nodes. ``earlier``:
+    seconds of the runs before it was requeued; all other values are of its last run. ``complete``: whether all values
+    are final; the last ones arrive some seconds after its end.
     """
 
     job: JobRef
@@ -141,7 +141,7 @@ class AccountingRecord(Frozen):
     cpu_used: float | None = None
     cpu_reserved: int | None = None
     memory_peak: float | None = None
-    memory_asked: float | None = None
+    memory_limit: float | None = None
     joules: float | None = None
     earlier: int = 0
     complete: bool = True
@@ -253,6 +253,10 @@ class Scheduler(ABC):
         """Whether ``step`` can run commands inside a job."""
         return self.step(JobRef("0"), ["true"]) is not None
 
+    def command_step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
+        """Return the same as ``step`` for a command whose output people read: its exit code is no error message."""
+        return self.step(job, command)
+
     def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
         """Return the command that runs another one inside a running job with a terminal of its own.
 
@@ -261,7 +265,7 @@ class Scheduler(ABC):
         return None
 
     def accounting(self, job: JobRef) -> list[str] | None:
-        """Return the command that prints what a finished job used, ``None`` if there is none."""
+        """Return the command that prints what a job was allocated and, at its end, used; ``None``: there is none."""
         return None
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:

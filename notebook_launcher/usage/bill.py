@@ -13,16 +13,14 @@ from notebook_launcher.core import events
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.profiles.models import Price
 from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.record import SessionRecord
+from notebook_launcher.usage.limits import memory_of
 from notebook_launcher.usage.pricing import Share, cost_of, share_of, type_requested
 from notebook_launcher.usage.recommendations import next_time
 from notebook_launcher.usage.totals import Use, add_up, last_run
-
-_MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 
 
 class Facts(Frozen):
@@ -59,7 +57,7 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
         cpu_used=_cpu_used(accounted, use),
         cpu_reserved=accounted.cpu_reserved if accounted else None,
         memory_peak=max(peaks, default=None),
-        memory_requested=((accounted.memory_asked if accounted else None) or _memory_of(flags)) if shared else None,
+        memory_requested=memory_of(flags, accounted) if shared else None,
         gpus=gpus,
         gpu_percent=use.gpu_percent,
         gpu_memory_peak=use.gpu_memory_peak,
@@ -90,14 +88,6 @@ def _energy(accounted: AccountingRecord | None, use: Use) -> tuple[float | None,
     if use.watt_hours:
         return use.watt_hours, "GPUs"
     return (accounted.joules / 3600, "node") if accounted and accounted.joules else (None, "")
-
-
-def _memory_of(flags: Mapping[str, str | None]) -> float | None:
-    """Return the value of ``--mem`` in MiB; ``0`` means all of a node, whose size is unknown."""
-    text = (flags.get("mem") or "").strip().upper().removesuffix("B")
-    unit = text[-1:] if text[-1:].isalpha() else ""
-    number = whole_number(text.removesuffix(unit))
-    return number * _MIB[unit] or None if number is not None and unit in _MIB else None
 
 
 def _cost(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -13,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import ConnectionLost, NothingMeasured, UsageError
+from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, NothingMeasured, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.timestamps import iso
@@ -25,6 +26,7 @@ from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
 from notebook_launcher.jobs.session_index import IndexedSession, Listing, build_index
 from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
@@ -34,6 +36,8 @@ SHOWN_TIME = timedelta(hours=1)  # by status; usage shows the rest
 SHOWN_BYTES = 2_000_000  # of the end of usage.csv: an hour of eight GPUs, sampled every second
 MOST_BYTES = 64_000_000
 SHOW_EVERY = 4.5  # seconds between two reads of one's samples, at least: a little less than the usual interval
+ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, what was asked for is the limit
+MOST_ACCOUNTING = 3  # queries of the accounting: a job that has just begun may not be in it
 LINES = 200  # of a log
 #: messages of JupyterLab in every session, for ``grep -E`` and Python: about language servers that nobody uses, and the
 #: job script's own test without a token; the line after an error has the full message
@@ -136,6 +140,8 @@ class _Inspection:
         self._status: StatusChanged | None = None
         self._read_to = 0  # lines of usage.csv
         self.samples: list[Sample] = []
+        self._accounted: AccountingRecord | None = None
+        self._accounting_queries = 0
 
     @property
     def is_live(self) -> bool:
@@ -178,8 +184,22 @@ class _Inspection:
         )
 
     def used(self, window: timedelta | None = None, **settings: int) -> Used:
-        """Return what it used."""
-        return used(self.samples, self.session.record.flags, window=window, **settings)
+        """Return what it used, of what the scheduler has allocated."""
+        if self.samples and self._accounted is None and self._accounting_queries < MOST_ACCOUNTING:
+            self._accounting_queries += 1
+            self._accounted = self._query_accounting()
+        return used(self.samples, self.session.record.flags, self._accounted, window=window, **settings)
+
+    def _query_accounting(self) -> AccountingRecord | None:
+        """Return what the accounting has of its job, as the bill does. ``None``: nothing, or no answer in time."""
+        job, scheduler = self.session.job, self._context.scheduler
+        command = scheduler.accounting(job) if job else None
+        if job is None or command is None:
+            return None
+        with contextlib.suppress(HostCommandFailed):
+            answer = self._context.host.run(command, login_shell=True, timeout=ACCOUNTING_TIMEOUT)
+            return scheduler.read_accounting(job, answer)
+        return None
 
     def why_nothing(self) -> str:
         """Return why there are no samples."""

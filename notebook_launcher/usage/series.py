@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from notebook_launcher.core.events import Series
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.request import Request
 from notebook_launcher.core.usage_samples import GpuSample, Sample, read_samples
-from notebook_launcher.diagnosis.requirements import amount_requested
+from notebook_launcher.schedulers.base import AccountingRecord
+from notebook_launcher.usage.limits import cores_of, is_on_one_node, memory_of
 from notebook_launcher.usage.totals import last_run, time_of_each
 
 VALUES = 240  # that a series has at most: a wide terminal shows fewer
@@ -54,14 +54,15 @@ def add_rows(samples: list[Sample], rows: Iterable[str]) -> None:
 def used(
     samples: Sequence[Sample],
     flags: Mapping[str, str | None],
+    accounted: AccountingRecord | None = None,
     *,
     window: timedelta | None = None,
     values: int = VALUES,
 ) -> Used:
     """Return what the samples tell, of the last ``window`` only where one is given.
 
-    ``flags``: those that the session was queued with, for what there is of cores and memory. ``values``: how many each
-    series has at most; fewer where there are fewer samples.
+    ``flags``, ``accounted``: those that the session was queued with, and what the scheduler has allocated, for what
+    there is of cores and memory. ``values``: how many each series has at most; fewer where there are fewer samples.
     """
     known = _in_order(samples)
     if not known:
@@ -69,7 +70,10 @@ def used(
     newest = known[-1].time
     shown = [sample for sample in known if window is None or newest - sample.time <= window]
     timeline = _Timeline(shown, time_of_each(known)[-len(shown) :], values)
-    quantities = (timeline.series(*quantity) for quantity in _quantities(shown, flags))
+    limits = (cores_of(flags, accounted), memory_of(flags, accounted))
+    if not is_on_one_node(flags, accounted):  # the samples are of the first
+        limits = (None, None)
+    quantities = (timeline.series(*quantity) for quantity in _quantities(shown, *limits))
     series = tuple(one for one in quantities if one is not None)
     began = known[0].time - timedelta(seconds=min(known[0].seconds, _YEAR.total_seconds()))
     return Used(began, shown[0].time, newest, series, tuple(_idle_notes(known)))
@@ -101,7 +105,7 @@ def _in_order(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _quantities(
-    samples: Sequence[Sample], flags: Mapping[str, str | None]
+    samples: Sequence[Sample], cores: float | None, memory: float | None
 ) -> Iterable[tuple[str, str, float | None, _Getter]]:
     """Yield a label, a unit, what there is of it, and how it is taken from a sample."""
     indexes = list(dict.fromkeys(gpu.index for sample in samples for gpu in sample.gpus))
@@ -110,8 +114,8 @@ def _quantities(
     else:
         for index in indexes:
             yield from _of_gpus(samples, f"GPU {index}", index)
-    yield "CPU", "cores", _cores(flags), lambda sample: sample.cpu_cores
-    yield "memory", "GiB", _memory(flags), lambda sample: _gib(sample.memory_mib)
+    yield "CPU", "cores", cores, lambda sample: sample.cpu_cores
+    yield "memory", "GiB", _gib(memory), lambda sample: _gib(sample.memory_mib)
 
 
 def _of_gpus(
@@ -126,23 +130,6 @@ def _of_gpus(
     yield label, "%", 100.0, of(lambda gpu: gpu.percent)
     yield f"{label} memory", "GiB", _gib(total), of(lambda gpu: _gib(gpu.memory_mib))
     yield f"{label} power", "W", None, of(lambda gpu: gpu.watts)
-
-
-def _cores(flags: Mapping[str, str | None]) -> float | None:
-    """Return how many cores were asked for; ``None`` where that was left to the site, or is of several nodes."""
-    if flags.keys() & {"nodes", "exclusive"} or not flags.keys() & {"ntasks", "cpus-per-task", "ntasks-per-node"}:
-        return None
-    return amount_requested(_request(flags), "cpu")
-
-
-def _memory(flags: Mapping[str, str | None]) -> float | None:
-    # 0 is Slurm's word for all that the node has
-    return None if "nodes" in flags else _gib(amount_requested(_request(flags), "mem") or None)
-
-
-def _request(flags: Mapping[str, str | None]) -> Request:
-    # without those that a request would check
-    return Request({name: value for name, value in flags.items() if name not in ("time", "time-min")})
 
 
 def _gib(mebibytes: float | None) -> float | None:

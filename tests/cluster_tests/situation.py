@@ -317,7 +317,7 @@ def shown(printed: str) -> list[str]:
     paragraphs: list[str] = []
     for line in re.split(rf"[\n{SPINNER}]", printed):
         text = re.sub(r"^ *\d+:\d\d  ", "", line.rstrip())
-        if re.match(r"\d+:\d\d(:\d\d)? left", text):  # the line that counts down while a session is held
+        if re.match(r"(\d+ (days?|h|min|s) )+left", text):  # the line that counts down while a session is held
             continue
         if text.startswith("  ") and paragraphs:
             paragraphs[-1] += f"\n{text}"

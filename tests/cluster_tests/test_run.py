@@ -71,7 +71,7 @@ def test_a_run_with_parameters_from_the_laptop_to_its_results(
         run.expect(r"Notebook train.ipynb: 4 code cells, with SECONDS=3; data.txt, helper.py go")
         run.expect("6 the data")
         run.expect(r"Cell 3 of 4 · Train · 0:\d\d · ")
-        run.expect(r"\d:\d\d left")
+        run.expect(r"\d (min|s) left")
         run.expect("saved 3")
         run.expect("finished: 4 code cells")
         run.expect(r"runs/train-[\w-]+/train.ipynb")

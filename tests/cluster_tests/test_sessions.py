@@ -105,7 +105,7 @@ def test_a_launch_offers_the_session_that_is_there(cluster: PracticeCluster, sta
     first.send("d\n")
     assert first.end() == 0
     again = start("launch", "-n", "2")
-    again.expect(r"runs on node\d since \d\d:\d\d \(plain\), (1 h 5\d min|2 h) left")
+    again.expect(r"runs on node\d since \d\d:\d\d \(plain\), (1 h 5\d min|2 h 0 min) left")
     again.expect(r"Connect to it instead of starting another\? \[yes/no\]")
     again.send("yes\n")
     again.ready(started_here=False)

@@ -45,9 +45,11 @@ def test_a_terminal_in_a_running_session(cluster: PracticeCluster, start: Start)
         session.send(f"exit {code}\r")
         assert session.end() == code
         assert "srun:" not in session.printed
-    command = start("shell", "--outside", "-c", "nproc; echo $SLURM_JOB_ID; sbatch --version; exit 3", box="login")
+    script = "nproc; echo $SLURM_JOB_ID; sbatch --version; printf 'half a line' >&2; exit 3"
+    command = start("shell", "--outside", "-c", script, box="login")
     assert command.end() == 3
-    lines = [line for line in command.printed.splitlines() if not line.startswith("srun:")]  # its errors' channel
+    assert "srun:" not in command.printed and "half a line" in command.printed
+    lines = command.printed.replace("half a line", "").splitlines()  # its errors' channel
     assert lines[-3:-1] == ["2", held.job_id]
     assert lines[-1].startswith("slurm")
     held.send("\n")

@@ -79,6 +79,29 @@ def test_a_step_takes_nothing_from_the_users_variables(tmp_path: Path) -> None:
     assert done.stderr == "one\nsrun: error: Unable to create step\n", "that a command failed is no error of srun's"
 
 
+def test_a_command_that_fails_has_its_exit_code_and_its_own_errors_as_they_come(tmp_path: Path) -> None:
+    """srun opens the file of --error itself; a progress bar, which ends no line, is seen before the command ends."""
+    (tmp_path / "srun").write_text(
+        "#!/bin/bash\n"
+        'for word; do [[ $word != --error=* ]] || exec 7>"${word#--error=}"; done\n'
+        "printf 'out\\n'; printf '50 %%\\r' >&7; read -r; printf 'srun: error: n1: task 0: of its own\\n' >&7\n"
+        'printf "srun: error: n1: task 0: Exited with exit code 3\\nsrun: error: Unable to create step\\n" >&2\n'
+        "exit 3\n"
+    )
+    (tmp_path / "srun").chmod(0o755)
+    words = Slurm().command_step(JobRef("7"), ["x"])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, stdin=pipe, stdout=pipe, stderr=pipe
+    ) as child:
+        assert child.stdin and child.stdout and child.stderr
+        assert child.stderr.read(5) == b"50 %\r"
+        out, err = child.communicate(b"go on\n", timeout=30)
+    assert (child.returncode, out) == (3, b"out\n")
+    assert sorted(err.splitlines()) == [b"srun: error: Unable to create step", b"srun: error: n1: task 0: of its own"]
+    assert Local("/root").command_step(JobRef("7"), ["x"]) is None
+
+
 def test_no_shell_into_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["shell"]) == 2
     assert "in a terminal, not in a pipe" in capfd.readouterr().err

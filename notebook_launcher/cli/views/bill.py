@@ -65,16 +65,10 @@ def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
 
 
 def _cpu(bill: events.Bill, used: float, wall: int) -> str:
-    """Return how many cores were busy, and why Slurm's CPUTime is another, far larger number."""
+    """Return how many cores were busy; Slurm's CPUTime, which is time × cores, is not about that."""
     of = f" of {counted(bill.cores, 'core')}" if bill.cores else " cores"
-    text = (
-        f"{used / wall:.2f}{of} busy: {duration(used)} of CPU time"
-        if used / wall < 0.1
-        else (f"{used / wall:.1f}{of} busy: {duration(used)} of CPU time")
-    )
-    if bill.cpu_reserved:
-        text += f" (Slurm's CPUTime says {duration(bill.cpu_reserved)}: that is time × cores, not use)"
-    return text
+    busy = used / wall
+    return f"{busy:.{2 if busy < 0.1 else 1}f}{of} busy: {duration(used)} of CPU time"
 
 
 def _gpu(bill: events.Bill) -> str:

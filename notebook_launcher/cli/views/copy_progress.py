@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events
-from notebook_launcher.core.quantities import file_size
+from notebook_launcher.core.quantities import file_size, time_left
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class CopyView:
         self._printed_at = now
         began, at = self._first
         rate = (event.bytes_done - at) / (now - began)
-        left = f", {(event.bytes - event.bytes_done) / rate:.0f} s left" if rate > 0 else ""
+        left = f", {time_left((event.bytes - event.bytes_done) / rate)} left" if rate > 0 else ""
         share = 100 * event.bytes_done / event.bytes
         self._print(
             f"{file_size(event.bytes_done)} of {file_size(event.bytes)} ({share:.0f} %) are there: "

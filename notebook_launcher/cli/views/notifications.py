@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import CancelFailed, Interrupted, LauncherError
-from notebook_launcher.core.quantities import minutes_text
+from notebook_launcher.core.quantities import time_left_of_warning
 from notebook_launcher.core.text import printable
 
 TITLE = "launch-notebook"
@@ -46,7 +46,7 @@ def worth_telling(event: events.Event) -> str | None:
     if isinstance(event, events.Ready):
         return f"JupyterLab is ready on {event.node}."
     if isinstance(event, events.TimeLeft):
-        return f"{minutes_text(event.seconds_left)} left: job {event.job} ends then."
+        return f"{time_left_of_warning(event.seconds_left)} left: job {event.job} ends then."
     if isinstance(event, events.Idle):
         return event.text
     if isinstance(event, events.Ended) and event.by_itself:

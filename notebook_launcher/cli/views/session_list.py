@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.cli.views.tables import print_table
 from notebook_launcher.core import events
-from notebook_launcher.core.quantities import minutes_or_clock
+from notebook_launcher.core.quantities import time_left
 from notebook_launcher.core.text import printable
 from notebook_launcher.jobs.session_choice import describe_progress
 
@@ -90,7 +90,7 @@ def _row(entry: events.SessionEntry, now: datetime) -> tuple[str, ...]:
         state_in_words(entry, now),
         entry.node or "",
         job,
-        minutes_or_clock(entry.seconds_left),
+        "" if entry.seconds_left is None else time_left(entry.seconds_left),
         environment,
     )
 

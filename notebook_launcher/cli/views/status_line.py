@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher.cli.views.runs import cell_parts
 from notebook_launcher.core import events
-from notebook_launcher.core.quantities import steady_gigabytes, stopwatch
+from notebook_launcher.core.quantities import steady_gigabytes, time_left
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ _SAVE, _RESTORE = "\x1b7", "\x1b8"
 _UP, _START, _ERASE_LINE, _ERASE_BELOW = "\x1b[1A", "\x1b[1G", "\x1b[2K", "\x1b[0J"
 
 
-def time_left(seconds: float | None) -> str:
-    """Return the time left in words: ``1:42:10 left``; nothing where there is no limit."""
+def left_part(seconds: float | None) -> str:
+    """Return the time left in words: ``1 h 42 min left``; nothing where there is no limit."""
     if seconds is None:
         return ""
-    return f"{stopwatch(seconds)} left" if seconds > 0 else "the time is over"
+    return f"{time_left(seconds)} left" if seconds > 0 else "the time is over"
 
 
 def use_parts(event: events.Attached) -> list[str]:
@@ -122,7 +122,7 @@ class StatusLine:
     def text(self, width: int) -> str:
         """Return the line as it is now."""
         cell = cell_parts(self._cell, self._clock() - self._cell_at) if self._cell else []
-        parts = [self._trouble, *cell, time_left(self.seconds_left)]
+        parts = [self._trouble, *cell, left_part(self.seconds_left)]
         if self._event is not None and self._sampled and self._clock() - self._sampled_at <= STALE:
             parts += use_parts(self._event)
         return printable(fitted(parts, width)).replace("\n", " ")
@@ -184,9 +184,9 @@ class StatusLine:
         left = self.seconds_left
         if self._trouble:
             line.stylize("not dim yellow", 0, len(self._trouble))
-        if left is not None and left <= SOON and (start := line.plain.find(time_left(left))) >= 0:
+        if left is not None and left <= SOON and (start := line.plain.find(left_part(left))) >= 0:
             line.stylize(
-                "not dim bold red" if left <= SOONER else "not dim yellow", start, start + len(time_left(left))
+                "not dim bold red" if left <= SOONER else "not dim yellow", start, start + len(left_part(left))
             )
         with self._console.capture() as drawn:
             self._console.print(line, end="", no_wrap=True, overflow="crop", highlight=False)

@@ -28,7 +28,7 @@ from notebook_launcher.cli.views.shell import shell_text
 from notebook_launcher.cli.views.status_line import StatusLine
 from notebook_launcher.cli.views.usage_graphs import UsageView
 from notebook_launcher.core import events
-from notebook_launcher.core.quantities import minutes_text
+from notebook_launcher.core.quantities import time_left_of_warning
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class TextView(BaseView):
 
     @_display.register(events.TimeLeft)
     def _(self, event: events.TimeLeft) -> None:
-        ends, left = _at(event.ends), minutes_text(event.seconds_left)
+        ends, left = _at(event.ends), time_left_of_warning(event.seconds_left)
         self._say(f"{left} left: job {event.job} ends at {ends}. Save what you need.", style="yellow")
         self._say(f"  start the same again:  {event.relaunch_command}", whole=True)
         self._ring()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.cli.views.pending_line import with_explanation
 from notebook_launcher.core import events
-from notebook_launcher.core.quantities import whole_minutes
+from notebook_launcher.core.quantities import duration, time_left
 from notebook_launcher.core.text import printable
 from notebook_launcher.jobs.session_choice import describe_progress
 from notebook_launcher.usage.series import shrunk
@@ -194,7 +194,7 @@ class _Picture:
         yield _one(f"  {', '.join(about)}"), ""
         yield _one(f"  asked for {event.flags}"), "dim"
         if event.idle_stop:
-            yield f"  it ends by itself after {whole_minutes(event.idle_stop)} without use", "dim"
+            yield f"  it ends by itself after {duration(event.idle_stop)} without use", "dim"
         yield _one(f"  log       {event.log}"), "dim"
         if not event.log.startswith(f"{session.directory}/"):
             yield _one(f"  directory {session.directory}"), "dim"
@@ -210,7 +210,7 @@ class _Picture:
         if session.state in ("running", "starting", "suspended") and session.seconds_left is not None:
             ends = parse_iso(session.ends)
             left = max(0, session.seconds_left - int(time.monotonic() - self._drawn_at))
-            text += f"; {whole_minutes(left)} left{f' (until {clock(ends, now)})' if ends else ''}"
+            text += f"; {time_left(left)} left{f' (until {clock(ends, now)})' if ends else ''}"
         return f"{text}: {session.detail}" if session.detail else text
 
     def _notes(self) -> list[str]:

@@ -108,7 +108,7 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
         cpu_used=_cpu_used(run),
         cpu_reserved=whole_number(row["CPUTimeRAW"]),
         memory_peak=max(filter(None, (_mib(step["MaxRSS"]) for step in run.steps)), default=None),
-        memory_asked=_requested_memory(row["ReqMem"], cores, nodes) or _mib(tres.get("mem", ""), plain_unit="M"),
+        memory_limit=_mib(tres.get("mem", ""), plain_unit="M") or _requested_memory(row["ReqMem"], cores, nodes),
         joules=_joules(run),
         earlier=earlier,
         complete=complete,

@@ -57,6 +57,11 @@ _HARMLESS = "^srun: (error: .*: task 0: Exited with exit code|cluster configurat
 _WITHOUT_THAT = PLAIN_BASH + (
     f'{{ "$@" 2>&1 >&4 | grep -v -E --line-buffered "{_HARMLESS}" >&2; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code'
 )
+# the same without a terminal, where the command's own standard error comes as it is by 5: a progress bar ends no line
+_WITHOUT_THAT_MESSAGE = PLAIN_BASH + (
+    f'{{ {{ "$@" 2>&1 >&4 5>&3 3>&- 4>&- | grep -v -E --line-buffered "{_HARMLESS}" >&2; exit "${{PIPESTATUS[0]}}"; }} '
+    '3>&1 | cat >&2; exit "${PIPESTATUS[0]}"; } 4>&1'
+)
 # a pending job's state while its nodes are powered up or booted; Slurm reports no reason then
 _PREPARING = frozenset({"CONFIGURING", "CF", "POWER_UP_NODE"})
 
@@ -204,6 +209,11 @@ class Slurm(Scheduler):
         """
         return _step(job, "--unbuffered", command)
 
+    def command_step(self, job: JobRef, command: Sequence[str]) -> list[str]:
+        """Return that ``srun`` without its message that the command failed; its other messages are shown."""
+        step = _step(job, "--unbuffered", command, "--error=/dev/fd/5")
+        return ["bash", "-c", _WITHOUT_THAT_MESSAGE, "command-step", *step]
+
     def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str]:
         """Return an ``srun`` that shares all of the job's resources: cores, memory and GPUs.
 
@@ -232,13 +242,13 @@ class Slurm(Scheduler):
         return found
 
 
-def _step(job: JobRef, how: str, command: Sequence[str]) -> list[str]:
+def _step(job: JobRef, how: str, command: Sequence[str], *more: str) -> list[str]:
     """Return an ``srun`` for one task in a running job.
 
     ``--relative=0``: on the first of several nodes, where the job script runs. A site's defaults for ``--mpi`` and CPU
     binding are overridden, because they are of no use here.
     """
-    words = ["srun", *on_cluster(job.cluster), f"--jobid={job.id}", "--overlap", how, "--quiet", "--mpi=none"]
+    words = ["srun", *on_cluster(job.cluster), f"--jobid={job.id}", "--overlap", how, "--quiet", "--mpi=none", *more]
     return without_job_variables([*words, "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command])
 
 

@@ -59,7 +59,7 @@ def test_the_desktop_is_told_what_matters_and_no_address(
     assert [line[:3] for line in words] == [["--app-name=launch-notebook", "--", "launch-notebook"]] * 4
     assert [line[3] for line in words] == [
         "JupyterLab is ready on n1.",
-        "5 minutes left: job 7 ends then.",
+        "5 min left: job 7 ends then.",
         "--help &lt;b&gt;$(reboot)&lt;/b&gt;",
         "Job 7 reached its walltime of 2 hours.",
     ]

@@ -23,11 +23,11 @@ def test_the_live_line_says_the_cell_first_and_fits(monkeypatch: pytest.MonkeyPa
     line.update(events.Attached("s", "7", "2026-11-21T12:00:00Z", 4330, "2026-11-21T11:00:00Z", 3.9, 2048.0, ()))
     line.update_notebook(cell())
     now = 102.0
-    assert line.text(79) == "Cell 4 of 9 · Train · 0:34 · 1:12:08 left · CPU 3.9 cores · memory 2.0 GiB"
+    assert line.text(79) == "Cell 4 of 9 · Train · 0:34 · 1 h 12 min left · CPU 3.9 cores · memory 2.0 GiB"
     line.update_notebook(cell(heading="A heading that is so long that nobody reads it"))
-    assert line.text(79).startswith("Cell 4 of 9 · A heading that is so long t… · 0:32 · 1:12:08 left")
+    assert line.text(79).startswith("Cell 4 of 9 · A heading that is so long t… · 0:32 · 1 h 12 min left")
     line.update_notebook(cell(cell=None, done=9))
-    assert line.text(79).startswith("9 of 9 cells done · 1:12:08 left")
+    assert line.text(79).startswith("9 of 9 cells done · 1 h 12 min left")
 
 
 def test_without_a_terminal_there_is_a_line_for_each_cell(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ def test_eighty_columns_are_enough() -> None:
 def test_a_wide_terminal_and_a_pipe_fold_nothing() -> None:
     for text in (shown(seen(), WAITS, END, width=200), shown(seen(), WAITS, END, terminal=False)):
         rows = [line.split() for line in text.splitlines()]
-        assert ["20261121-014455-k3f9", "running", "gpu1", "1234567", "1:42", "h", "tf-gpu"] in rows
+        assert ["20261121-014455-k3f9", "running", "gpu1", "1234567", "1", "h", "42", "min", "tf-gpu"] in rows
         assert any("pending: 12 jobs are ahead in partition gpu" in line for line in text.splitlines())
     assert "Reconnect: launch-notebook connect k3f9" in shown(seen(), WAITS, END)
     assert "Come back" not in shown(seen(), END, terminal=False)

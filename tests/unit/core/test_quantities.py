@@ -14,11 +14,10 @@ from notebook_launcher.core.quantities import (
     gigabytes,
     measured_wait,
     memory_as_typed,
-    minutes_or_clock,
-    minutes_text,
     stopwatch,
     three_digits,
-    whole_minutes,
+    time_left,
+    time_left_of_warning,
 )
 
 # --- durations -----------------------------------------------------------------------------------------------------
@@ -42,26 +41,19 @@ def test_a_duration(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(59, "59 s"), (119, "1 min"), (3600, "1 h 0 min"), (183600, "2 days 3 h")],
-)
-def test_whole_minutes_are_rounded_down(seconds: int, text: str) -> None:
-    assert whole_minutes(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
     [
-        (None, ""),
-        (0, "0 min"),
-        (59, "0 min"),
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (119, "1 min"),
         (840, "14 min"),
-        (6120, "1:42 h"),
-        (86399, "23:59 h"),
-        (183600, "2 d 3 h"),
+        (3600, "1 h 0 min"),
+        (86399, "23 h 59 min"),
+        (86400, "1 day 0 h"),
+        (183600, "2 days 3 h"),
     ],
 )
-def test_a_duration_in_a_column(seconds: int | None, text: str) -> None:
-    assert minutes_or_clock(seconds) == text
+def test_the_time_left_is_rounded_down(seconds: float, text: str) -> None:
+    assert time_left(seconds) == text
 
 
 def test_a_stopwatch() -> None:
@@ -81,9 +73,9 @@ def test_a_duration_in_the_unit_that_tells_it_well(seconds: int, text: str) -> N
     assert duration_text(seconds) == text
 
 
-def test_minutes_in_words() -> None:
-    shown = [minutes_text(seconds) for seconds in (900, 300, 61, 60, 50, 40)]
-    assert shown == ["15 minutes", "5 minutes", "1 minute", "1 minute", "1 minute", "40 seconds"]
+def test_a_warning_that_comes_a_moment_late() -> None:
+    shown = [time_left_of_warning(seconds) for seconds in (900, 899, 300, 61, 60, 50, 40)]
+    assert shown == ["15 min", "15 min", "5 min", "1 min", "1 min", "1 min", "40 s"]
 
 
 # --- sizes and numbers ---------------------------------------------------------------------------------------------
@@ -96,7 +88,17 @@ def test_sizes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mib", "text"), [(5, "0.00"), (50, "0.05"), (512, "0.5"), (4096, "4"), (3174, "3.1"), (56320, "55")]
+    ("mib", "text"),
+    [
+        (5, "0.00"),
+        (50, "0.05"),
+        (512, "0.5"),
+        (4096, "4"),
+        (3174, "3.1"),
+        (12800, "12.5"),
+        (56320, "55"),
+        (131100, "128"),
+    ],
 )
 def test_gigabytes(mib: float, text: str) -> None:
     assert gigabytes(mib) == text

@@ -46,7 +46,7 @@ def test_a_job_with_gpus_counts_them_once(generation: str) -> None:
     assert (told.wall, told.walltime, told.state) == (wall, 2 * HOUR, State.COMPLETED)
     assert told.cpu_used == pytest.approx({"22.05": 3.831, "24.11": 4.976, "26.05": 1.001}[generation])
     assert told.cpu_reserved == 2 * wall  # CPUTime, of 2 cores
-    assert told.memory_asked == 400
+    assert told.memory_limit == 400
     assert told.memory_peak == pytest.approx(4, abs=2)
     assert told.complete
     assert told.joules is None
@@ -56,7 +56,7 @@ def test_a_job_with_gpus_counts_them_once(generation: str) -> None:
 def test_a_job_with_several_steps(generation: str) -> None:
     told = recorded(generation, "2")
     assert told.cpu_used == pytest.approx({"22.05": 0.749, "24.11": 1.767, "26.05": 0.423}[generation])
-    assert (told.gpus, told.memory_asked, told.memory_peak) == (0, 400, None)
+    assert (told.gpus, told.memory_limit, told.memory_peak) == (0, 400, None)
 
 
 @each_generation
@@ -116,15 +116,20 @@ def told_by(*lines: str) -> AccountingRecord:
         ("4G", 4096),
         ("1.50T", 1.5 * 1024**2),
         ("4000", 4000),
-        ("?", 8192),
-        ("0", 8192),
-        ("0n", 8192),
-        ("", 8192),
+        ("?", None),
+        ("0", None),
+        ("0n", None),
+        ("", None),
     ],
 )
-def test_memory_asked_for_in_every_spelling(text: str, mib: float) -> None:
-    """What is not a number is what was given: 8G of AllocTRES."""
-    assert told_by(row(ReqMem=text)).memory_asked == mib
+def test_memory_asked_for_in_every_spelling(text: str, mib: float | None) -> None:
+    """Where the allocation has none."""
+    assert told_by(row(ReqMem=text, AllocTRES="cpu=4,node=2")).memory_limit == mib
+
+
+def test_the_limit_is_the_memory_that_was_allocated() -> None:
+    """With hyperthreads a job has two cores if it asked for one, and memory for both; with --mem=0 all of the node."""
+    assert [told_by(row(ReqMem=text)).memory_limit for text in ("4000M", "4Gn", "0", "?", "")] == [8192] * 5
 
 
 @pytest.mark.parametrize(

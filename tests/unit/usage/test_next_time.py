@@ -67,8 +67,8 @@ ABOUT_RIGHT = 200  # minutes of 4 hours: nothing is said of the walltime
     ("flags", "told", "expected"),
     [
         ({"mem": "55G"}, {}, ["--mem 6G"]),
-        ({"mem": "0"}, {"memory_asked": 128 * 1024.0}, ["--mem 6G"]),
-        ({"mem": "8G"}, {"memory_asked": 8 * 1024.0}, []),
+        ({"mem": "0"}, {"memory_limit": 128 * 1024.0}, ["--mem 6G"]),
+        ({"mem": "8G"}, {"memory_limit": 8 * 1024.0}, []),
         ({}, {}, []),
         ({"mem": "55G", "exclusive": None}, {}, []),
         ({"mem": "55G"}, {"nodes": 2}, []),
@@ -97,16 +97,16 @@ def test_memory_next_time(flags: dict[str, str | None], told: dict[str, Any], ex
 @pytest.mark.parametrize(
     ("flags", "peak", "told", "expected"),
     [
-        ({"ntasks": "8", "mem": "8G"}, 0.8, {"memory_asked": 8192.0}, ["-n 1"]),
-        ({"cpus-per-task": "8", "mem": "8G"}, 2.4, {"memory_asked": 8192.0}, ["-c 3"]),
-        ({"cpus-per-task": "8", "ntasks": "1", "mem": "8G"}, 0.8, {"memory_asked": 8192.0}, ["-c 1"]),
-        ({"cpus-per-task": "8", "mem": "8G"}, 5.0, {"memory_asked": 8192.0}, []),
-        ({"cpus-per-task": "4", "ntasks": "2", "mem": "8G"}, 0.8, {"memory_asked": 8192.0}, []),
-        ({"ntasks": "4", "mem": "8G"}, 0.8, {"memory_asked": 8192.0}, []),
-        ({"mem": "8G"}, 0.8, {"memory_asked": 8192.0}, []),
-        ({"ntasks": "8"}, 0.8, {"memory_asked": 8 * 6400.0}, ["-n 1", "--mem 6G"]),
-        ({"ntasks": "8"}, 0.8, {"memory_asked": 8 * 1600.0}, ["-n 1", "--mem 6G"]),
-        ({"ntasks": "8"}, 0.8, {"memory_asked": 8 * 600.0}, []),
+        ({"ntasks": "8", "mem": "8G"}, 0.8, {"memory_limit": 8192.0}, ["-n 1"]),
+        ({"cpus-per-task": "8", "mem": "8G"}, 2.4, {"memory_limit": 8192.0}, ["-c 3"]),
+        ({"cpus-per-task": "8", "ntasks": "1", "mem": "8G"}, 0.8, {"memory_limit": 8192.0}, ["-c 1"]),
+        ({"cpus-per-task": "8", "mem": "8G"}, 5.0, {"memory_limit": 8192.0}, []),
+        ({"cpus-per-task": "4", "ntasks": "2", "mem": "8G"}, 0.8, {"memory_limit": 8192.0}, []),
+        ({"ntasks": "4", "mem": "8G"}, 0.8, {"memory_limit": 8192.0}, []),
+        ({"mem": "8G"}, 0.8, {"memory_limit": 8192.0}, []),
+        ({"ntasks": "8"}, 0.8, {"memory_limit": 8 * 6400.0}, ["-n 1", "--mem 6G"]),
+        ({"ntasks": "8"}, 0.8, {"memory_limit": 8 * 1600.0}, ["-n 1", "--mem 6G"]),
+        ({"ntasks": "8"}, 0.8, {"memory_limit": 8 * 600.0}, []),
     ],
     ids=[
         "tasks",
@@ -162,7 +162,7 @@ IDLE, BUSY, LOADED = gpu(percent=0.0, memory=4.0), gpu(), gpu(percent=0.0)
 def test_gpus_next_time(
     flags: dict[str, str | None], seen: tuple[GpuSample, ...], count: int, expected: list[str]
 ) -> None:
-    told = {"gpus": count, "gpu_type": "a100", "memory_asked": 8192.0}
+    told = {"gpus": count, "gpu_type": "a100", "memory_limit": 8192.0}
     assert advice(ABOUT_RIGHT, {"mem": "8G", **flags}, {"gpus": seen}, **told) == expected
 
 

@@ -105,7 +105,7 @@ def advised(
         cores=given_.cores,
         nodes=1,
         gpus=given_.gpus,
-        memory_asked=given_.memory,
+        memory_limit=given_.memory,
         cpu_used=cores * wall,
     )
     record = SessionRecord(id="20261121-014455-k3f9", created=BEGAN, scheduler="slurm", flags=dict(flags), log="/log")

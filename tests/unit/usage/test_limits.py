@@ -1,0 +1,44 @@
+"""``status`` and ``bill`` name the same limit of memory, whatever was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from notebook_launcher.schedulers.base import AccountingRecord
+from notebook_launcher.usage.bill import Facts
+from notebook_launcher.usage.series import used
+from tests.unit.usage.usage_facts import accounted, billed, steady
+
+
+@pytest.mark.parametrize(
+    ("flags", "allocated", "cores", "mib"),
+    [
+        ({"mem": "8G", "ntasks": "2"}, accounted(cores=2, memory_limit=8192.0), 2, 8192),
+        ({"ntasks": "2"}, accounted(cores=2, memory_limit=12800.0), 2, 12800),  # by the site's default for each core
+        ({}, accounted(cores=1, memory_limit=6400.0), 1, 6400),
+        ({"mem": "0"}, accounted(cores=1, memory_limit=128000.0), 1, 128000),  # all of the node
+        ({"mem-per-cpu": "1G", "ntasks": "3"}, accounted(cores=4, memory_limit=4096.0), 4, 4096),  # hyperthreads
+        ({"exclusive": None, "mem": "1G"}, accounted(cores=20, memory_limit=1024.0), 20, 1024),
+        ({"nodes": "1", "mem": "1G"}, None, None, 1024),
+        ({"mem": "8G", "ntasks": "2"}, None, 2, 8192),
+        ({"mem-per-cpu": "1G", "ntasks": "3"}, None, 3, 3072),
+        ({"mem": "0", "ntasks": "2"}, None, 2, None),
+        ({"ntasks": "2"}, None, 2, None),
+        ({"mem": "much"}, accounted(cores=None, memory_limit=None), None, None),
+    ],
+)
+def test_status_and_bill_have_the_same_limits(
+    flags: dict[str, str | None], allocated: AccountingRecord | None, cores: float | None, mib: float | None
+) -> None:
+    samples = steady(600)
+    shown = {one.label: one.capacity for one in used(samples, flags, allocated).series}
+    bill = billed(Facts(allocated, samples, 600.0), {"time": "2:00:00", **flags})
+    assert (shown["CPU"], shown["memory"]) == (cores, mib and pytest.approx(mib / 1024, abs=0.01))
+    assert bill.memory_requested == mib
+    assert bill.cores in (cores, None)
+
+
+@pytest.mark.parametrize("flags", [{"nodes": "2", "mem": "8G"}, {"ntasks": "40", "mem": "8G"}])
+def test_the_samples_of_one_node_are_not_held_against_the_limit_of_several(flags: dict[str, str | None]) -> None:
+    told = used(steady(600), flags, accounted(nodes=2, cores=40, memory_limit=16384.0))
+    assert [one.capacity for one in told.series] == [None, None]
