@@ -33,7 +33,6 @@ sys.path.insert(0, str(ROOT))
 from tests.practice_cluster import PracticeCluster  # noqa: E402
 
 MIB = 1024 * 1024
-CHROMIUM = "/usr/bin/chromium"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--disable-dev-shm-usage"]  # fmt: skip
 
@@ -217,8 +216,10 @@ def cold_page(url: str) -> float:
     """Return seconds from opening the address in a fresh browser to a launcher tab that can be clicked."""
     from playwright.sync_api import sync_playwright
 
+    from tests.cluster_tests.jupyterlab_page import CHROMIUM
+
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         page = chromium.new_page(viewport={"width": 1280, "height": 800})
         began = time.perf_counter()
         page.goto(url)

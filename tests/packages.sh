@@ -5,4 +5,4 @@ if [ "$(uname -s)" != Linux ]; then
   echo "packages.sh: not Linux, so the tests on the practice cluster cannot run here" >&2
   exit 0
 fi
-exec "$(dirname "$0")/apt.sh" acl chromium fish openssh-client openssh-server iproute2 procps shellcheck tcsh tmux util-linux zsh
+exec "$(dirname "$0")/apt.sh" acl chromium-headless-shell fish openssh-client openssh-server iproute2 procps shellcheck tcsh tmux util-linux zsh

@@ -17,7 +17,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 # Of a script that came through standard input bash knows no name, but traced_bash.sh does.
-TRACED = re.compile(rb"^\++([^:@\n]*)@([\w.-]*):(\d+):", re.MULTILINE)
+TRACED = re.compile(rb"^\++([^:@\n]*@[\w.-]*:\d+):", re.MULTILINE)
 # Lines on which no command begins: what closes or divides, a function's head, a pattern of `case` alone.
 NO_COMMAND = re.compile(
     r"(?:(?:then|else|do|done|fi|esac|;;&?|[{}()]|\}\s*\d*>\S+|done\s*<.*)\s*)*(?:#.*)?|"
@@ -48,10 +48,14 @@ def commands(text: str) -> list[range]:
 def traced(folder: Path) -> dict[str, set[int]]:
     """Return the lines of each script, by its file's name, that ran."""
     ran: dict[str, set[int]] = {}
+    places: set[bytes] = set()  # few, of millions of lines
     for path in folder.glob("lines-*"):
-        for file, script, line in TRACED.findall(path.read_bytes()):
-            name = (file if b"/" in file or not script else script).decode(errors="replace")
-            ran.setdefault(Path(name).name, set()).add(int(line))
+        places.update(TRACED.findall(path.read_bytes()))
+    for place in places:
+        where, _, line = place.decode(errors="replace").rpartition(":")
+        file, _, script = where.partition("@")
+        name = file if "/" in file or not script else script
+        ran.setdefault(Path(name).name, set()).add(int(line))
     return ran
 
 

@@ -78,7 +78,8 @@ async def _convert(notebook: Path, page: Path, stop: asyncio.Future[int]) -> str
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=errors,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            # To name all formats in its help, nbconvert would make an exporter of each: a quarter of all it does here.
+            env={**os.environ, "PYTHONWARNINGS": "ignore", "NBCONVERT_DISABLE_CONFIG_EXPORTERS": "1"},
             # nbconvert takes settings and templates from where it runs: not from a folder that others may write in.
             cwd=page.parent,
             start_new_session=True,

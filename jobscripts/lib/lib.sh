@@ -394,8 +394,13 @@ list_tagged() {
 
 # is_tagged PID NAME=VALUE: also sets seen if it has an environment.
 is_tagged() {
-  local entry own='' foreign=''
+  local entry entries=() own='' foreign=''
   seen=''
+  # Bash 4.4 reads all of it at once. Most processes have nothing like it, and need no look at each entry.
+  if mapfile -d '' entries <"/proc/$1/environ"; then
+    ((!${#entries[@]})) || seen=yes
+    case "${entries[*]}" in *"$2"*) ;; *) return 1 ;; esac
+  fi 2>/dev/null
   {
     while IFS= read -r -d '' entry; do
       seen=yes

@@ -172,7 +172,7 @@ def test_what_runs_keeps_the_session_though_nobody_uses_its_gpu(begin: Callable[
 
 @pytest.fixture(scope="module")
 def tabs() -> Iterator[Browser]:
-    assert CHROMIUM.exists(), "install Debian's chromium (tests/packages.sh does)"
+    assert CHROMIUM.exists(), "install Debian's chromium-headless-shell (tests/packages.sh does)"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield browser
