@@ -59,10 +59,10 @@ build-clusters:
 
 test-computing:
 	$(MAKE) --no-print-directory -j 2 --output-sync=target prepare check
-	$(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
+	BRANCH_COVERAGE=1 $(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal
 
-# What every worker would make for itself at once, and while coverage counts: pytest's asserts, hypothesis's constants
-# and characters. What is wrong with a test is said when it is to run.
+# What every worker would make for itself at once: pytest's asserts, hypothesis's constants and characters. What is wrong
+# with a test is said when it is to run.
 prepare: $(VENV)/with-tests
 	$(VENV)/bin/python -c 'from hypothesis.internal import charmap; charmap.charmap()'
 	-$(VENV)/bin/python -m pytest --collect-only -q >/dev/null
