@@ -57,9 +57,10 @@ build-clusters:
 	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
 	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm sid || $(NO_SID_TODAY)
 
+# Two workers: while their tests wait, clusters are built; to begin, each takes ten seconds of processor time.
 test-computing:
 	$(MAKE) --no-print-directory -j 2 --output-sync=target prepare check
-	BRANCH_COVERAGE=1 $(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal
+	BRANCH_COVERAGE=1 $(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 2 --dist worksteal
 
 # What every worker would make for itself at once: pytest's asserts, hypothesis's constants and characters. What is wrong
 # with a test is said when it is to run.
