@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ class BranchCoverage:
 
 def begin() -> BranchCoverage | None:
     """Count from now on, if that is wanted; return the plugin that shows it."""
-    if "BRANCH_COVERAGE" not in os.environ:
+    if "BRANCH_COVERAGE" not in os.environ or sys.version_info >= (3, 15):  # which SlipCover does not know yet
         return None
     from slipcover import FileMatcher, ImportManager, Slipcover
 
