@@ -57,12 +57,13 @@ build-clusters:
 	    --image torch-cpu --image tensorflow-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
 	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm sid || $(NO_SID_TODAY)
 
+# Two workers: while their tests wait, clusters are built; to begin, each takes ten seconds of processor time.
 test-computing:
 	$(MAKE) --no-print-directory -j 2 --output-sync=target prepare check
-	$(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
+	BRANCH_COVERAGE=1 $(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 2 --dist worksteal
 
-# What every worker would make for itself at once, and while coverage counts: pytest's asserts, hypothesis's constants
-# and characters. What is wrong with a test is said when it is to run.
+# What every worker would make for itself at once: pytest's asserts, hypothesis's constants and characters. What is wrong
+# with a test is said when it is to run.
 prepare: $(VENV)/with-tests
 	$(VENV)/bin/python -c 'from hypothesis.internal import charmap; charmap.charmap()'
 	-$(VENV)/bin/python -m pytest --collect-only -q >/dev/null

@@ -24,6 +24,9 @@ import pytest
 from pexpect.spawnbase import SpawnBase
 from playwright.sync_api import Browser
 
+from tests import branch_coverage  # before the package, into whose modules it puts probes
+
+# isort: split
 import notebook_launcher.notebook  # noqa: F401 - before anybody loads nbformat: it sees to it that this takes no seconds
 from tests.doubles import wait_until
 
@@ -93,6 +96,11 @@ modules = ["broken/1"]
 
 [environments.plain]
 """
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if branch_coverage.PLUGIN:
+        config.pluginmanager.register(branch_coverage.PLUGIN)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

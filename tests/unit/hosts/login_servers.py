@@ -25,6 +25,7 @@ from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings
 from tests.doubles import wait_until
+from tests.ssh_server import QUICK_KEY_EXCHANGE
 
 HOST_KEY = paramiko.ECDSAKey.generate()
 
@@ -292,7 +293,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
                 "PasswordAuthentication": "no",
                 "KbdInteractiveAuthentication": "no",
                 "PermitRootLogin": "yes",
+                "SetEnv": f"HOME={Path.home()}",  # of the tests, with no start-up files
                 "ListenAddress": "127.0.0.1",
+                "KexAlgorithms": QUICK_KEY_EXCHANGE,
                 "LogLevel": "VERBOSE",
             }
             text = "".join(f"{name} {value}\n" for name, value in (usual | options).items())

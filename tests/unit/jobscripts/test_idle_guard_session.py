@@ -18,7 +18,7 @@ from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from notebook_launcher.core.package_data import job_script
-from tests.cluster_tests.jupyterlab_page import CHROMIUM, FLAGS, new_notebook, run_cell
+from tests.cluster_tests.jupyterlab_page import CHROMIUM, FLAGS, NO_ANIMATION, new_notebook, run_cell
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import STAND_IN, VENV_BIN, Job, call, permissions, read_json_if_there, token_of
 from tests.unit.jobscripts.written_usage import Sampler
@@ -185,6 +185,7 @@ def test_an_open_tab_that_nobody_touches(begin: Callable[..., Job], tabs: Browse
     asked: list[str] = []
     page.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
     new_notebook(page, f"http://127.0.0.1:{job.endpoint()['port']}/lab?token={token_of(job)}")
+    page.add_style_tag(content=NO_ANIMATION)
     assert run_cell(page, 0, "40 + 2") == "42"
     page.locator('[data-command="launcher:create"]').first.click()
     page.locator('.jp-LauncherCard[title="Start a new terminal session"]').first.click()

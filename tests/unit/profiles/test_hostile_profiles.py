@@ -6,6 +6,7 @@ The models are walked, so that a new field is tried as well.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import shlex
 import subprocess
@@ -30,6 +31,8 @@ from notebook_launcher.profiles.store import user_profile_path
 from notebook_launcher.profiles.validation import key_types_of
 from tests.doubles import RecordingView
 
+key_types = functools.cache(key_types_of)  # which reads them out of the annotations each time
+
 KEY = "?"  # stands in a place for a key of a table with names of its own
 ITEM = 0  # for an item of a list
 KeyPath = tuple[str | int, ...]
@@ -45,7 +48,7 @@ def fields(kind: Any, place: KeyPath = ()) -> Iterator[KeyPath]:
     """Yield the place of every text in a type: of fields, items and the keys of tables, down to the last."""
     origin, of = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and issubclass(kind, Table):
-        for name, of_key in key_types_of(kind).items():
+        for name, of_key in key_types(kind).items():
             yield from fields(of_key, (*place, name))
     elif origin is Annotated:
         yield from fields(of[0], place)
@@ -97,10 +100,8 @@ def _with_needed(kind: Any, data: Any) -> Any:
             key: _with_needed(of[1], {} if whole and isinstance(value, str) else value) for key, value in data.items()
         }
     if isinstance(kind, type) and issubclass(kind, Table) and isinstance(data, dict):
-        types_of = key_types_of(kind)
-        known = {
-            name: _with_needed(types_of[name], value) if name in types_of else value for name, value in data.items()
-        }
+        of_keys = key_types(kind)
+        known = {name: _with_needed(of_keys[name], value) if name in of_keys else value for name, value in data.items()}
         needed = {
             field.name: NEEDED[field.name]
             for field in dataclasses.fields(kind)
