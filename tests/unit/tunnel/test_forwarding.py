@@ -20,7 +20,6 @@ from tests.unit.tunnel.far_end import (
     PATIENCE,
     MakeLink,
     SocketRoute,
-    SshRoute,
     StartFar,
     asks,
     blocks,
@@ -183,8 +182,7 @@ def test_fifty_one_after_the_other_leave_nothing(ours: Tunnel, make_route: MakeL
 
     def counts() -> tuple[int, int, int]:
         gc.collect()
-        channels = len(link.host.transport._channels) if isinstance(link, SshRoute) else 0  # type: ignore[attr-defined]
-        return threading.active_count(), open_files(), channels
+        return threading.active_count(), open_files(), 0 if isinstance(link, SocketRoute) else link.channels
 
     link = make_route()
     ours.run_over(link)
