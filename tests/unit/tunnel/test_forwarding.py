@@ -19,6 +19,7 @@ from tests.unit.tunnel.far_end import (
     MIB,
     PATIENCE,
     MakeLink,
+    OpenSshRoute,
     SocketRoute,
     StartFar,
     asks,
@@ -69,7 +70,12 @@ def test_a_half_close_loses_nothing(ours: Tunnel, make_route: MakeLink, far: Sta
         gets_all_after_a_half_close(port)
 
 
-def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
+OF_OPENSSH = "ssh, as with -W, ends both directions as soon as the far end has ended its own (channel_connect_stdio_fwd, force_drain)"
+
+
+def test_a_half_close_of_the_far_end_loses_nothing(
+    ours: Tunnel, make_route: MakeLink, far: StartFar, request: pytest.FixtureRequest
+) -> None:
     arrived: list[str] = []
 
     def act(connection: socket.socket) -> None:
@@ -77,7 +83,10 @@ def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: Mak
         connection.shutdown(socket.SHUT_WR)
         arrived.append(checksum(received(connection)))
 
-    ours.run_over(make_route())
+    link = make_route()
+    if isinstance(link, OpenSshRoute):
+        request.applymarker(pytest.mark.xfail(raises=ConnectionError, strict=True, reason=OF_OPENSSH))
+    ours.run_over(link)
     with connects(ours.jupyter(Endpoint(far(act).port))) as client:
         assert b"".join(received(client)) == b"now you"
         for piece in blocks(8):
@@ -91,8 +100,9 @@ def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: Mak
 def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
     ours: Tunnel, make_route: MakeLink, far: StartFar, seed: int
 ) -> None:
-    """Pieces of 1 byte to 1 MiB on both sides, with pauses, ended by whoever has finished first."""
+    """Pieces of 1 byte to 1 MiB on both sides, with pauses, ended by whoever has finished first; see ``OF_OPENSSH``."""
     arrived: list[bytes] = []
+    link, heard = make_route(), threading.Event()
 
     def speech(salt: int) -> list[bytes]:
         dice = random.Random(100 * seed + salt)
@@ -103,15 +113,18 @@ def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
         for piece in speech(salt):
             connection.sendall(piece)
             time.sleep(dice.choice((0, 0, 0.002)))
+        if salt == 2 and isinstance(link, OpenSshRoute):
+            heard.wait(PATIENCE)
         connection.shutdown(socket.SHUT_WR)
 
     def act(connection: socket.socket) -> None:
         sender = threading.Thread(target=says, args=(connection, 2))
         sender.start()
         arrived.append(b"".join(received(connection)))
+        heard.set()
         sender.join()
 
-    ours.run_over(make_route())
+    ours.run_over(link)
     with connects(ours.jupyter(Endpoint(far(act).port))) as client:
         sender = threading.Thread(target=says, args=(client, 1))
         sender.start()
