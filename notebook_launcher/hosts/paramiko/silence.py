@@ -63,4 +63,4 @@ class _Watch:
         request.add_string("keepalive@openssh.com")
         request.add_boolean(True)
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-            self._transport._send_user_message(request)
+            self._transport._send_user_message(request)  # type: ignore[attr-defined]

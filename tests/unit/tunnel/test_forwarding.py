@@ -70,7 +70,7 @@ def test_a_half_close_loses_nothing(ours: Tunnel, make_route: MakeLink, far: Sta
         gets_all_after_a_half_close(port)
 
 
-OF_OPENSSH = "ssh, as with -W, ends both directions as soon as the far end has ended its own (channel_connect_stdio_fwd, force_drain)"
+OF_OPENSSH = "as with -W, ssh ends both directions once the far end has ended its own (channel_connect_stdio_fwd)"
 
 
 def test_a_half_close_of_the_far_end_loses_nothing(
