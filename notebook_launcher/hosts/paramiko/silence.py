@@ -57,10 +57,10 @@ class _Watch:
             self._asking.start()
 
     def _send(self) -> None:
-        """Send what OpenSSH sends: whoever does not know it has to answer that (RFC 4254, section 4)."""
+        """Send a request that no server knows: each has to answer that it does not (RFC 4254, section 4)."""
         request = paramiko.Message()
         request.add_byte(bytes([paramiko.common.MSG_GLOBAL_REQUEST]))
-        request.add_string("keepalive@openssh.com")
+        request.add_string("keepalive@notebook-launcher")
         request.add_boolean(True)
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
             self._transport._send_user_message(request)  # type: ignore[attr-defined]
