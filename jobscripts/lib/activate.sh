@@ -88,12 +88,14 @@ find_conda_script() {
 # Do without conda what `conda activate` does: an environment is complete in itself. So it is with micromamba, which is
 # one program and has no conda.sh.
 activate_conda_prefix() {
-  local prefix script root=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}
-  local prefixes=("$want_conda" "$root/envs/$want_conda" "$HOME"/{.conda,micromamba,miniforge3}/envs/"$want_conda")
-  [[ $want_conda != base ]] || prefixes+=("$root" "$HOME/miniforge3")
+  local prefix script variable root=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}
+  local prefixes=("$want_conda" "$root/envs/$want_conda"
+    "$HOME"/{.conda,micromamba,.local/share/mamba,miniforge3}/envs/"$want_conda")
+  [[ $want_conda != base ]] || prefixes+=("$root" "$HOME"/{.local/share/mamba,miniforge3})
   for prefix in "${prefixes[@]}"; do
     [[ -d $prefix/conda-meta ]] || continue
-    export CONDA_PREFIX=$prefix PATH=$prefix/bin:$PATH
+    export CONDA_PREFIX=$prefix CONDA_DEFAULT_ENV=$want_conda CONDA_SHLVL=1 PATH=$prefix/bin:$PATH
+    while IFS= read -r -d '' variable; do export "${variable?}"; done < <(conda_variables "$prefix")
     for script in "$prefix"/etc/conda/activate.d/*.sh; do
       # shellcheck disable=SC1090
       [[ -r $script ]] && source "$script"
@@ -102,6 +104,25 @@ activate_conda_prefix() {
   done
   log "neither conda itself nor an environment directory $want_conda was found"
   return 1
+}
+
+# Print the variables of a conda environment, NAME=VALUE, a NUL after each: those of its packages, and those of
+# `conda env config vars set` or an environment.yml, which count more.
+conda_variables() {
+  "$1/bin/python" -I - "$1" 2>/dev/null <<'END'
+import json, pathlib, re, sys
+
+prefix, found = pathlib.Path(sys.argv[1]), {}
+for path in [*sorted(prefix.glob("etc/conda/env_vars.d/*.json")), prefix / "conda-meta" / "state"]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        found.update(values["env_vars"] if path.name == "state" else values)
+    except (OSError, ValueError, LookupError, TypeError):
+        continue
+for name, value in found.items():
+    if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and isinstance(value, str) and value != "***unset***":
+        sys.stdout.write(f"{name}={value}".replace("\0", "") + "\0")
+END
 }
 
 activate_venv() {

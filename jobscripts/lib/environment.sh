@@ -55,10 +55,8 @@ make_venv() {
 
 # Without -y: with it, `env create` removes what is in its way before anything else.
 make_conda() {
-  local conda name by=-n
-  for name in mamba conda micromamba; do conda=$(type -P "$name" || true) && [[ -n $conda ]] && break; done
-  [[ -n $conda ]] || conda=${CONDA_EXE-}
-  [[ -n $conda ]] || give_up "There is neither mamba nor conda on $(uname -n); name a module that has it."
+  local conda by=-n
+  conda=$(find_conda) || give_up "There is neither mamba nor conda on $(uname -n); name a module that has it."
   export CONDA_ALWAYS_YES=false MAMBA_ALWAYS_YES=false
   if [[ $target == */* ]]; then
     by=-p places=("$target")
@@ -71,6 +69,19 @@ make_conda() {
     give_up "${conda##*/} could not make what environment.yml names."
   follow "$conda" install -y "$by" "$target" -c conda-forge jupyterlab ipykernel ||
     give_up "${conda##*/} could not install jupyterlab and ipykernel."
+}
+
+# Print the path of a program that makes conda environments. `conda init` writes into ~/.bashrc, most of which only
+# interactive shells read: what is installed in the home is rarely on the PATH here.
+find_conda() {
+  local name script
+  for name in mamba conda micromamba; do type -P "$name" && return; done
+  script=$(find_conda_script)
+  for name in "${CONDA_EXE-}" "${MAMBA_EXE-}" "${script:+${script%/etc/*}/bin/mamba}" \
+    "${script:+${script%/etc/*}/bin/conda}" "$HOME"/{.local/bin,bin}/micromamba; do
+    [[ -n $name && -x $name ]] && printf '%s\n' "$name" && return
+  done
+  return 1
 }
 
 refuse_existing() { [[ ! -e $1 && ! -L $1 ]] || give_up "There is something in $1 already."; }

@@ -9,6 +9,7 @@ world-open server of old must not come back to life on a machine shared with oth
 The token is read from the session's file, so it stands in no process's arguments and in no kernel's environment.
 """
 
+import asyncio
 import atexit
 import contextlib
 import ipaddress
@@ -146,6 +147,55 @@ def close_replaced_connections_at_once() -> None:
         handler.on_connection_close()
 
     KernelWebsocketHandler.close = close
+
+
+def append_each_part_once() -> None:
+    """Append no part of a large file twice.
+
+    JupyterLab uploads such a file in numbered parts, which jupyter_server appends to it, the first one aside. If a
+    connection ends before the answer to a part, the browser may send that part again by itself.
+    """
+    try:
+        from jupyter_server.services.contents import largefilemanager
+    except ImportError:
+        return
+    appended, waiting = {}, {}  # by path: the part that was appended last; who may append
+
+    def part_of(model: dict) -> tuple:
+        content = model.get("content")
+        return model["chunk"], hash(content) if isinstance(content, str) else None
+
+    def is_further(model: dict) -> bool:
+        return model.get("chunk") not in (None, 1)
+
+    def once(save):
+        def save_once(manager, model, path=""):
+            if is_further(model) and appended.get(path) == part_of(model):
+                return manager.get(path, content=False)
+            saved = save(manager, model, path)
+            if model.get("chunk") is not None:
+                appended[path] = part_of(model)
+            return saved
+
+        return save_once
+
+    def once_async(save):
+        async def save_once(manager, model, path=""):
+            if model.get("chunk") is None:
+                return await save(manager, model, path)
+            async with waiting.setdefault(path, asyncio.Lock()):
+                if is_further(model) and appended.get(path) == part_of(model):
+                    return await manager.get(path, content=False)
+                saved = await save(manager, model, path)
+                appended[path] = part_of(model)
+                return saved
+
+        return save_once
+
+    for name, changed in (("LargeFileManager", once), ("AsyncLargeFileManager", once_async)):
+        manager = getattr(largefilemanager, name, None)
+        if manager is not None:
+            manager.save = changed(manager.save)
 
 
 CONNECTED, LISTENING = "01", "0A"  # states of a socket, as /proc/net/tcp has them
@@ -372,6 +422,7 @@ lab: dict = {
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
 close_replaced_connections_at_once()
+append_each_part_once()
 turn_strangers_away()
 tell_whose_ports()
 hide_kernels()

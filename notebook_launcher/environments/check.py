@@ -65,7 +65,8 @@ class EnvironmentReport:
 
     def _add(self, found: Mapping[str, object]) -> None:
         for name, value in found.items():
-            if name in _TEXTS and isinstance(value, str | int | float) and (text := one_line(value)):
+            most = _LONGEST if name in _LONG_TEXTS else _LONGEST_VERSION
+            if name in _TEXTS and isinstance(value, str | int | float) and (text := one_line(value, most)):
                 self.values[name] = text
             elif name in _LISTS and isinstance(value, list):
                 self.values[name] = [one_line(item) for item in value if isinstance(item, str)]
@@ -75,16 +76,17 @@ class EnvironmentReport:
 
 
 _TEXTS = frozenset({"python", "prefix", "jupyterlab", "ipykernel", "kernel", "kernel_seconds", "torch", "tensorflow"})
+_LONG_TEXTS = frozenset({"prefix", "kernel", "torch", "tensorflow"})  # they may say what is wrong
 _LISTS = frozenset({"packages", "conda", "channels"})
 _MOST_OUTPUT = 200  # lines
 _MOST_GPUS = 1024
-_LONGEST = 500  # characters
+_LONGEST, _LONGEST_VERSION = 500, 100  # characters
 
 
-def one_line(value: object) -> str:
+def one_line(value: object, most: int = _LONGEST) -> str:
     """Return a value from another machine as one line that can be shown and written."""
     words = " ".join(printable(str(value)).split())
-    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+    return words if len(words) <= most else f"{words[:most]}…"
 
 
 def probe_environment(plan: Plan, context: Context, what: str, *, node: bool) -> EnvironmentReport:

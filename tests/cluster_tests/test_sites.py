@@ -141,10 +141,10 @@ def test_every_site_is_reached(cluster: PracticeCluster, start: Start, site: Sit
 
 
 @pytest.mark.parametrize("engine", ["paramiko", "openssh"])
-def test_after_a_short_cut_the_keys_are_for_the_session_again(
+def test_after_a_short_cut_the_keys_are_for_the_session_again_and_after_a_drop_a_new_code_is_asked_for(
     cluster: PracticeCluster, start: Start, engine: str
 ) -> None:
-    """A new connection would need a code, and may ask for it just when the old one is heard again."""
+    """A new connection needs a code, and may ask for it just when the old one is heard again."""
     session = start("-n", "1", "--verbose", "--engine", engine, *LIGHT, user="heidi", columns=200)
     assert answer_questions(session, "heidi") == ["code"]
     assert re.search(r"Connected to \w+ \(node-ssh\)", session.printed), session.printed
@@ -155,7 +155,16 @@ def test_after_a_short_cut_the_keys_are_for_the_session_again(
     session.saw("Connected again")
     assert fetch(cluster, "laptop", session.api, session.token, user="heidi")[0] == 200
     time.sleep(3)  # whatever was on its way to a question has got there
+    session.send("x\n")
+    session.saw("ENTER alone, or Ctrl-C, ends the session")  # the line was the session's
+
+    cluster.kill_connections("login", "heidi")
+    session.saw(QUERY_RPCS)
+    session.send(f"{one_time_code('heidi', time.time() + 30)}\n")  # the server takes none twice
+    session.saw("Connected again")
+    assert fetch(cluster, "laptop", session.api, session.token, user="heidi")[0] == 200
     leave(session)
+    assert len(re.findall(QUERY_RPCS, session.printed.partition("ENTER alone, or")[2])) == 1, session.printed
     assert_nothing_left(cluster)
 
 
@@ -164,6 +173,38 @@ def test_a_refusal_by_the_job_at_a_noisy_site_is_readable(cluster: PracticeClust
     assert session.end() == 95, session.printed
     assert "no JupyterLab in the container" in session.printed
     assert_no_noise(session)
+    assert_nothing_left(cluster)
+
+
+WITH_A_GPU = """\
+base = "practice"
+
+[gpu]
+default = 1
+default_type = "t4"
+flags = { partition = "gpu", gres = "gpu:{type}:{count}" }
+
+[gpu.types.t4]
+description = "16 GB"
+
+[cpu.flags]
+partition = "core"
+"""
+
+
+def test_the_gpu_of_a_profile_is_cancelled_by_gpus_0(cluster: PracticeCluster, start: Start) -> None:
+    path = "/home/alice/.config/notebook-launcher/clusters/one-gpu.toml"
+    cluster.run("laptop", "alice", ["sh", "-c", 'cat >"$1"', "write", path], input=WITH_A_GPU, check=True)
+    try:
+        for words, partition, gpus in (((), "gpu", 1), (("--gpus", "0"), "core", 0)):
+            session = start("--cluster", "one-gpu", "-n", "1", *words, *VENV, columns=200)
+            session.ready()
+            job = cluster.root("login", ["scontrol", "show", "job", "-o", session.job_id]).stdout
+            assert f" Partition={partition} " in job, job
+            assert re.findall(r"AllocTRES=\S*gres/gpu=(\d)", job) == [str(gpus)][:gpus], job
+            leave(session)
+    finally:
+        cluster.run("laptop", "alice", ["rm", path], check=True)
     assert_nothing_left(cluster)
 
 

@@ -20,6 +20,7 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials, authenticate, refusal
 from notebook_launcher.hosts.paramiko.negotiation import for_openssh, restrict
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
+from notebook_launcher.hosts.paramiko.silence import close_when_silent
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
 from notebook_launcher.hosts.refusals import refused_before_login
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
@@ -27,8 +28,6 @@ from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
 
 MOST_JUMPS = 10  # in a chain, each found in the configuration of the next
-
-KEEPALIVE = 15  # seconds; below the idle limits of firewalls and NAT boxes
 
 # Our errors report what goes wrong; paramiko's own log lines would appear on the user's terminal.
 for _noisy in ("paramiko", "sshtunnel"):
@@ -71,7 +70,7 @@ def _open_once(
         if not transport.is_active():
             raise ServerTimedOut("it did not wait for the host key to be compared")
         authenticate(transport, settings, credentials)
-        transport.set_keepalive(KEEPALIVE)
+        close_when_silent(transport)
     except BaseException as error:
         last_message = stream.last_message() if isinstance(stream, ProxyCommand) else None
         if transport is not None:

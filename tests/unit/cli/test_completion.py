@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,32 +90,67 @@ def test_the_same_four_letters_twice_are_no_name(folders: Path) -> None:
     assert [item.value for item in offered] == twice
 
 
+# what is typed, and what TAB adds
+COMPLETED = (
+    ("launch-notebook conn", "ect "),
+    ("launch-notebook stop 20261121", "-014455-k3f9 "),
+    ("launch-notebook stop k", "3f9 "),
+    ("launch-notebook --cluster uni -- tf-m", "kl "),
+    ("launch-notebook --cluster broken -- tf", ""),  # and nothing is said
+    ("launch-notebook run game", "-of-life "),
+    ("launch-notebook copy comm", "ents.txt "),
+    ("launch-notebook copy login:", ""),
+    ("launch-notebook copy login:comm", ""),
+)
+
+
 def test_tab_completes_in_bash(bash: pexpect.spawn) -> None:
-    for typed, completed in (
-        ("launch-notebook conn", "ect "),
-        ("launch-notebook stop 20261121", "-014455-k3f9 "),
-        ("launch-notebook stop k", "3f9 "),
-        ("launch-notebook --cluster uni -- tf-m", "kl "),
-        ("launch-notebook --cluster broken -- tf", ""),  # and nothing is said
-        ("launch-notebook run game", "-of-life "),
-        ("launch-notebook copy comm", "ents.txt "),
-        ("launch-notebook copy login:", ""),
-        ("launch-notebook copy login:comm", ""),
-    ):
+    for typed, completed in COMPLETED:
         bash.send(f"{typed}\t")
         bash.send("END")
         bash.expect_exact(f"{typed}{completed}END")
         bash.send("\x15")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there they are installed for the tests")
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_other_shells_take_it(shell: str, folders: Path) -> None:
-    source, code = pexpect.run(f"{BIN}/launch-notebook completion {shell}", withexitstatus=True, encoding="utf-8")
-    assert code == 0
-    (folders / "source").write_text(source.replace("\r\n", "\n"))
-    _, code = pexpect.run(f"{shell} -n {folders}/source", withexitstatus=True, encoding="utf-8")
-    assert code == 0
+# "show" prints the line, and begins another one
+ZSH = """\
+autoload -Uz compinit; compinit -u -D
+eval "$(launch-notebook completion zsh)"
+show() { print -r -- "<$BUFFER>"; BUFFER= }
+zle -N show; bindkey '^X' show; PS1=; echo is-$((1 + 1))-loaded
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there it is installed for the tests")
+def test_tab_completes_in_zsh(folders: Path) -> None:
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "TERM": "dumb", "ZDOTDIR": str(folders)}
+    (folders / ".zshrc").write_text(ZSH)
+    zsh = pexpect.spawn("zsh", ["-d", "-i"], env=environment, encoding="utf-8", timeout=20, dimensions=(24, 200))
+    try:
+        zsh.expect_exact("is-2-loaded")
+        for typed, completed in COMPLETED:
+            zsh.send(f"{typed}\t\x18")
+            zsh.expect(r"<([^>]*)>")
+            assert zsh.match[1] == f"{typed}{completed}"
+    finally:
+        zsh.close(force=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there it is installed for the tests")
+def test_tab_completes_in_fish(folders: Path) -> None:
+    lines = ["launch-notebook run comp", "launch-notebook stop ", *(typed for typed, _ in COMPLETED)]
+    quoted = " ".join(f"'{line}'" for line in lines)
+    script = f"launch-notebook completion fish | source; for line in {quoted}; complete -C $line; echo -; end"
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "XDG_CONFIG_HOME": str(folders)}
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", script], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    several, described, *offered = [part.splitlines() for part in done.stdout.split("-\n")[:-1]]
+    assert [line.partition("\t")[0] for line in several] == ["compare", "compute.ipynb"]
+    assert described == ["k3f9\trunning on gpu1"]
+    words = [f"{typed}{completed}".split()[-1] if completed else "" for typed, completed in COMPLETED]
+    assert ["".join(line.partition("\t")[0] for line in each) for each in offered] == words
 
 
 def test_what_a_cluster_or_a_course_says_reaches_the_shell_as_plain_text(folders: Path) -> None:

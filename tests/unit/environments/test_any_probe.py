@@ -48,6 +48,7 @@ def report(lines: list[str]) -> EnvironmentReport:
 @given(st.lists(LINES, max_size=4), st.booleans())
 @example([f'{MARK} {{"python": "3", "gpus": "many", "torch": ["{"x" * 999}"]}}'], True)
 @example([" "], False)
+@example([f'{MARK} {{"python": "{"x" * 600}", "prefix": "{"x" * 600}"}}'], False)
 @example([f'{MARK} {{"python": "3\\n✓ JupyterLab", "kernel": {{"a": 1}}}}'], False)
 def test_any_probe_is_shown_as_checks_of_one_line_each(lines: list[str], gpus: bool) -> None:
     for name, finding in findings(plan(), report(lines), gpus=gpus):

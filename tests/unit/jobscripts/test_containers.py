@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,11 +257,24 @@ def test_a_uv_project(job: Job) -> None:
 
 
 def test_micromamba_has_no_conda_sh(job: Job) -> None:
+    """What ``conda activate`` does for an environment is done without it: its variables, and then its scripts."""
     prefix = job.root / "mamba root" / "envs" / "course"
-    (prefix / "conda-meta").mkdir(parents=True)
+    variables = {"A": "from $HOME;\nthe yml", "GONE": "***unset***", "not a name; touch pwned": "x", "NUMBER": 1}
+    for name, text in {
+        "conda-meta/state": json.dumps({"env_vars": variables}),
+        "etc/conda/env_vars.d/a-package.json": '{"A": "of a package", "B": "of a package"}',
+        "etc/conda/env_vars.d/broken.json": "[",
+        "etc/conda/activate.d/x.sh": 'export C="$B, and $CONDA_DEFAULT_ENV"',
+    }.items():
+        (prefix / name).parent.mkdir(parents=True, exist_ok=True)
+        (prefix / name).write_text(text)
+    (prefix / "bin").mkdir()
+    (prefix / "bin" / "python").symlink_to(sys.executable)
     job.env["MAMBA_ROOT_PREFIX"] = str(job.root / "mamba root")
-    shown = set_up(job, "conda=course", then='echo "$CONDA_PREFIX"; echo "${PATH%%:*}"')
-    assert shown == ("", f"{prefix}\n{prefix}/bin\n")
+    shown = set_up(job, "conda=course", then='echo "$CONDA_PREFIX|${PATH%%:*}|$A|$B|$C|${GONE-}|${NUMBER-}"')
+    own = "from $HOME;\nthe yml|of a package|of a package, and course||"
+    assert shown == ("", f"{prefix}|{prefix}/bin|{own}\n")
+    assert not (job.work / "pwned").exists()
 
 
 @pytest.mark.parametrize("base", ["miniforge3", "micromamba"])

@@ -60,6 +60,21 @@ def test_conda_never_touches_what_is_there(tmp_path: Path, conda: Callable[..., 
     assert (tmp_path / "envs" / "mine" / "years of work").exists()
 
 
+@pytest.mark.parametrize("place", ["miniforge3/bin/conda", ".local/bin/micromamba"])
+def test_conda_in_the_home_that_no_login_shell_has_on_its_path(
+    tmp_path: Path, conda: Callable[..., str], place: str
+) -> None:
+    """``conda init`` writes to the end of ~/.bashrc, where only interactive shells get."""
+    program = tmp_path / "home" / place
+    program.parent.mkdir(parents=True)
+    (tmp_path / "bin" / "conda").rename(program)
+    assert "neither mamba nor conda" in conda("new")
+    script = tmp_path / "home" / "miniforge3" / "etc" / "profile.d" / "conda.sh"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    assert conda("new", HOME=str(tmp_path / "home")) == "nbl-made work new"
+
+
 def test_what_conda_left_half_made_is_removed(tmp_path: Path, conda: Callable[..., str]) -> None:
     assert "could not make" in conda("new", "bad")
     assert "could not make" in conda(f"{tmp_path}/new", "bad")

@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -93,6 +94,25 @@ def test_a_page_is_answered_after_the_network_failed_twice(lab: Job) -> None:
     again = Page(lab, kernel)
     assert again.is_answered()
     again.close()
+
+
+def test_a_part_of_a_large_file_that_is_sent_again_is_appended_once(lab: Job) -> None:
+    """A browser sends it again by itself if the connection ends before the answer, and perhaps at the same time."""
+    parts = {1: b"one ", 2: b"two ", 3: b"two ", -1: b"two "}  # the same content may well come again
+
+    def send(chunk: int) -> None:
+        content = base64.b64encode(parts[chunk]).decode()
+        model = {"type": "file", "format": "base64", "chunk": chunk, "content": content}
+        assert call(lab, "api/contents/large.bin", json.dumps(model).encode(), "PUT")["path"] == "large.bin"
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):  # the second time it is another upload of that file
+            for chunk in parts:
+                list(pool.map(send, [chunk, chunk]))
+            assert (lab.work / "large.bin").read_bytes() == b"one two two two "
+    (lab.work / "large.bin").unlink()
+    send(1)
+    assert (lab.work / "large.bin").read_bytes() == b"one ", "an upload begun anew"
 
 
 def test_without_the_guards_file_the_session_goes_on(lab: Job) -> None:

@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from notebook_launcher.hosts.base import ByteStream, Route
+from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.tunnel.forwarding import Tunnel
-from tests.ssh_server import Server, User
+from tests.ssh_server import Server, User, end_connections
 
 PATIENCE = 30.0  # seconds in which anything that should happen has happened; only a failing test waits so long
 
@@ -155,6 +157,11 @@ class SshRoute(Route):
     def alive(self) -> bool:
         return self._link.alive
 
+    @property
+    def channels(self) -> int:
+        """How many of its connections are not forgotten yet."""
+        return len(self.host.transport._channels)  # type: ignore[attr-defined]
+
     def breaks(self) -> None:
         """Cut it where it is a socket, as a network does."""
         self.host.transport.sock.shutdown(socket.SHUT_RDWR)
@@ -163,16 +170,51 @@ class SshRoute(Route):
         self.host.close()
 
 
-MakeLink = Callable[[], "SocketRoute | SshRoute"]
+class OpenSshRoute(Route):
+    """The same by the system's ``ssh``."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self._others = server, server.connections()
+        running = set(psutil.Process().children(recursive=True))
+        self.host = OpenSshHost.open(server.destination(), Credentials(User()))
+        started = set(psutil.Process().children(recursive=True)) - running
+        self._ssh = next(process for process in started if process.name() == "ssh")
+        self._link = self.host.open_route()
+
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        return self._link.open(address, timeout)
+
+    @property
+    def alive(self) -> bool:
+        return self._link.alive
+
+    @property
+    def channels(self) -> int:
+        """How many files ``ssh`` has open: three for each of its connections."""
+        return int(self._ssh.num_fds())
+
+    def breaks(self) -> None:
+        """End it at the server, whose socket ``ssh`` alone has."""
+        end_connections(self._server, self._others)
+
+    def close(self) -> None:
+        self.host.close()
 
 
-@pytest.fixture(params=["sockets", "paramiko"])
+AnyRoute = SocketRoute | SshRoute | OpenSshRoute
+MakeLink = Callable[[], AnyRoute]
+
+
+@pytest.fixture(params=["sockets", "paramiko", "openssh"])
 def make_route(request: pytest.FixtureRequest) -> Iterator[MakeLink]:
     """Each kind of link in turn."""
     made: list[Route] = []
 
-    def make() -> SocketRoute | SshRoute:
-        link = SocketRoute() if request.param == "sockets" else SshRoute(request.getfixturevalue("server"))
+    def make() -> AnyRoute:
+        if request.param == "sockets":
+            link: AnyRoute = SocketRoute()
+        else:
+            link = {"paramiko": SshRoute, "openssh": OpenSshRoute}[request.param](request.getfixturevalue("server"))
         made.append(link)
         return link
 

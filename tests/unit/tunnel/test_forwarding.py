@@ -19,8 +19,8 @@ from tests.unit.tunnel.far_end import (
     MIB,
     PATIENCE,
     MakeLink,
+    OpenSshRoute,
     SocketRoute,
-    SshRoute,
     StartFar,
     asks,
     blocks,
@@ -70,7 +70,12 @@ def test_a_half_close_loses_nothing(ours: Tunnel, make_route: MakeLink, far: Sta
         gets_all_after_a_half_close(port)
 
 
-def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
+OF_OPENSSH = "as with -W, ssh ends both directions once the far end has ended its own (channel_connect_stdio_fwd)"
+
+
+def test_a_half_close_of_the_far_end_loses_nothing(
+    ours: Tunnel, make_route: MakeLink, far: StartFar, request: pytest.FixtureRequest
+) -> None:
     arrived: list[str] = []
 
     def act(connection: socket.socket) -> None:
@@ -78,7 +83,10 @@ def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: Mak
         connection.shutdown(socket.SHUT_WR)
         arrived.append(checksum(received(connection)))
 
-    ours.run_over(make_route())
+    link = make_route()
+    if isinstance(link, OpenSshRoute):
+        request.applymarker(pytest.mark.xfail(raises=ConnectionError, strict=True, reason=OF_OPENSSH))
+    ours.run_over(link)
     with connects(ours.jupyter(Endpoint(far(act).port))) as client:
         assert b"".join(received(client)) == b"now you"
         for piece in blocks(8):
@@ -92,8 +100,9 @@ def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: Mak
 def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
     ours: Tunnel, make_route: MakeLink, far: StartFar, seed: int
 ) -> None:
-    """Pieces of 1 byte to 1 MiB on both sides, with pauses, ended by whoever has finished first."""
+    """Pieces of 1 byte to 1 MiB on both sides, with pauses, ended by whoever has finished first; see ``OF_OPENSSH``."""
     arrived: list[bytes] = []
+    link, heard = make_route(), threading.Event()
 
     def speech(salt: int) -> list[bytes]:
         dice = random.Random(100 * seed + salt)
@@ -104,15 +113,18 @@ def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
         for piece in speech(salt):
             connection.sendall(piece)
             time.sleep(dice.choice((0, 0, 0.002)))
+        if salt == 2 and isinstance(link, OpenSshRoute):
+            heard.wait(PATIENCE)
         connection.shutdown(socket.SHUT_WR)
 
     def act(connection: socket.socket) -> None:
         sender = threading.Thread(target=says, args=(connection, 2))
         sender.start()
         arrived.append(b"".join(received(connection)))
+        heard.set()
         sender.join()
 
-    ours.run_over(make_route())
+    ours.run_over(link)
     with connects(ours.jupyter(Endpoint(far(act).port))) as client:
         sender = threading.Thread(target=says, args=(client, 1))
         sender.start()
@@ -183,8 +195,7 @@ def test_fifty_one_after_the_other_leave_nothing(ours: Tunnel, make_route: MakeL
 
     def counts() -> tuple[int, int, int]:
         gc.collect()
-        channels = len(link.host.transport._channels) if isinstance(link, SshRoute) else 0  # type: ignore[attr-defined]
-        return threading.active_count(), open_files(), channels
+        return threading.active_count(), open_files(), 0 if isinstance(link, SocketRoute) else link.channels
 
     link = make_route()
     ours.run_over(link)

@@ -1,0 +1,66 @@
+"""Signs of life of a server: asked for while it is silent; a connection on which none comes is closed.
+
+A machine that loses its power or its network closes nothing, and TCP alone gives up after a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from notebook_launcher.hosts.paramiko.library import paramiko
+
+#: seconds, times: a silent server is noticed within 50 s. The pause is below the idle limits of firewalls and NAT boxes
+ALIVE_EVERY, ALIVE_TRIES = 10.0, 3
+
+
+def close_when_silent(transport: paramiko.Transport) -> None:
+    """From now on ask the server of an authenticated transport for a sign of life while it sends nothing.
+
+    The transport is closed if several requests in a row bring none.
+    """
+    threading.Thread(target=_Watch(transport).run, name="ssh-alive", daemon=True).start()
+
+
+class _Watch:
+    """Counts the pauses since the server was last heard.
+
+    Not the seconds: when a launcher that was stopped continues, the clock has gone on, and the server's data wait.
+    """
+
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self._transport = transport
+        self._pauses = 0
+        self._asking: threading.Thread | None = None
+        self._read = transport.packetizer.read_message
+        transport.packetizer.read_message = self._heard  # type: ignore[method-assign]
+
+    def _heard(self) -> tuple[int, paramiko.Message]:
+        message = self._read()
+        self._pauses = 0
+        return message
+
+    def run(self) -> None:
+        """Ask after each pause in which nothing was heard, until the transport ends."""
+        while self._transport.is_active():
+            self._transport.join(ALIVE_EVERY)  # its thread
+            if self._pauses > ALIVE_TRIES:
+                self._transport.close()
+            elif self._pauses:
+                self._ask()
+            self._pauses += 1
+
+    def _ask(self) -> None:
+        """Send a request, unless one still waits to be sent: nothing can be sent while the server reads nothing."""
+        if self._asking is None or not self._asking.is_alive():
+            self._asking = threading.Thread(target=self._send, name="ssh-alive", daemon=True)
+            self._asking.start()
+
+    def _send(self) -> None:
+        """Send a request that no server knows: each has to answer that it does not (RFC 4254, section 4)."""
+        request = paramiko.Message()
+        request.add_byte(bytes([paramiko.common.MSG_GLOBAL_REQUEST]))
+        request.add_string("keepalive@notebook-launcher")
+        request.add_boolean(True)
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+            self._transport._send_user_message(request)  # type: ignore[attr-defined]

@@ -1,0 +1,95 @@
+"""A server that falls silent and closes nothing, as a machine does that has lost its power or its network."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.openssh import master
+from notebook_launcher.hosts.paramiko import silence
+from notebook_launcher.hosts.paramiko.login import Credentials
+from tests.doubles import wait_until
+from tests.ssh_server import Open, Server, User
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
+
+PATIENCE = 20.0  # seconds, for what takes at most five
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "ALIVE_EVERY", 0.4)
+    monkeypatch.setattr(master, "ALIVE_EVERY", 1)  # ssh takes whole seconds
+
+
+@pytest.fixture
+def host(open_host: Open, server: Server) -> Iterator[Host]:
+    with open_host(server.destination(), Credentials(User())) as host:
+        yield host
+
+
+@contextlib.contextmanager
+def stopped(processes: set[psutil.Process]) -> Iterator[None]:
+    """Their machine still takes what they are sent, until its memory for that is full."""
+    assert processes
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+
+
+def test_a_login_node_that_falls_silent_is_noticed(host: Host, server: Server, echo: int) -> None:
+    waiting = host.open_stream(("127.0.0.1", echo))
+    waiting.settimeout(PATIENCE)
+    with stopped(server.connections()):
+        with pytest.raises(ConnectionResetError):  # and not the end of what it had to say
+            waiting.recv(1)
+        assert not host.alive
+
+
+@pytest.mark.parametrize("way", ["address", "command"])
+@pytest.mark.parametrize("sending", [False, True], ids=["idle", "sending"])
+def test_a_node_that_falls_silent_is_noticed_and_its_login_node_is_not_taken_for_it(
+    host: Host, server: Server, echo: int, way: str, sending: bool
+) -> None:
+    """Also while a browser sends a file: then nothing more can be sent, not even a question."""
+    before = server.connections()
+    with contextlib.closing(host.open_route(server.onward(way))) as route:
+        stream = route.open(("127.0.0.1", echo))
+        stream.sendall(b"x")
+        assert stream.recv(1) == b"x"
+        ended = threading.Event()
+
+        def send() -> None:
+            with contextlib.suppress(OSError):
+                while sending:
+                    stream.sendall(bytes(65536))
+            ended.set()
+
+        with stopped({one for one in server.connections() - before if one.name().startswith("sshd")}):
+            threading.Thread(target=send, daemon=True).start()
+            assert wait_until(lambda: not route.alive, PATIENCE)
+            assert host.run(["echo", "still there"]).stdout == "still there\n"
+            assert ended.wait(PATIENCE)
+
+
+def test_a_server_that_is_only_idle_or_silent_for_a_moment_is_kept(
+    host: Host, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(host.open_route(server.onward("address"))) as route:
+        with stopped(server.connections()):
+            time.sleep(0.8)
+        time.sleep(2.5)  # more than six times a pause
+        assert host.alive
+        assert route.alive
+        assert host.run(["echo", "still there"]).stdout == "still there\n"
