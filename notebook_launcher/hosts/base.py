@@ -24,6 +24,8 @@ from notebook_launcher.hosts import login_shell as login_shells
 from notebook_launcher.hosts.commands import relay_command
 from notebook_launcher.hosts.framing import Frame, NoFrame
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
+from notebook_launcher.hosts.output import TooMuchOutput
+from notebook_launcher.hosts.waiting_shell import WaitingShell
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -169,6 +171,13 @@ class Host(ABC):
         ``ConnectionLost`` if the connection breaks, ``HostCommandFailed`` after ``timeout`` seconds.
         """
 
+    def prepare_login_shell(self) -> None:  # noqa: B027  # on this machine there is nothing to prepare
+        """Start what makes the next ``run_prepared`` quick; does not wait for it."""
+
+    def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
+        """Run a command to completion in a login shell, as ``run``: in the one that was prepared, if there is one."""
+        return self.run(argv, stdin=stdin, login_shell=True, timeout=timeout)
+
     @abstractmethod
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Start a command and follow its output. It ends when the stream is closed or the launcher dies."""
@@ -288,6 +297,7 @@ class RemoteHost(Host):
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
         self._made = 0  # the number of reconnections
+        self._waiting: WaitingShell | None = None
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Reconnect, unless another thread did so meanwhile."""
@@ -296,6 +306,7 @@ class RemoteHost(Host):
             raise ConnectionFailed(f"A connection to {self.label} is being made already.")
         try:
             if self._made == before or not self.alive:
+                self._end_waiting()
                 self._made += self._replaced(timeout, replace)
         finally:
             self._one_at_a_time.release()
@@ -323,12 +334,43 @@ class RemoteHost(Host):
             frame.keep(done.stdout.encode())
             raise self._silent(frame, done.stderr or done.stdout, login_shell=login_shell)
         if login_shell:
-            self.login_shell_took = took if self.login_shell_took is None else min(took, self.login_shell_took)
+            self._note_login_shell(took)
         output, code = answer
         if code is None:
             what = f"{argv[0]} was ended on {self.label} before it had finished."
             raise HostCommandFailed(what, why=done.stderr.strip()[-500:])
         return CommandResult(code, output, done.stderr)
+
+    def _note_login_shell(self, took: float) -> None:
+        self.login_shell_took = took if self.login_shell_took is None else min(took, self.login_shell_took)
+
+    def prepare_login_shell(self) -> None:
+        """Start a login shell that waits for a command."""
+        self._end_waiting()
+        self._waiting = WaitingShell(self._started, self.login_setup)
+
+    def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
+        """Run a command in the login shell that waits, or else in a channel of its own."""
+        waiting, self._waiting = self._waiting, None
+        began = time.monotonic()
+        try:
+            answer = waiting.run(argv, stdin, timeout) if waiting else None
+        except TimeoutError:
+            raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+        except TooMuchOutput as error:
+            raise error.as_error(argv[0], self.label) from None
+        except OSError as error:
+            if not self.alive:
+                raise self._lost() from None
+            raise HostCommandFailed(f"{argv[0]} was not answered on {self.label}.", why=str(error)) from None
+        if waiting and answer:
+            self._note_login_shell(waiting.took + time.monotonic() - began)
+        return answer or super().run_prepared(argv, stdin=stdin, timeout=timeout)
+
+    def _end_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            waiting.close()
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""

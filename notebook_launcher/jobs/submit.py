@@ -171,7 +171,7 @@ def _run_submit(context: Context, command: list[str], stdin: bytes = b"") -> Com
 
     def run() -> None:
         try:
-            inbox.put(_SubmitDone(context.host.run(command, stdin=stdin, login_shell=True)))
+            inbox.put(_SubmitDone(context.host.run_prepared(command, stdin=stdin)))
         except Exception as error:
             inbox.put(_SubmitDone(error))
 

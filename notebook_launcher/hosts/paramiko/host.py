@@ -244,4 +244,5 @@ class ParamikoHost(RemoteHost):
 
     def close(self) -> None:
         """Close the transport and with it every channel."""
+        self._end_waiting()
         self.transport.close()

@@ -83,13 +83,16 @@ def test_where_files_cannot_be_written_it_is_told(host: Host, tmp_path: Path) ->
     assert "Not a directory" in caught.value.why
 
 
-def test_files_are_written_and_a_command_is_run_at_once(host: Host, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prepared", [False, True])
+def test_files_are_written_and_a_command_is_run_at_once(host: Host, tmp_path: Path, prepared: bool) -> None:
     """It has the umask of the login, no input, and what the login exports: it may be the one that submits the job."""
     directory = str(tmp_path / "a b/new")
     words = ["bash", "-c", 'umask; cat "$1"; cat; pwd; echo careful >&2; exit 5', "-", f"{directory}/token"]
     umask, here = host.run(["bash", "-c", "umask; pwd"], login_shell=True).stdout.split("\n")[:2]
+    if prepared:
+        host.prepare_login_shell()
     argv, stdin = host.files_then(directory, {"token": b"secret\n"}, words)
-    answer = host.after_files(directory, host.run(argv, stdin=stdin, login_shell=True))
+    answer = host.after_files(directory, host.run_prepared(argv, stdin=stdin))
     assert answer == CommandResult(5, f"{umask}\nsecret\n{here}\n", "careful\n")
     assert mode(tmp_path / "a b/new") == 0o700
 
