@@ -12,26 +12,36 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError
-from notebook_launcher.hosts.framing import WAITS, Frame, NoFrame
+from notebook_launcher.hosts.framing import WAITS, Frame, NoFrame, Readable
 from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.output import Output
 
-if TYPE_CHECKING:
-    from notebook_launcher.hosts.base import ByteStream
-
 USED_WITHIN = WAITS / 2  # seconds from its start, by the wall clock: one that may have gone is not used
+
+
+class Stream(Readable, Protocol):
+    """A command's input and output: what this needs of ``ByteStream``."""
+
+    def sendall(self, data: bytes, /) -> None:
+        """Send all of the data."""
+
+    def shutdown(self, how: int, /) -> None:
+        """Shut down one direction."""
+
+    def close(self) -> None:
+        """Close both directions."""
 
 
 class WaitingShell:
     """One login shell. ``start`` lets the remote shell run a line, and returns its input and output as a stream."""
 
-    def __init__(self, start: Callable[[str], ByteStream], setup: LoginSetup) -> None:
+    def __init__(self, start: Callable[[str], Stream], setup: LoginSetup) -> None:
         self._frame, self._began = Frame(setup), time.time()
-        self._stream: ByteStream | None = None
+        self._stream: Stream | None = None
         self._lock = threading.Lock()
         self._closed = False
         #: seconds that its start took
@@ -39,7 +49,7 @@ class WaitingShell:
         self._thread = threading.Thread(target=self._start, args=(start,), name="login shell", daemon=True)
         self._thread.start()
 
-    def _start(self, start: Callable[[str], ByteStream]) -> None:
+    def _start(self, start: Callable[[str], Stream]) -> None:
         began, stream = time.monotonic(), None
         with contextlib.suppress(LauncherError, OSError):  # whoever runs a command will find out why
             stream = start(self._frame.waiting_line())
@@ -71,7 +81,7 @@ class WaitingShell:
             stream.shutdown(socket.SHUT_WR)
             return self._answer(stream, deadline)
 
-    def _answer(self, stream: ByteStream, deadline: float) -> CommandResult:
+    def _answer(self, stream: Stream, deadline: float) -> CommandResult:
         output = Output()
         while (answer := self._frame.read_answer(output.text())) is None:
             stream.settimeout(max(0.001, deadline - time.monotonic()))
