@@ -36,13 +36,16 @@ _BOTH: Final = (
 )
 _BEGINNING: Final = 'builtin echo {begins}; builtin export SHLVL=3; builtin exec "$@"'
 # Waits for a command on its input: the number of its words, and these, each with a zero byte at its end. The rest of
-# the input is the command's. Its standard error comes after its output.
+# the input is the command's, and its standard error comes after its output. -t, which has priority over a TMOUT; and no
+# variable has a name that the command's may have, because a login shell may export those.
 _WAITING: Final = (
-    "builtin echo {begins}; "
-    f'builtin unset TMOUT; words=(); IFS= builtin read -r -t {WAITS} -d "" count || builtin exit 0; '
-    'while ((${{#words[@]}} < count)); do IFS= builtin read -r -d "" word || builtin exit 1; words+=("$word"); done; '
-    "builtin exec {{out}}>&1; "
-    'errors=$(builtin command -- "${{words[@]}}" 2>&1 >&$out {{out}}>&-) && code=0 || code=$?; '
+    "builtin echo {begins}; launch_notebook_words=(); "
+    'IFS= builtin read -r -t {waits} -d "" launch_notebook_count || builtin exit 0; '
+    "while ((${{#launch_notebook_words[@]}} < launch_notebook_count)); do "
+    'IFS= builtin read -r -t {waits} -d "" launch_notebook_word || builtin exit 1; '
+    'launch_notebook_words+=("$launch_notebook_word"); done; builtin exec {{launch_notebook_out}}>&1; '
+    'errors=$(builtin command -- "${{launch_notebook_words[@]}}" 2>&1 >&$launch_notebook_out '
+    "{{launch_notebook_out}}>&-) && code=0 || code=$?; "
     'builtin echo "{ends} $code"; builtin printf "%s\\n%s\\n" "$errors" {over}'
 )
 # what comes before the frame: our own scripts need nothing of what BASH_ENV names for the scripts of users (and it may
@@ -94,7 +97,7 @@ class Frame:
 
     def waiting_line(self) -> str:
         """Return the line with which a login shell waits for ``words`` on its input, and answers ``read_answer``."""
-        script = _BASH_ENV + _WAITING.format(begins=self.begins, ends=self.ends, over=self._over)
+        script = _BASH_ENV + _WAITING.format(begins=self.begins, ends=self.ends, over=self._over, waits=WAITS)
         start = self._setup.script(self._setup_mark) + _LOGIN_SHELL
         return _as_line(["bash", "-l", "-c", start, "launch-notebook", script])
 

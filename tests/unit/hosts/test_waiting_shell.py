@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -63,12 +66,14 @@ def test_one_that_waited_too_long_is_not_used(host: Host, monkeypatch: pytest.Mo
 
 def test_its_start_up_files_have_run(of_the_sshd: Account, open_host: Open) -> None:
     """What they print is no answer, and what they set the command sees; TMOUT ends no shell that waits."""
-    of_the_sshd.has(bash_profile="echo hello; printf x; echo oops >&2; export SITE=mine TMOUT=1; umask 0027; set -eu\n")
+    of_the_sshd.has(
+        bash_profile="echo hello; printf x; echo oops >&2; export SITE=mine TMOUT=1 words=7; umask 0027; set -euf\n"
+    )
     with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
         started(host)
         time.sleep(1.5)
-        answer = host.run_prepared(["bash", "-c", 'echo "$SITE"; umask'])
-        assert answer == CommandResult(0, "mine\n0027\n")
+        answer = host.run_prepared(["bash", "-c", 'echo "$SITE $TMOUT $words"; umask; env'])
+        assert answer.stdout.startswith("mine 1 7\n0027\n") and "launch_notebook" not in answer.stdout
         assert host.login_shell_took is not None
 
 
@@ -104,3 +109,22 @@ def test_an_answer_is_complete_only_with_its_last_line() -> None:
     whole = f"out{frame.ends} 5\nerr\n{frame.begins[:-2]}-over--\n"
     assert all(frame.read_answer(whole[:length]) is None for length in range(len(whole)))
     assert frame.read_answer(whole) == CommandResult(5, "out", "err\n")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "tcsh", "fish"])
+def test_any_shell_reads_the_line_that_starts_it(shell: str, tmp_path: Path) -> None:
+    """A login shell may be any; `mine` is a line of the profile, whose newline none of them may lose."""
+    program = shutil.which(shell)
+    if not program:
+        pytest.skip(f"there is no {shell} here")
+    frame = Frame(LoginSetup(("export MINE='it''s !1'",)))
+    done = subprocess.run(
+        [program, "-c", frame.waiting_line()],
+        input=frame.words(["sh", "-c", 'echo "$MINE $1"; cat', "-", "a\nb!"]) + b"input",
+        capture_output=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+        check=True,
+        timeout=20,
+    )
+    printed = done.stdout.decode().partition(f"{frame.begins}\n")[2]
+    assert frame.read_answer(printed) == CommandResult(0, "its !1 a\nb!\ninput")
