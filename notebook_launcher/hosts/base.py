@@ -356,7 +356,8 @@ class RemoteHost(Host):
         try:
             answer = waiting.run(argv, stdin, timeout) if waiting else None
         except TimeoutError:
-            raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+            what = f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}."
+            raise HostCommandFailed(what, why=self.login_setup.named_in("")) from None
         except TooMuchOutput as error:
             raise error.as_error(argv[0], self.label) from None
         except OSError as error:

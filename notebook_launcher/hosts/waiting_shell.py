@@ -71,6 +71,8 @@ class WaitingShell:
         self._thread.join(timeout)
         with self._lock:
             stream, self._stream, self._closed = self._stream, None, True
+        if self._thread.is_alive():  # another one would take as long
+            raise TimeoutError
         if stream is None:
             return None
         with contextlib.closing(stream):

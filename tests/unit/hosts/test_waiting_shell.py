@@ -57,6 +57,18 @@ def test_a_command_that_takes_too_long(host: Host) -> None:
         started(host).run_prepared(["sleep", "20.125"], timeout=1.0)
 
 
+def test_start_up_files_that_take_too_long(of_the_sshd: Account, open_host: Open) -> None:
+    """Another login shell would take as long: it is not tried."""
+    of_the_sshd.has(bash_profile="sleep 20.25\n")
+    with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
+        host.login_setup = LoginSetup(("true",), "uni.toml")
+        host.prepare_login_shell()
+        began = time.monotonic()
+        with pytest.raises(HostCommandFailed, match="did not answer within 1 s") as caught:
+            host.run_prepared(["echo"], timeout=1.0)
+        assert time.monotonic() - began < 2 and "uni.toml" in caught.value.why
+
+
 def test_one_that_waited_too_long_is_not_used(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     started(host)
     now = time.time()
@@ -66,9 +78,8 @@ def test_one_that_waited_too_long_is_not_used(host: Host, monkeypatch: pytest.Mo
 
 def test_its_start_up_files_have_run(of_the_sshd: Account, open_host: Open) -> None:
     """What they print is no answer, and what they set the command sees; TMOUT ends no shell that waits."""
-    of_the_sshd.has(
-        bash_profile="echo hello; printf x; echo oops >&2; export SITE=mine TMOUT=1 words=7; umask 0027; set -euf\n"
-    )
+    files = "echo hello; printf x; echo oops >&2; export SITE=mine TMOUT=1 words=7; umask 0027; set -euf\n"
+    of_the_sshd.has(bash_profile=files)
     with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
         started(host)
         time.sleep(1.5)
