@@ -42,7 +42,7 @@ from notebook_launcher.session.record import (
     environment_lines,
     inspect_host,
     new_session,
-    write_session,
+    session_files,
 )
 from notebook_launcher.sessions import offer_existing_session
 from notebook_launcher.supervision.jupyter import supervise_jupyter
@@ -129,7 +129,8 @@ class Payload(Frozen):
     """A session's program, and its files.
 
     ``lines``: further lines of ``session.env``. ``notebook``, ``sent``: see ``SessionRecord``. ``files``: by their
-    names in the session's directory. ``send``: copies files that are too large for that.
+    names in the session's directory. ``send``: copies files that are too large for that, once the directory is there;
+    without it, one command writes the directory and submits the job.
     """
 
     program: Program = "jupyterlab"
@@ -137,7 +138,7 @@ class Payload(Frozen):
     notebook: str | None = None
     sent: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
-    send: Callable[[Context, Session], None] = lambda _context, _session: None
+    send: Callable[[Context, Session], None] | None = None
 
 
 _JUPYTERLAB = Payload()
@@ -157,10 +158,13 @@ def queue_payload(
     context.scheduler.submit(plan.request, session.submission)  # an impossible request raises before anything is done
     context.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
     with _discarded_if_not_queued(context, session), name_profile_in_refusal(plan):
-        access = _write(plan, context, session, payload)
-        payload.send(context, session)
+        access, files = _credentials_and_files(plan, context, session, payload)
+        if payload.send:
+            context.host.write_files(session.directory, files)
+            payload.send(context, session)
         before_queueing()
-        return dataclasses.replace(session, job=queue_job(context, session)), access
+        job = queue_job(context, session, None if payload.send else files)
+        return dataclasses.replace(session, job=job), access
 
 
 def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lambda _here: _JUPYTERLAB) -> None:
@@ -269,17 +273,18 @@ def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
     return plan.target.profile.route == "direct" and not scheduler.same_machine
 
 
-def _write(plan: Plan, context: Context, session: Session, payload: Payload) -> Access:
-    """Write the session's directory, with a token and keys of its own."""
+def _credentials_and_files(
+    plan: Plan, context: Context, session: Session, payload: Payload
+) -> tuple[Access, dict[str, bytes]]:
+    """Return a token and keys for a new session, and all files of its directory."""
     env = session_env(plan, context.scheduler, context.site, payload)
     token = new_token()
     # no SSH server is needed on this machine, or in a run
     if context.scheduler.same_machine or payload.program == "notebook":
-        write_session(context.host, session, env, token, payload.files)
-        return Access(token, lambda: join_keys(context.host, session.directory))
+        access = Access(token, lambda: join_keys(context.host, session.directory))
+        return access, session_files(session, env, token, payload.files)
     keys, files = new_keys()
-    write_session(context.host, session, env, token, {**files, **payload.files})
-    return Access(token, lambda: keys)
+    return Access(token, lambda: keys), session_files(session, env, token, {**files, **payload.files})
 
 
 def _route_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:

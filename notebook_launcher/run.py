@@ -171,7 +171,8 @@ def queue_run(
     payload = _payload(prepared, to, here=not context.host.remote, html=html)
 
     def send(context: Context, session: Session) -> None:
-        payload.send(context, session)
+        if payload.send:
+            payload.send(context, session)
         written(session)
 
     return queue_payload(

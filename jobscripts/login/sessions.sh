@@ -17,6 +17,7 @@
 #   ID foreign          the same: all there are somebody else's, says the file server, and yet this one may be read
 #   unreadable          ROOT is there, and may not be read
 #   removed 3           so many old records were removed just now
+#   scripts DIGEST      a version of the job scripts that sessions share (see submit.sh), whole or not
 #
 # With UNTIL (UTC, as 2026-10-22T01:44:55Z), records of sessions that ended before it and were tidied already are
 # removed, a few at each call, and not listed; folders and logs of images and environments that are as old likewise.
@@ -83,6 +84,9 @@ list() {
     printf 'removed %s\n' "${#old[@]}"
   fi
   [[ -z $until ]] || remove_job_commands
+  for dir in "$root"/.scripts/*; do
+    if [[ ${dir##*/} =~ ^[0-9a-f]{64}$ ]] && is_own "$dir"; then printf 'scripts %s\n' "${dir##*/}"; fi
+  done
   printf 'end\n'
 }
 

@@ -6,6 +6,9 @@
 # What COMMAND prints is in SESSION_DIR/job the moment it has succeeded, before it is reported: whoever asked for the
 # job may lose the connection in just that moment, and the job must still be found. Standard output, standard error and
 # the exit code are passed on.
+#
+# Of the job scripts, SESSION_DIR may have none but this one and their checksums, if others of the same version should be
+# there (see share_scripts). If they are not, "job scripts needed" is printed, with exit code 75, and nothing submitted.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -26,7 +29,13 @@ main() {
   trap : HUP INT PIPE
   # Before anything is submitted: a job could not use a full or read-only directory either.
   { : >"$dir/submit.out" && : >"$dir/submit.err"; } || exit 73
+  scripts_missing=''
   share_scripts >/dev/null 2>&1
+  if [[ -n $scripts_missing ]]; then
+    rm -f -- "$dir/submit.out" "$dir/submit.err"
+    printf 'job scripts needed\n'
+    exit 75
+  fi
   submit "$@"
   code=$?
   answer=$dir/submit.out
@@ -41,8 +50,10 @@ main() {
 # these: copies would be most of what a session takes up, and many files of a quota. Only what scripts.sha256 (from the
 # launcher) says to the last byte is shared; where anything else is found, or the file server has no hard links, the
 # copies stay. Nothing ever writes into these files: whoever changes one puts another in its place.
+#
+# Set scripts_missing where no copies were sent, and none that are right are here in the end.
 share_scripts() {
-  local sums=$dir/scripts.sha256 all=${dir%/*}/.scripts digest='' name names=()
+  local sums=$dir/scripts.sha256 all=${dir%/*}/.scripts digest='' name names=() sent=''
   [[ $dir == /* && -f $sums ]] || return 0
   {
     read -r _ digest
@@ -51,18 +62,27 @@ share_scripts() {
       names+=("$name")
     done
   } <"$sums"
-  [[ $digest =~ ^[0-9a-f]{64}$ ]] && ((${#names[@]})) && are_whole "$dir" || return 0
-  mkdir -p -- "$all"
+  [[ $digest =~ ^[0-9a-f]{64}$ ]] && ((${#names[@]})) || return 0
+  for name in "${names[@]}"; do
+    [[ $name == submit.sh || ! -e $dir/$name ]] || sent=yes
+  done
+  if [[ -n $sent ]]; then
+    are_whole "$dir" || return 0
+    mkdir -p -- "$all"
+  else
+    scripts_missing=yes
+  fi
   is_private "$all" || return 0
   if [[ ! -e $all/$digest && ! -L $all/$digest ]]; then
-    begin_sharing
+    [[ -z $sent ]] || begin_sharing
   elif ! is_private "$all/$digest"; then
     return 0
   elif are_whole "$all/$digest"; then
     cd -- "$all/$digest" || return 0
     ln -f -- "${names[@]}" "$dir/" || cp -- "${names[@]}" "$dir/"
     cd -- "$OLDPWD" || return 0
-  else
+    if [[ -z $sent ]] && are_whole "$dir"; then scripts_missing=''; fi
+  elif [[ -n $sent ]]; then
     begin_sharing again
   fi
 }

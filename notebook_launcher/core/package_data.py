@@ -48,7 +48,16 @@ def job_files() -> dict[str, bytes]:
     return {name: job_script(name).read_bytes() for name in JOB_FILES}
 
 
+#: the name of the file with their checksums
+CHECKSUMS = "scripts.sha256"
+
+
 def checksums(files: Mapping[str, bytes]) -> bytes:
     """Return what ``sha256sum --check`` reads for these files; the first line is ``# `` and a digest of all of them."""
     lines = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
     return f"# {hashlib.sha256(lines.encode()).hexdigest()}\n{lines}".encode()
+
+
+def digest_in(content: bytes) -> str:
+    """Return the digest of all files that the first line of ``checksums`` names."""
+    return content.partition(b"\n")[0].removeprefix(b"# ").decode(errors="replace")

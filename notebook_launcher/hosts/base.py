@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -15,17 +14,18 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     ConnectionFailed,
     ConnectionLost,
-    FolderUnsafe,
     HostCommandFailed,
     LoginShellSilent,
     UsageError,
 )
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.text import printable
+from notebook_launcher.hosts import file_writing
 from notebook_launcher.hosts import login_shell as login_shells
 from notebook_launcher.hosts.commands import relay_command
 from notebook_launcher.hosts.framing import Frame, NoFrame
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
+from notebook_launcher.hosts.output import TooMuchOutput
+from notebook_launcher.hosts.waiting_shell import WaitingShell
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -171,6 +171,13 @@ class Host(ABC):
         ``ConnectionLost`` if the connection breaks, ``HostCommandFailed`` after ``timeout`` seconds.
         """
 
+    def prepare_login_shell(self) -> None:  # noqa: B027  # on this machine there is nothing to prepare
+        """Start what makes the next ``run_prepared`` quick; does not wait for it."""
+
+    def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
+        """Run a command to completion in a login shell, as ``run``: in the one that was prepared, if there is one."""
+        return self.run(argv, stdin=stdin, login_shell=True, timeout=timeout)
+
     @abstractmethod
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Start a command and follow its output. It ends when the stream is closed or the launcher dies."""
@@ -238,30 +245,32 @@ class Host(ABC):
         The contents are sent on standard input and never appear in an argument. Raises ``HostCommandFailed``, and
         ``FolderUnsafe``, before anything is written, if another user may rename a folder on the way to ``directory``.
         """
-        argv = ["sh", "-c", _WRITE_FILES, "write-files", directory]
-        answer = self.run(argv, stdin=_archive(files), timeout=timeout)
-        self._refuse_unsafe(directory, answer)
-        if answer.exit_code != 0:
-            raise _unwritable(f"{directory} on {self.label}", answer.stderr.strip())
+        answer = self.run(file_writing.write_command(directory), stdin=file_writing.archive(files), timeout=timeout)
+        file_writing.refuse_unwritten(directory, self.label, answer)
+
+    def files_then(self, directory: str, files: Mapping[str, bytes], argv: Sequence[str]) -> tuple[list[str], bytes]:
+        """Return a command, and its input, that does what ``write_files`` does and then becomes another one.
+
+        One command for both saves the round trips of one. ``after_files`` reads the answer.
+        """
+        return file_writing.write_then_command(directory, argv), file_writing.archive(files)
+
+    def after_files(self, directory: str, answer: CommandResult) -> CommandResult:
+        """Return the other command's answer from that of ``files_then``.
+
+        Raises what ``write_files`` raises if the files were not written; then the other command did not run either.
+        """
+        wrote, other = file_writing.split_answer(answer)
+        file_writing.refuse_unwritten(directory, self.label, wrote)
+        return answer if other is None else other
 
     def refuse_unsafe(self, directory: str) -> None:
         """Raise ``FolderUnsafe`` if another user may rename what ``write_files`` would create in ``directory``.
 
         Nothing is written, and ``directory`` need not exist.
         """
-        answer = self.run(["sh", "-c", _REFUSE_UNSAFE, "refuse-unsafe", f"{directory}/new"])
-        self._refuse_unsafe(directory, answer)
-
-    def _refuse_unsafe(self, directory: str, answer: CommandResult) -> None:
-        if answer.exit_code != _UNSAFE:
-            return
-        folder, who, whose = map(printable, (*answer.stdout.splitlines(), "", "", "")[:3])
-        chmod = f"chmod go-w {shlex.quote(folder)}, or " if whose and "write" in who else ""
-        raise FolderUnsafe(
-            f"The launcher's files would not be safe in {printable(directory)} on {self.label}.",
-            why=f"Others could replace them by way of {folder}: {who}.",
-            hint=f"{chmod}name another folder with session_root in the profile",
-        )
+        answer = self.run(file_writing.refuse_command(directory))
+        file_writing.refuse_unsafe(directory, self.label, answer)
 
     def read_file(self, path: str) -> bytes | None:
         """Return a file's content (at most 4 MiB of it), ``None`` if it cannot be read."""
@@ -280,22 +289,6 @@ class Host(ABC):
         self.close()
 
 
-_ANOTHER_FOLDER = "name another folder with session_root in the profile; the compute nodes must see it, too"
-
-
-def _unwritable(where: str, error: str) -> HostCommandFailed:
-    """Return the error for files that could not be written, with what helps against its cause."""
-    what = f"The session's files could not be written in {where}."
-    if "Read-only file system" in error:  # strerror(EROFS)
-        what = f"The session's files could not be written: {where} is on a read-only file system."
-        hint = f"ask the cluster's support how long this will last, or {_ANOTHER_FOLDER}"
-    elif "Permission denied" in error:
-        hint = _ANOTHER_FOLDER
-    else:
-        hint = "is there room in your home folder? see: quota -s; df -h ~"
-    return HostCommandFailed(what, why=error, hint=hint)
-
-
 class RemoteHost(Host):
     """A host over a connection; only one thread at a time reconnects."""
 
@@ -304,6 +297,7 @@ class RemoteHost(Host):
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
         self._made = 0  # the number of reconnections
+        self._waiting: WaitingShell | None = None
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Reconnect, unless another thread did so meanwhile."""
@@ -312,6 +306,7 @@ class RemoteHost(Host):
             raise ConnectionFailed(f"A connection to {self.label} is being made already.")
         try:
             if self._made == before or not self.alive:
+                self._end_waiting()
                 self._made += self._replaced(timeout, replace)
         finally:
             self._one_at_a_time.release()
@@ -339,12 +334,44 @@ class RemoteHost(Host):
             frame.keep(done.stdout.encode())
             raise self._silent(frame, done.stderr or done.stdout, login_shell=login_shell)
         if login_shell:
-            self.login_shell_took = took if self.login_shell_took is None else min(took, self.login_shell_took)
+            self._note_login_shell(took)
         output, code = answer
         if code is None:
             what = f"{argv[0]} was ended on {self.label} before it had finished."
             raise HostCommandFailed(what, why=done.stderr.strip()[-500:])
         return CommandResult(code, output, done.stderr)
+
+    def _note_login_shell(self, took: float) -> None:
+        self.login_shell_took = took if self.login_shell_took is None else min(took, self.login_shell_took)
+
+    def prepare_login_shell(self) -> None:
+        """Start a login shell that waits for a command."""
+        self._end_waiting()
+        self._waiting = WaitingShell(self._started, self.login_setup)
+
+    def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
+        """Run a command in the login shell that waits, or else in a channel of its own."""
+        waiting, self._waiting = self._waiting, None
+        began = time.monotonic()
+        try:
+            answer = waiting.run(argv, stdin, timeout) if waiting else None
+        except TimeoutError:
+            what = f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}."
+            raise HostCommandFailed(what, why=self.login_setup.named_in("")) from None
+        except TooMuchOutput as error:
+            raise error.as_error(argv[0], self.label) from None
+        except OSError as error:
+            if not self.alive:
+                raise self._lost() from None
+            raise HostCommandFailed(f"{argv[0]} was not answered on {self.label}.", why=str(error)) from None
+        if waiting and answer:
+            self._note_login_shell(waiting.took + time.monotonic() - began)
+        return answer or super().run_prepared(argv, stdin=stdin, timeout=timeout)
+
+    def _end_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            waiting.close()
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""
@@ -412,76 +439,3 @@ class HostRoute(Route):
 
     def close(self) -> None:
         """Nothing to close: the connection belongs to the host."""
-
-
-# tar, because one stream carries all files and their modes; POSIX sh, because a login shell may be any shell.
-#
-# Before, it looks at every folder on the way to $1, as typed and as it resolves: who could rename what lies in it?
-# Nobody can who may only read, nor anybody in a folder with the sticky bit. Not looked at: folders above the home, as
-# with sshd, because whoever can rename the home has all of it; and AFS, whose modes mean nothing. By ls, which prints
-# the same on every system. The group of a user's own name has nobody else in it; low numbers and nobody (root, on some
-# file servers) are the system's. Prints the folder, why, and whether it is the user's own.
-_FIND_UNSAFE = r"""
-set +Ceuf; LC_ALL=C; export LC_ALL;
-me=$(id -u); own=0; [ "$(id -gn)" = "$(id -un)" ] && own=$(id -g); home=$(cd -P -- ~ && pwd -P);
-min=$(sed -n "s/^UID_MIN[[:space:]]*//p" /etc/login.defs 2>/dev/null); [ "${min:-0}" -gt 0 ] 2>/dev/null || min=500;
-listed() {
-  who=$(getfacl -cpn "$1" 2>/dev/null | sed "s/^group::/group:$2:/" | grep -E "^(user|group):[0-9]+:.w" |
-    grep -v -e "^user:$me:" -e "^group:$own:" | head -n 1);
-  command -v getfacl >/dev/null || who=unknown;
-  [ -z "$who" ] || who="its access list lets others write in it";
-};
-look() {
-  p=$1;
-  while [ -n "$p" ]; do
-    p=${p%/*};
-    case $p in /afs | /afs/*) continue ;; esac;
-    case $home/ in "$p"/?*) [ "$p" = "$home" ] || continue ;; esac;
-    case ${HOME-}/ in "$p"/?*) [ "$p" = "$HOME" ] || continue ;; esac;
-    [ -d "$p/." ] || continue;
-    who=; set -- $(ls -ldn "$p/." 2>/dev/null) ;
-    if [ -z "${4-}" ]; then who="it cannot be inspected"; set -- - - -1;
-    elif [ "$3" -ne "$me" ] && [ "$3" -ge "$min" ] && [ "$3" -ne 65534 ] && [ "$3" -ne 4294967294 ];
-    then who="it belongs to user $3";
-    else
-      case $1 in
-        d????????[tT]*) ;;
-        d???????w*) who="everybody may write in it" ;;
-        d????w????+) listed "$p/." "$4" ;;
-        d????w*) [ "$4" -eq "$own" ] || who="group $4 may write in it" ;;
-      esac;
-    fi;
-    if [ -n "$who" ]; then printf "%s\\n" "${p:-/}" "$who"; [ "$3" -ne "$me" ] || echo own; return; fi;
-  done;
-};
-check() {
-  d=$1; until [ -d "$d" ]; do d=${d%/*}; d=${d:-/}; done;
-  found=$(look "$1"); [ -n "$found" ] || found=$(look "$(cd -P -- "$d" && pwd -P)/x");
-  [ -z "$found" ] || { printf "%s\\n" "$found"; exit 66; };
-};
-"""
-
-# Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
-# sites delete old files. Looked at again once the folders are there: somebody may have been quicker with one of them.
-_WRITE_FILES = f"""umask 077; {_FIND_UNSAFE}
-check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
-cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
-tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
-# On one line: csh, as a login shell, cannot quote a newline.
-_WRITE_FILES, _REFUSE_UNSAFE = (
-    " ".join(line.strip() for line in script.splitlines()) for script in (_WRITE_FILES, f'{_FIND_UNSAFE} check "$1"')
-)
-_UNSAFE = 66  # its exit code where another user may rename a folder on the way
-
-
-def _archive(files: Mapping[str, bytes]) -> bytes:
-    import io
-    import tarfile
-
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o600
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()

@@ -190,14 +190,14 @@ def open_ssh_host(destination: Destination, prompts: Prompts, wanted: Wanted = "
     choice = choose(settings, wanted, facts)
     credentials = Credentials(prompts)
     try:
-        return _opener(choice.engine)(destination, credentials), choice
+        return _opener(choice.engine)(destination, credentials, settings), choice
     except (ConnectionFailed, AuthenticationFailed) as error:
         # who has been asked for a secret is not asked for it again
         if wanted != "auto" or not facts.has_ssh or not error.openssh_may_help or credentials.prompt_count:
             raise
         choice, refusal = EngineChoice("openssh", f"paramiko could not log in: {error.why}"), error
     try:
-        return _opener(choice.engine)(destination, Credentials(prompts)), choice
+        return _opener(choice.engine)(destination, Credentials(prompts), settings), choice
     except AddressRefused:  # because of the login that has just failed
         raise refusal from None
 

@@ -7,16 +7,19 @@ frame has marks of its own, which nobody can guess.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LoginSetupFailed
 from notebook_launcher.hosts import login_setup
 from notebook_launcher.hosts.login_setup import LoginSetup
 
+WAITS = 900  # seconds for which a login shell waits for a command
 BEGINS_WITHIN = 90.0  # seconds for a shell's start-up files; as long as any command may take
 _KEPT = 20_000  # bytes of what is printed before a frame: the last of them tell why none begins
 
@@ -32,6 +35,19 @@ _BOTH: Final = (
     'builtin echo "{ends} $code"; builtin exit "$code"'
 )
 _BEGINNING: Final = 'builtin echo {begins}; builtin export SHLVL=3; builtin exec "$@"'
+# Waits for a command on its input: the number of its words, and these, each with a zero byte at its end. The rest of
+# the input is the command's, and its standard error comes after its output. -t, which has priority over a TMOUT; and no
+# variable has a name that the command's may have, because a login shell may export those.
+_WAITING: Final = (
+    "builtin echo {begins}; launch_notebook_words=(); "
+    'IFS= builtin read -r -t {waits} -d "" launch_notebook_count || builtin exit 0; '
+    "while ((${{#launch_notebook_words[@]}} < launch_notebook_count)); do "
+    'IFS= builtin read -r -t {waits} -d "" launch_notebook_word || builtin exit 1; '
+    'launch_notebook_words+=("$launch_notebook_word"); done; builtin exec {{launch_notebook_out}}>&1; '
+    'errors=$(builtin command -- "${{launch_notebook_words[@]}}" 2>&1 >&$launch_notebook_out '
+    "{{launch_notebook_out}}>&-) && code=0 || code=$?; "
+    'builtin echo "{ends} $code"; builtin printf "%s\\n%s\\n" "$errors" {over}'
+)
 # what comes before the frame: our own scripts need nothing of what BASH_ENV names for the scripts of users (and it may
 # print), while a login shell hands on what its start-up files have exported
 _WITHOUT_BASH_ENV: Final = ("env", "BASH_ENV=", "bash", "--norc", "-c")
@@ -66,6 +82,7 @@ class Frame:
         self.begins = f"{name}--"
         #: after it, with the exit code; at the end of the last line, which may have no newline
         self.ends = f"{name}-ended--"
+        self._over = f"{name}-over--"
 
     def command_line(self, argv: Sequence[str], *, login_shell: bool, end: bool = True) -> str:
         """Return the argument list as one line for a remote shell, as ``command_line``, with its output framed.
@@ -77,6 +94,25 @@ class Frame:
             start = self._setup.script(self._setup_mark) + _LOGIN_SHELL
             return _as_line(["bash", "-l", "-c", start, "launch-notebook", script, *_unfoldable(argv)])
         return _as_line([*_WITHOUT_BASH_ENV, script, "launch-notebook", "", *_unfoldable(argv)])
+
+    def waiting_line(self) -> str:
+        """Return the line with which a login shell waits for ``words`` on its input, and answers ``read_answer``."""
+        script = _BASH_ENV + _WAITING.format(begins=self.begins, ends=self.ends, over=self._over, waits=WAITS)
+        start = self._setup.script(self._setup_mark) + _LOGIN_SHELL
+        return _as_line(["bash", "-l", "-c", start, "launch-notebook", script])
+
+    @staticmethod
+    def words(argv: Sequence[str]) -> bytes:
+        """Return a command as a shell that waits for one reads it."""
+        return b"".join(os.fsencode(word) + b"\0" for word in (str(len(argv)), *argv))
+
+    def read_answer(self, text: str) -> CommandResult | None:
+        """Return the answer of a shell that has waited, from what it printed after the beginning; ``None``: not yet."""
+        end = re.search(rf"{self.ends} (\d{{1,3}})\n", text, re.ASCII)
+        if end is None or not text.endswith(f"\n{self._over}\n"):
+            return None
+        errors = text[end.end() :].removesuffix(f"{self._over}\n")
+        return CommandResult(int(end[1]), text[: end.start()], errors.removesuffix("\n") and errors)
 
     def read(self, text: str) -> tuple[str, int | None] | None:
         """Return the output within the frame, and the exit code: ``None`` if the frame does not end.

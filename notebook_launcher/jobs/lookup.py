@@ -59,6 +59,7 @@ def read_session_index(
     answer = _script(context, "list", *until, timeout=timeout)
     now = context.clock()
     listing = parse_listing(answer.stdout, context.root, now)
+    context.shared_scripts = listing.scripts
     if listing.unreadable:
         raise HostCommandFailed(f"The folder {context.root} on {context.host.label} may not be read.")
     if not listing.whole:

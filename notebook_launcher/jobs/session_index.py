@@ -89,7 +89,7 @@ class Listing(Frozen):
 
     ``whole``: whether the answer is complete; ``unreadable``: the folder itself is not readable. ``foreign``: whether
     the invalid ones are so because everything belongs to somebody else, according to the file server. ``removed``: how
-    many old records were removed.
+    many old records were removed. ``scripts``: the versions of the job scripts that seem to be there, by their digests.
     """
 
     records: tuple[SessionFiles, ...] = ()
@@ -98,6 +98,7 @@ class Listing(Frozen):
     unreadable: bool = False
     foreign: bool = False
     removed: int = 0
+    scripts: frozenset[str] = frozenset()
 
     def jobs_to_query(self, now: datetime, *, sure: bool) -> dict[JobQueue, list[JobRef]]:
         """Return the jobs to query, by queue, the newest first.
@@ -175,7 +176,7 @@ def parse_listing(text: str, root: str, now: datetime) -> Listing:
         return Listing()
     fields: dict[str, dict[str, str]] = {}
     whole = unreadable = foreign = False
-    removed = 0
+    removed, scripts = 0, set[str]()
     for line in lines[lines.index(_FIRST_LINE) + 1 :]:
         session_id, _, rest = line.partition(" ")
         key, _, value = rest.partition(" ")
@@ -185,6 +186,8 @@ def parse_listing(text: str, root: str, now: datetime) -> Listing:
         whole |= line == "end"
         if re.fullmatch(r"removed [0-9]{1,9}", line):
             removed = int(rest)
+        if re.fullmatch(r"scripts [0-9a-f]{64}", line):
+            scripts.add(rest)
     records, damaged = [], []
     for session_id, files in sorted(fields.items()):
         foreign |= "foreign" in files
@@ -197,7 +200,7 @@ def parse_listing(text: str, root: str, now: datetime) -> Listing:
             damaged.append(session_id)
         else:
             records.append(record)
-    return Listing(tuple(records), tuple(damaged), whole, unreadable, foreign, removed)
+    return Listing(tuple(records), tuple(damaged), whole, unreadable, foreign, removed, frozenset(scripts))
 
 
 def _record(session_id: str, directory: str, fields: Mapping[str, str], now: datetime) -> SessionFiles | None:

@@ -7,7 +7,7 @@ import queue
 import shlex
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
@@ -32,6 +32,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupt
+from notebook_launcher.core.package_data import CHECKSUMS, JOB_FILES, digest_in
 from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
 from notebook_launcher.diagnosis.request_check import EXPLAINED, SchedulerReport, reword_refusal
@@ -44,25 +45,53 @@ from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, read_job
 
+SCRIPTS_NEEDED = (75, "\njob scripts needed\n")  # exit code and words of submit.sh: nothing was submitted
 EXPLANATION_TIMEOUT = 15.0  # seconds to read why a request was refused
 
 
-def queue_job(context: Context, session: Session) -> JobRef:
-    """Submit the job, unless the user cancels while its files are written.
+def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | None = None) -> JobRef:
+    """Submit the job, unless the user has cancelled by then.
 
-    An interrupt meanwhile shows a note and is handled later: then the job exists, and can be cancelled. Raises
-    ``SubmitRefused``, ``SubmitUncertain`` or ``Interrupted``.
+    ``files``: of the session's directory, to be written before, by the same command; ``None``: they are there. An
+    interrupt meanwhile shows a note and is handled later: then the job exists, and can be cancelled. Raises
+    ``SubmitRefused``, ``SubmitUncertain`` or ``Interrupted``, and what ``write_files`` raises.
     """
     if not context.interrupts.inbox.empty():
         raise Interrupted("Interrupted.", why="No job was started.")
     submit_command = context.scheduler.submit(Request(session.record.flags), session.submission)
     command = ["bash", f"{session.directory}/submit.sh", session.directory, *submit_command]
     try:
-        return context.scheduler.read_submit(_run_submit(context, command))
+        answer = _write_and_submit(context, session, files, command) if files else _run_submit(context, command)
     except LoginShellSilent as error:
         return _find_queued_job(context, session, error)
     except (ConnectionLost, HostCommandFailed) as error:
         return _find_queued_job(context, session, error, patience=context.timing.submitted_appears_within)
+    if files:
+        answer = context.host.after_files(session.directory, answer)
+    return _read_submit(context, session, answer)
+
+
+def _write_and_submit(
+    context: Context, session: Session, files: Mapping[str, bytes], command: list[str]
+) -> CommandResult:
+    """Write the session's files and submit the job, with one command; return the answer for ``Host.after_files``.
+
+    The job scripts are most of what there is to send. Where a session has left the same ones, they are sent only if
+    ``submit.sh`` says that it needs them.
+    """
+    if digest_in(files[CHECKSUMS]) in context.shared_scripts:
+        few = {name: content for name, content in files.items() if name not in JOB_FILES or name == "submit.sh"}
+        answer = _run_submit(context, *context.host.files_then(session.directory, few, command))
+        code, words = SCRIPTS_NEEDED
+        if answer.exit_code != code or not answer.stdout.endswith(words):
+            return answer
+    return _run_submit(context, *context.host.files_then(session.directory, files, command))
+
+
+def _read_submit(context: Context, session: Session, answer: CommandResult) -> JobRef:
+    """Return the job by the submit command's answer, or look for it if the answer does not tell."""
+    try:
+        return context.scheduler.read_submit(answer)
     except SubmitUncertain as error:
         return _find_queued_job(context, session, error)
     except SchedulerAway as error:
@@ -139,12 +168,12 @@ class _SubmitDone(Frozen):
     answer: CommandResult | Exception
 
 
-def _run_submit(context: Context, command: list[str]) -> CommandResult:
+def _run_submit(context: Context, command: list[str], stdin: bytes = b"") -> CommandResult:
     """Run the submit command on a thread, and show a note if it is slow or the user presses Ctrl-C."""
 
     def run() -> None:
         try:
-            inbox.put(_SubmitDone(context.host.run(command, login_shell=True)))
+            inbox.put(_SubmitDone(context.host.run_prepared(command, stdin=stdin)))
         except Exception as error:
             inbox.put(_SubmitDone(error))
 

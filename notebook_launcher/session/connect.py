@@ -46,6 +46,8 @@ def open_context(
     counted = CountedPrompts(prompts)
     with naming_contact(target), open_host(target, view, counted) as host:
         site = inspect_host(host)
+        if submits:
+            host.prepare_login_shell()
         root = site.expand(target.profile.session_root)
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, target, submits)
         scheduler = make_scheduler(kind, root)

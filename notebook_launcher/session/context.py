@@ -21,7 +21,8 @@ class Context:
     """The environment of a command: a host, its scheduler, and what inspecting the host once found.
 
     ``forwards``: ports of the node to forward besides Jupyter's. ``accepted_flags``: flags outside the launcher's list
-    that the cluster's submit command has accepted.
+    that the cluster's submit command has accepted. ``shared_scripts``: the versions of the job scripts that seem to be
+    on the cluster, by their digests; a session need not bring those.
     """
 
     target: LaunchTarget
@@ -35,6 +36,7 @@ class Context:
     forwards: tuple[int, ...] = ()
     timing: Timing = DEFAULT_TIMING
     accepted_flags: set[tuple[str, str | None]] = field(default_factory=set)
+    shared_scripts: frozenset[str] = frozenset()
 
     @property
     def host_timing(self) -> Timing:

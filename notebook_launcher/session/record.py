@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 from notebook_launcher import __version__
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.core.frozen import Frozen, complete
-from notebook_launcher.core.package_data import checksums, job_files
+from notebook_launcher.core.package_data import CHECKSUMS, checksums, job_files
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import is_flag_name
 from notebook_launcher.core.timestamps import parse_iso
@@ -236,19 +236,18 @@ def new_session(
     return Session(record, directory)
 
 
-def write_session(host: Host, session: Session, session_env: str, token: str, more: Mapping[str, bytes]) -> None:
-    """Create the session's directory with all files of the job, and ``more``: keys, a notebook."""
+def session_files(session: Session, session_env: str, token: str, more: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return all files of the job for the session's directory, by name, and ``more``: keys, a notebook."""
     scripts = job_files()
-    files = {
+    return {
         "session.json": (session.record.as_json() + "\n").encode(),
         "session.env": session_env.encode(),
         "token": token.encode(),
         "job.log": b"",
         **more,
         **scripts,
-        "scripts.sha256": checksums(scripts),
+        CHECKSUMS: checksums(scripts),
     }
-    host.write_files(session.directory, files)
 
 
 def discard_session(host: Host, session: Session) -> None:

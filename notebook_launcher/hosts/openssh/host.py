@@ -107,12 +107,14 @@ class OpenSshHost(RemoteHost):
         self._memory = memory  # the secrets that worked, for the next login
 
     @classmethod
-    def open(cls, destination: Destination, credentials: Credentials) -> OpenSshHost:
-        """Connect and log in, or use the user's own master.
+    def open(
+        cls, destination: Destination, credentials: Credentials, settings: SshSettings | None = None
+    ) -> OpenSshHost:
+        """Connect and log in, or use the user's own master. ``settings``: the destination's, if they are known.
 
         Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
         """
-        settings, memory = resolve(destination), dict[str, str]()
+        settings, memory = settings or resolve(destination), dict[str, str]()
         master = _open_master(destination, settings, credentials.prompts, memory)
         return cls(master, destination, settings, credentials.prompts, memory)
 
@@ -230,6 +232,7 @@ class OpenSshHost(RemoteHost):
 
     def close(self) -> None:
         """End the master if it is ours, and with it everything that runs over it."""
+        self._end_waiting()
         self._master.close()
 
 

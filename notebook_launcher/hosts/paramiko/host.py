@@ -112,9 +112,11 @@ class ParamikoHost(RemoteHost):
         self._destination = destination
 
     @classmethod
-    def open(cls, destination: Destination, credentials: Credentials) -> ParamikoHost:
-        """Connect and log in; raises what ``open_transport`` raises."""
-        settings = resolve(destination)
+    def open(
+        cls, destination: Destination, credentials: Credentials, settings: SshSettings | None = None
+    ) -> ParamikoHost:
+        """Connect and log in; ``settings``: the destination's, if they are known. Raises as ``open_transport``."""
+        settings = settings or resolve(destination)
         return cls(open_transport(settings, credentials), destination, settings, credentials)
 
     def _completed(self, line: str, name: str, stdin: bytes, timeout: float) -> CommandResult:
@@ -242,4 +244,5 @@ class ParamikoHost(RemoteHost):
 
     def close(self) -> None:
         """Close the transport and with it every channel."""
+        self._end_waiting()
         self.transport.close()

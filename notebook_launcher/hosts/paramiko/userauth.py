@@ -104,17 +104,21 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         return self.transport.is_active()
 
     def begin(self) -> Verdict:
-        """Request the service and the list of methods."""
+        """Request the service and the list of methods, in one round trip: RFC 4253, 10 lets a client not wait."""
         self._send(_SERVICE_REQUEST, "ssh-userauth")
+        self._send_request("none")
         self._receive()
-        reply = self.request("none")
+        reply = self._reply()
         return reply if isinstance(reply, Verdict) else Verdict()
 
     def request(self, method: str, *fields: str | bytes | bool) -> Verdict | InfoRequest | Expired | Acceptable:
         """Request authentication by a method."""
+        self._send_request(method, *fields)
+        return self._reply()
+
+    def _send_request(self, method: str, *fields: str | bytes | bool) -> None:
         self.auth_method = method
         self._send(_REQUEST, self.username or "", "ssh-connection", method, *fields)
-        return self._reply()
 
     def answer(self, answers: list[str]) -> Verdict | InfoRequest | Expired | Acceptable:
         """Answer a round of prompts."""

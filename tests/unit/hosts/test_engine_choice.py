@@ -262,7 +262,7 @@ def test_a_host_is_opened_by_the_engine(
 
     def opener(engine: str) -> object:
         opened.append(engine)
-        return lambda destination, credentials: destination
+        return lambda destination, credentials, settings: destination
 
     monkeypatch.setattr(engine_choice, "_opener", opener)
     destination = Destination("login.example.org", config_file=str(tmp_path / "config"))
@@ -292,8 +292,8 @@ def test_ssh_has_a_try_where_it_may_get_in(
     (tmp_path / "config").write_text("")
     opened: list[str] = []
 
-    def opener(engine: str) -> Callable[[Destination, Credentials], str]:
-        def open_it(_: Destination, credentials: Credentials) -> str:
+    def opener(engine: str) -> Callable[[Destination, Credentials, SshSettings], str]:
+        def open_it(_: Destination, credentials: Credentials, settings: SshSettings) -> str:
             opened.append(engine)
             if engine == "openssh":
                 return "in"

@@ -83,6 +83,41 @@ def test_where_files_cannot_be_written_it_is_told(host: Host, tmp_path: Path) ->
     assert "Not a directory" in caught.value.why
 
 
+@pytest.mark.parametrize("prepared", [False, True])
+def test_files_are_written_and_a_command_is_run_at_once(host: Host, tmp_path: Path, prepared: bool) -> None:
+    """It has the umask of the login, no input, and what the login exports: it may be the one that submits the job."""
+    directory = str(tmp_path / "a b/new")
+    words = ["bash", "-c", 'umask; cat "$1"; cat; pwd; echo careful >&2; exit 5', "-", f"{directory}/token"]
+    umask, here = host.run(["bash", "-c", "umask; pwd"], login_shell=True).stdout.split("\n")[:2]
+    if prepared:
+        host.prepare_login_shell()
+    argv, stdin = host.files_then(directory, {"token": b"secret\n"}, words)
+    answer = host.after_files(directory, host.run_prepared(argv, stdin=stdin))
+    assert answer == CommandResult(5, f"{umask}\nsecret\n{here}\n", "careful\n")
+    assert mode(tmp_path / "a b/new") == 0o700
+
+
+def test_what_a_login_exports_reaches_a_command_behind_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`module` is a function, which dash would drop; what BASH_ENV names may print."""
+    (tmp_path / "env").write_text("echo noise\n")
+    monkeypatch.setenv("BASH_ENV", str(tmp_path / "env"))
+    monkeypatch.setenv("BASH_FUNC_module%%", "() { echo a module; }")
+    monkeypatch.setenv("BASH_FUNC_exec%%", "() { echo not this one; }")
+    host, directory = LocalHost(), str(tmp_path / "new")
+    argv, stdin = host.files_then(directory, {"token": b"x"}, ["bash", "-c", "module"])
+    assert host.after_files(directory, host.run(argv, stdin=stdin)).stdout == "noise\na module\n"
+
+
+def test_nothing_is_run_where_the_files_cannot_be_written(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    below = str(tmp_path / "file" / "below")
+    argv, stdin = host.files_then(below, {"token": b"x"}, ["touch", str(tmp_path / "run")])
+    answer = host.run(argv, stdin=stdin)
+    with pytest.raises(HostCommandFailed, match="could not be written"):
+        host.after_files(below, answer)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 @pytest.mark.parametrize(
     ("owner", "group", "bits", "why", "hint"),
@@ -107,6 +142,10 @@ def test_nothing_is_written_where_others_may_rename_a_folder_on_the_way(
     if not why:
         LocalHost().write_files(f"{shared}/root/new", {"token": b"x"})
         return
+    argv, stdin = LocalHost().files_then(f"{shared}/root/new", {"token": b"x"}, ["touch", str(tmp_path / "run")])
+    with pytest.raises(FolderUnsafe, match="would not be safe"):
+        LocalHost().after_files(f"{shared}/root/new", LocalHost().run(argv, stdin=stdin))
+    assert not (tmp_path / "run").exists()
     with pytest.raises(FolderUnsafe) as caught:
         LocalHost().write_files(f"{shared}/root/new", {"token": b"x"})
     assert caught.value.why == f"Others could replace them by way of {shared}: {why}."

@@ -21,7 +21,7 @@ from notebook_launcher.jobs.session_choice import describe_state
 from notebook_launcher.jobs.session_index import JobQueue, build_index, parse_listing
 from notebook_launcher.schedulers.base import JobRef, State
 from notebook_launcher.session.credentials import new_keys
-from notebook_launcher.session.record import new_session, write_session
+from notebook_launcher.session.record import new_session, session_files
 from tests.fuzzing import examples
 from tests.session_directories import NOW, ODDITIES, ago, name_of, plant, record
 from tests.unit.jobs.listed_sessions import LONG_AGO, look, row, run
@@ -267,7 +267,7 @@ def test_a_record_goes_as_a_whole(tmp_path: Path) -> None:
     session = new_session(
         str(tmp_path), Request({}), scheduler="slurm", cluster=None, host=None, environment=None, now=LONG_AGO
     )
-    write_session(LocalHost(), session, "", "token", new_keys()[1])
+    LocalHost().write_files(session.directory, session_files(session, "", "token", new_keys()[1]))
     directory = Path(session.directory)
     (directory / "runtime").mkdir()
     (directory / ".new.a1B2c3").mkdir()

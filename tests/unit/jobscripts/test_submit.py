@@ -145,6 +145,31 @@ def test_what_is_not_the_same_or_not_private_is_not_shared(tmp_path: Path, what:
     assert (session.dir / "lib.sh").read_text() == ("mine" if what == "changed here" else "lib")
 
 
+@pytest.mark.parametrize("what", ["whole", "none", "lacks one", "changed", "open to others"])
+def test_scripts_that_are_there_need_not_be_sent(tmp_path: Path, what: str) -> None:
+    """Where they are not, or are not what the launcher means, nothing is submitted."""
+    assert session_with_scripts(tmp_path, 1).run("true").returncode == 0
+    (store,) = (tmp_path / ".scripts").iterdir()
+    if what == "none":
+        store.rename(tmp_path / "elsewhere")
+    elif what == "lacks one":
+        (store / "lib.sh").unlink()
+    elif what == "changed":
+        (store / "lib.sh").unlink()
+        (store / "lib.sh").write_text("evil")
+    elif what == "open to others":
+        store.chmod(0o720)
+    session = session_with_scripts(tmp_path, 2)
+    for name in ("lib.sh", "execute.py"):
+        (session.dir / name).unlink()
+    done = session.run("touch", str(tmp_path / "submitted"))
+    assert (tmp_path / "submitted").exists() == (what == "whole")
+    assert (done.returncode, done.stdout) == ((0, "") if what == "whole" else (75, "job scripts needed\n"))
+    names = ["execute.py", "job", "lib.sh", "scripts.sha256"] if what == "whole" else ["scripts.sha256"]
+    assert sorted(path.name for path in session.dir.iterdir()) == names
+    assert what != "whole" or (session.dir / "lib.sh").stat().st_ino == (store / "lib.sh").stat().st_ino
+
+
 @pytest.mark.parametrize("what", ["lacks one", "changed"])
 def test_a_version_that_is_not_whole_is_made_anew(tmp_path: Path, what: str) -> None:
     assert session_with_scripts(tmp_path, 1).run("true").returncode == 0

@@ -36,7 +36,7 @@ from notebook_launcher.session.record import (
     new_session,
     read_job,
     record_in,
-    write_session,
+    session_files,
 )
 from tests.fuzzing import JSON_VALUES, TIMES
 
@@ -59,7 +59,8 @@ def session_at(root: Path, name: str = "", **flags: str | None) -> Session:
 def root(tmp_path: Path) -> Path:
     """Three sessions; the last one has ended."""
     for name in IDS:
-        write_session(HOST, session_at(tmp_path, name), "", "token", {})
+        session = session_at(tmp_path, name)
+        HOST.write_files(session.directory, session_files(session, "", "token", {}))
     (tmp_path / IDS[2] / "exit.json").write_text("{}")
     return tmp_path
 
@@ -215,7 +216,7 @@ def test_shell_characters_stay_as_they_are(evil: str) -> None:
 
 def test_a_written_session(tmp_path: Path) -> None:
     session = session_at(tmp_path / "sessions", comment="$(id) 'x'")
-    write_session(HOST, session, "gpu=none\n", "a token", {})
+    HOST.write_files(session.directory, session_files(session, "gpu=none\n", "a token", {}))
     directory = Path(session.directory)
     names = {path.name for path in directory.iterdir()}
     assert names == {"session.json", "session.env", "token", "job.log", "scripts.sha256", *JOB_FILES}
@@ -246,7 +247,7 @@ def test_only_a_sessions_directory_is_ever_removed(tmp_path: Path, root: Path) -
 def test_what_was_written_is_listed(tmp_path: Path) -> None:
     """The script that lists is the other half of what is written here; more of it is in test_catalogue.py."""
     session = session_at(tmp_path, time="2:00:00")
-    write_session(HOST, session, "", "token", {})
+    HOST.write_files(session.directory, session_files(session, "", "token", {}))
     script = job_script("sessions.sh").read_bytes()
     answer = HOST.run(["bash", "-s", "--", str(tmp_path)], stdin=script)
     (record,) = parse_listing(answer.stdout, str(tmp_path), NOW).records

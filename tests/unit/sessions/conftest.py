@@ -11,7 +11,7 @@ import pytest
 from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.session import connect
-from notebook_launcher.session.record import Session, new_session, write_session
+from notebook_launcher.session.record import Session, new_session, session_files
 from tests.doubles import RecordingHost
 from tests.unit.sessions.local_sessions import (
     HOST,
@@ -48,7 +48,7 @@ def submit(tmp_path: Path) -> Iterator[Callable[..., Session]]:
             environment="mine",
             now=datetime.now().astimezone(),
         )
-        write_session(HOST, session, "", "token", {})
+        HOST.write_files(session.directory, session_files(session, "", "token", {}))
         Path(session.submission.script).write_text("exec sleep 300\n")
         command = Local(str(tmp_path)).submit(request, session.submission)
         assert HOST.run(["bash", f"{session.directory}/submit.sh", session.directory, *command]).exit_code == 0

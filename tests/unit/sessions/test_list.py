@@ -12,7 +12,7 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core import local_state as state
 from notebook_launcher.core.request import Request
-from notebook_launcher.session.record import Session, new_session, write_session
+from notebook_launcher.session.record import Session, new_session, session_files
 from tests.doubles import RecordingHost
 from tests.session_directories import name_of, plant
 from tests.unit.sessions.local_sessions import (
@@ -80,13 +80,10 @@ def test_a_list_tidies_up(tmp_path: Path, submit: Callable[..., Session]) -> Non
     plant(tmp_path, name_of(long_ago, 1), long_ago, ended=long_ago)
     plant(tmp_path, name_of(long_ago, 2), long_ago, scheduler="local", job=name_of(long_ago, 2), secrets=True)
     plant(tmp_path, name_of(long_ago, 4), long_ago, started=long_ago, secrets=True)  # of a Slurm that does not answer
-    write_session(
-        HOST,
-        new_session(str(tmp_path), Request({}), scheduler="local", cluster=None, host=None, environment=None, now=NOW),
-        "",
-        "token",
-        {},
+    session = new_session(
+        str(tmp_path), Request({}), scheduler="local", cluster=None, host=None, environment=None, now=NOW
     )
+    HOST.write_files(session.directory, session_files(session, "", "token", {}))
     live = submit()
     assert "Removed the record of 1 session that ended more than 30 days ago" in listed(tmp_path).notes
     assert not (tmp_path / name_of(long_ago, 1)).exists()

@@ -15,6 +15,7 @@ from notebook_launcher.core.errors import (
     HostCommandFailed,
 )
 from notebook_launcher.hosts.base import ByteStream, Host, LineStream, NextHop, OnEnd, OnLine, Prompts, Route
+from notebook_launcher.hosts.file_writing import WRITING, WRITTEN
 from tests.doubles import FakePrompts
 
 PATIENCE = 8.0  # seconds in which anything that should happen has happened; only a failing test waits so long
@@ -75,6 +76,8 @@ class FakeHost(Host):
         self.ran: list[tuple[str, str]] = []
         self.answers: dict[str, Callable[[], CommandResult]] = {}
         self.files: dict[str, str] = {}
+        self.sent: list[bytes] = []  # to be written, each time
+        self.shared_scripts: list[str] = []  # the versions of the job scripts that sessions have left
         self.state, self.reason, self.node = "PENDING", "Priority", ""
         self.history = ""
         self.scancel_works = True
@@ -92,7 +95,11 @@ class FakeHost(Host):
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
     ) -> CommandResult:
+        if argv[:1] == ["bash"] and argv[3:4] == ["write-files-then"]:
+            return self._write_then(argv[5], argv[6:], stdin)
         kind = _kind(argv)
+        if kind == "write":
+            self.sent.append(stdin)
         self.ran.append((kind, " ".join(_without_env(argv))))
         self.hooks.reached(kind)
         try:
@@ -105,6 +112,13 @@ class FakeHost(Host):
             with self._changed:
                 self._asked += kind == "squeue"
                 self._changed.notify_all()
+
+    def _write_then(self, directory: str, argv: Sequence[str], stdin: bytes) -> CommandResult:
+        wrote = self.run(["sh", "-c", "", "write-files", directory], stdin=stdin)
+        if wrote.exit_code:
+            return replace(wrote, stdout=f"{WRITING}\n{wrote.stdout}")
+        answer = self.run(argv)
+        return replace(answer, stdout=f"{WRITING}\n{WRITTEN}\n{answer.stdout}")
 
     def _reaches(self, argv: Sequence[str]) -> None:
         if not self.connected:
@@ -126,6 +140,7 @@ class FakeHost(Host):
         if kind == "list":
             record = self.files.get("session.json")
             known = f"{SESSION_ID} session {record}\n{SESSION_ID} job 7\n" if record else ""
+            known += "".join(f"scripts {digest}\n" for digest in self.shared_scripts)
             return CommandResult(0, f"sessions 1\n{known}end\n")
         if kind == "own":
             return self.row() if self.state else CommandResult(0)

@@ -27,8 +27,7 @@ from tests.unit.supervision.fake_login import PATIENCE
 from tests.unit.supervision.launcher_doubles import PLAN, Launcher
 
 BEFORE_DEFER = ["site"]
-BEFORE_QUEUED = ["write"]
-QUEUED = ["sbatch", "submitted", "pending", "running", "opening", "reaching"]
+QUEUED = ["write", "sbatch", "submitted", "pending", "running", "opening", "reaching"]
 
 
 def interrupted_at(launcher: Launcher, step: str, kind: Kind) -> None:
@@ -48,22 +47,14 @@ def test_an_interrupt_while_nothing_is_at_stake_is_raised(
     assert launcher.host.count("write") == launcher.host.count("sbatch") == launcher.host.count("scancel") == 0
 
 
-@pytest.mark.parametrize("step", BEFORE_QUEUED)
-def test_an_interrupt_while_files_are_written_queues_nothing(launcher: Launcher, step: str) -> None:
-    interrupted_at(launcher, step, "end")
-    error = launcher.fails(Interrupted)
-    assert error.why == "No job was started."
-    assert launcher.host.count("sbatch") == launcher.host.count("scancel") == 0
-    assert launcher.host.count("rm") == 1
-    assert launcher.names == []
-
-
-def test_an_interrupt_that_came_before_the_first_file(launcher: Launcher) -> None:
+def test_an_interrupt_before_the_files_are_written_queues_nothing(launcher: Launcher) -> None:
     launcher.interrupts.inbox.put(Interrupt("end"))
     launcher.launch()
-    launcher.fails(Interrupted)
-    assert launcher.host.count("sbatch") == 0
+    error = launcher.fails(Interrupted)
+    assert error.why == "No job was started."
+    assert launcher.host.count("write") == launcher.host.count("sbatch") == launcher.host.count("scancel") == 0
     assert launcher.host.count("rm") == 1
+    assert launcher.names == []
 
 
 @pytest.mark.parametrize("step", QUEUED)
@@ -116,14 +107,6 @@ def test_a_closed_terminal_leaves_the_job(launcher: Launcher, step: str) -> None
     launcher.fails(HungUp)
     assert launcher.host.count("scancel") == launcher.host.count("rm") == 0
     assert "stopping" not in launcher.names
-
-
-@pytest.mark.parametrize("step", BEFORE_QUEUED)
-def test_a_terminal_closed_while_files_are_written_queues_nothing(launcher: Launcher, step: str) -> None:
-    interrupted_at(launcher, step, "leave")
-    assert isinstance(launcher.over(), HungUp | Interrupted)
-    assert launcher.host.count("sbatch") == launcher.host.count("scancel") == 0
-    assert launcher.host.count("rm") == 1
 
 
 class BrokenView(BaseView):

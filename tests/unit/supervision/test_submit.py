@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import tarfile
 from collections.abc import Callable
 
 import pytest
@@ -24,6 +26,7 @@ from notebook_launcher.core.errors import (
     SubmitUncertain,
     WalltimeRefused,
 )
+from notebook_launcher.core.package_data import JOB_FILES, checksums, digest_in, job_files
 from notebook_launcher.core.request import Request, merge_flags
 from notebook_launcher.profiles import ClusterProfile
 from tests.unit.supervision.launcher_doubles import PLAN, TARGET, Launcher, failing, no_answer
@@ -273,3 +276,41 @@ def test_files_that_cannot_be_written(launcher: Launcher) -> None:
     launcher.launch()
     assert "quota" in launcher.fails(HostCommandFailed).why
     assert launcher.host.count("sbatch") == launcher.host.count("scancel") == 0
+
+
+def sent_files(archive: bytes) -> set[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        return set(files.getnames())
+
+
+def test_the_round_trips_of_a_launch(launcher: Launcher) -> None:
+    """Each command costs two. What is written is written by the command that submits the job."""
+    launcher.launch()
+    launcher.shown(events.Pending)
+    assert [kind for kind, _ in launcher.host.ran][:4] == ["site", "list", "write", "sbatch"]
+    assert sent_files(launcher.host.sent[0]) >= {"session.json", "token", "scripts.sha256", *JOB_FILES}
+    launcher.presses_ctrl_c(1)
+    launcher.fails(Interrupted)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_job_scripts_that_a_session_has_left_are_not_sent_again(launcher: Launcher, there: bool) -> None:
+    """Unless they turn out to be incomplete: then nothing was submitted, and they are sent."""
+    answers = [*([] if there else [CommandResult(75, "job scripts needed\n")]), CommandResult(0, "7\n")]
+    launcher.host.shared_scripts = ["0" * 64, digest_in(checksums(job_files()))]
+    launcher.host.answers["sbatch"] = lambda: answers.pop(0)
+    launcher.launch()
+    assert launcher.shown(events.Submitted).job == "7"
+    few, *rest = map(sent_files, launcher.host.sent)
+    assert few & {*JOB_FILES} == {"submit.sh"} and few >= {"session.json", "session.env", "token", "scripts.sha256"}
+    assert [files >= {*JOB_FILES} for files in rest] == ([] if there else [True])
+    launcher.presses_ctrl_c(1)
+    launcher.fails(Interrupted)
+
+
+def test_a_submit_command_that_fails_with_the_same_exit_code_is_not_run_twice(launcher: Launcher) -> None:
+    launcher.host.shared_scripts = [digest_in(checksums(job_files()))]
+    launcher.host.answers["sbatch"] = lambda: CommandResult(75, "", "sbatch: error: invalid partition specified: x\n")
+    launcher.launch()
+    launcher.fails(PartitionRefused)
+    assert launcher.host.count("sbatch") == 1

@@ -1,0 +1,101 @@
+"""A login shell on a host that has run its start-up files, and waits for one command.
+
+A command with input takes three round trips over SSH: for a channel, for the command, and for its input, which may only
+follow then. With a login shell that was started while other things were looked at, it takes one, and its start-up
+files, which may take seconds, are over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.hosts.framing import WAITS, Frame, NoFrame, Readable
+from notebook_launcher.hosts.login_setup import LoginSetup
+from notebook_launcher.hosts.output import Output
+
+USED_WITHIN = WAITS / 2  # seconds from its start, by the wall clock: one that may have gone is not used
+
+
+class Stream(Readable, Protocol):
+    """A command's input and output: what this needs of ``ByteStream``."""
+
+    def sendall(self, data: bytes, /) -> None:
+        """Send all of the data."""
+
+    def shutdown(self, how: int, /) -> None:
+        """Shut down one direction."""
+
+    def close(self) -> None:
+        """Close both directions."""
+
+
+class WaitingShell:
+    """One login shell. ``start`` lets the remote shell run a line, and returns its input and output as a stream."""
+
+    def __init__(self, start: Callable[[str], Stream], setup: LoginSetup) -> None:
+        self._frame, self._began = Frame(setup), time.time()
+        self._stream: Stream | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        #: seconds that its start took
+        self.took = 0.0
+        self._thread = threading.Thread(target=self._start, args=(start,), name="login shell", daemon=True)
+        self._thread.start()
+
+    def _start(self, start: Callable[[str], Stream]) -> None:
+        began, stream = time.monotonic(), None
+        with contextlib.suppress(LauncherError, OSError):  # whoever runs a command will find out why
+            stream = start(self._frame.waiting_line())
+            self._frame.skip_to_beginning(stream)
+            self.took = time.monotonic() - began
+            with self._lock:
+                if not self._closed:
+                    self._stream, stream = stream, None
+        if stream is not None:
+            stream.close()
+
+    def run(self, argv: Sequence[str], stdin: bytes, timeout: float) -> CommandResult | None:
+        """Run the command, once; ``None``: the shell cannot be used, and nothing was run.
+
+        Raises ``TimeoutError``, ``TooMuchOutput``, ``NoFrame`` if the shell ended without an answer, or another
+        ``OSError``: then the command may have been run.
+        """
+        deadline = time.monotonic() + timeout
+        self._thread.join(timeout)
+        with self._lock:
+            stream, self._stream, self._closed = self._stream, None, True
+        if self._thread.is_alive():  # another one would take as long
+            raise TimeoutError
+        if stream is None:
+            return None
+        with contextlib.closing(stream):
+            if not 0 <= time.time() - self._began < USED_WITHIN:
+                return None
+            stream.settimeout(timeout)
+            stream.sendall(self._frame.words(argv) + stdin)
+            stream.shutdown(socket.SHUT_WR)
+            return self._answer(stream, deadline)
+
+    def _answer(self, stream: Stream, deadline: float) -> CommandResult:
+        output = Output()
+        while (answer := self._frame.read_answer(output.text())) is None:
+            stream.settimeout(max(0.001, deadline - time.monotonic()))
+            data = stream.recv(65536)
+            if not data:
+                raise NoFrame("the login shell there ended without an answer")
+            output.add(data)
+        return answer
+
+    def close(self) -> None:
+        """End the shell, if it still waits; may be called twice."""
+        with self._lock:
+            stream, self._stream, self._closed = self._stream, None, True
+        if stream is not None:
+            stream.close()

@@ -1,0 +1,141 @@
+"""A login shell that was started before its command is known: the same as one that is started for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import HostCommandFailed, LauncherError, LoginSetupFailed
+from notebook_launcher.hosts import waiting_shell
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.framing import Frame
+from notebook_launcher.hosts.login_setup import LoginSetup
+from notebook_launcher.hosts.paramiko.login import Credentials
+from tests.doubles import wait_until
+from tests.ssh_server import NASTY, Account, Open, Server, User, end_connections, running
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
+
+
+def started(host: Host) -> Host:
+    """Prepare a login shell, and wait until it waits."""
+    host.prepare_login_shell()
+    thread = getattr(getattr(host, "_waiting", None), "_thread", None)
+    if thread:
+        thread.join(20)
+    return host
+
+
+def test_a_command_is_the_same_in_a_shell_that_has_waited(host: Host) -> None:
+    script = 'printf "%s\\0" "$@"; cat; echo "one  two " >&2; echo >&2; exit 3'
+    argv, stdin = ["bash", "-c", script, "-", *NASTY], bytes(range(1, 128)) * 2000
+    expected = host.run(argv, stdin=stdin, login_shell=True)
+    answer = started(host).run_prepared(argv, stdin=stdin)
+    assert (answer.exit_code, answer.stdout) == (3, expected.stdout)
+    assert answer.stderr.split() == expected.stderr.split() == ["one", "two"]
+
+
+def test_it_is_used_once(host: Host) -> None:
+    started(host)
+    for number in "12":
+        assert host.run_prepared(["echo", number]) == CommandResult(0, f"{number}\n")
+
+
+def test_a_missing_command(host: Host) -> None:
+    answer = started(host).run_prepared(["no-such-command"])
+    assert answer.exit_code == 127 and "no-such-command" in answer.stderr
+
+
+def test_a_command_that_takes_too_long(host: Host) -> None:
+    with pytest.raises(HostCommandFailed, match="did not answer within 1 s"):
+        started(host).run_prepared(["sleep", "20.125"], timeout=1.0)
+
+
+def test_start_up_files_that_take_too_long(of_the_sshd: Account, open_host: Open) -> None:
+    """Another login shell would take as long: it is not tried."""
+    of_the_sshd.has(bash_profile="sleep 20.25\n")
+    with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
+        host.login_setup = LoginSetup(("true",), "uni.toml")
+        host.prepare_login_shell()
+        began = time.monotonic()
+        with pytest.raises(HostCommandFailed, match="did not answer within 1 s") as caught:
+            host.run_prepared(["echo"], timeout=1.0)
+        assert time.monotonic() - began < 2 and "uni.toml" in caught.value.why
+
+
+def test_one_that_waited_too_long_is_not_used(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    started(host)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + waiting_shell.USED_WITHIN + 1)
+    assert host.run_prepared(["echo", "here"]).stdout == "here\n"
+
+
+def test_its_start_up_files_have_run(of_the_sshd: Account, open_host: Open) -> None:
+    """What they print is no answer, and what they set the command sees; TMOUT ends no shell that waits."""
+    files = "echo hello; printf x; echo oops >&2; export SITE=mine TMOUT=1 words=7; umask 0027; set -euf\n"
+    of_the_sshd.has(bash_profile=files)
+    with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
+        started(host)
+        time.sleep(1.5)
+        answer = host.run_prepared(["bash", "-c", 'echo "$SITE $TMOUT $words"; umask; env'])
+        assert answer.stdout.startswith("mine 1 7\n0027\n") and "launch_notebook" not in answer.stdout
+        assert host.login_shell_took is not None
+
+
+def test_a_line_of_login_setup_that_fails_is_the_error(of_the_sshd: Account, open_host: Open) -> None:
+    of_the_sshd.has()
+    with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
+        host.login_setup = LoginSetup(("false",), "here", "uni")
+        with pytest.raises(LoginSetupFailed):
+            started(host).run_prepared(["true"])
+
+
+def test_a_shell_that_is_not_needed_ends(server: Server, open_host: Open) -> None:
+    with open_host(server.destination(), Credentials(User())) as host:
+        mark = started(host)._waiting._frame.begins  # type: ignore[attr-defined]
+        assert running(mark)
+    wait_until(lambda: not running(mark))
+
+
+def test_a_connection_that_breaks_meanwhile(server: Server, open_host: Open, tmp_path: Path) -> None:
+    """Whether the command was run is not known then: it is not run again."""
+    others = server.connections()
+    with open_host(server.destination(), Credentials(User())) as host:
+        started(host)
+        end_connections(server, others)
+        wait_until(lambda: not host.alive)
+        with pytest.raises(LauncherError):
+            host.run_prepared(["touch", str(tmp_path / "run")])
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_answer_is_complete_only_with_its_last_line() -> None:
+    frame = Frame()
+    whole = f"out{frame.ends} 5\nerr\n{frame.begins[:-2]}-over--\n"
+    assert all(frame.read_answer(whole[:length]) is None for length in range(len(whole)))
+    assert frame.read_answer(whole) == CommandResult(5, "out", "err\n")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "tcsh", "fish"])
+def test_any_shell_reads_the_line_that_starts_it(shell: str, tmp_path: Path) -> None:
+    """A login shell may be any; `mine` is a line of the profile, whose newline none of them may lose."""
+    program = shutil.which(shell)
+    if not program:
+        pytest.skip(f"there is no {shell} here")
+    frame = Frame(LoginSetup(("export MINE='it''s !1'",)))
+    done = subprocess.run(
+        [program, "-c", frame.waiting_line()],
+        input=frame.words(["sh", "-c", 'echo "$MINE $1"; cat', "-", "a\nb!"]) + b"input",
+        capture_output=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+        check=True,
+        timeout=20,
+    )
+    printed = done.stdout.decode().partition(f"{frame.begins}\n")[2]
+    assert frame.read_answer(printed) == CommandResult(0, "its !1 a\nb!\ninput")
