@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import socket
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -105,12 +106,27 @@ class NextHop(Frozen):
     asking: bool = True
 
 
+class HandedOver(ABC):
+    """A local connection that another process carries; it has a socket of its own for it."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until it has ended. Raises ``OSError`` if it broke before its end."""
+
+
 class Route(ABC):
     """An SSH connection that opens TCP connections from its far end."""
 
     @abstractmethod
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         """Open a TCP connection from the far end to an address. Raises ``OSError`` if that fails."""
+
+    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
+        """Let another process carry a local connection to an address, if this route has one; else return ``None``.
+
+        ``local`` may not be read or written from then on. Raises ``OSError``.
+        """
+        return None
 
     @property
     @abstractmethod

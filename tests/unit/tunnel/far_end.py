@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import random
+import signal
 import socket
 import struct
 import threading
@@ -12,9 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from notebook_launcher.hosts.base import ByteStream, Route
+from notebook_launcher.hosts.base import ByteStream, HandedOver, Route
+from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.tunnel.forwarding import Tunnel
@@ -163,16 +167,52 @@ class SshRoute(Route):
         self.host.close()
 
 
-MakeLink = Callable[[], "SocketRoute | SshRoute"]
+class MasterRoute(Route):
+    """A master of its own to the sshd, as a way."""
+
+    def __init__(self, server: Server) -> None:
+        self.host = OpenSshHost.open(server.destination(), Credentials(User()))
+        self._link = self.host.open_route()
+
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        return self._link.open(address, timeout)
+
+    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
+        return self._link.hand_over(local, address, timeout)
+
+    @property
+    def alive(self) -> bool:
+        return self._link.alive
+
+    def breaks(self) -> None:
+        """Let it end as one whose network is cut."""
+        os.kill(master_pid(self.host), signal.SIGKILL)
+
+    def close(self) -> None:
+        self.host.close()
 
 
-@pytest.fixture(params=["sockets", "paramiko"])
+def master_pid(host: OpenSshHost) -> int:
+    """Return the number of a master's process, whose parent is its guard."""
+    guard = psutil.Process(host._master._login._guard.pid)  # type: ignore[attr-defined]
+    return next(child.pid for child in guard.children() if child.name() == "ssh")
+
+
+MakeLink = Callable[[], "SocketRoute | SshRoute | MasterRoute"]
+
+
+@pytest.fixture(params=["sockets", "paramiko", "openssh"])
 def make_route(request: pytest.FixtureRequest) -> Iterator[MakeLink]:
     """Each kind of link in turn."""
     made: list[Route] = []
 
-    def make() -> SocketRoute | SshRoute:
-        link = SocketRoute() if request.param == "sockets" else SshRoute(request.getfixturevalue("server"))
+    def make() -> SocketRoute | SshRoute | MasterRoute:
+        link: SocketRoute | SshRoute | MasterRoute
+        if request.param == "sockets":
+            link = SocketRoute()
+        else:
+            kind = SshRoute if request.param == "paramiko" else MasterRoute
+            link = kind(request.getfixturevalue("server"))
         made.append(link)
         return link
 

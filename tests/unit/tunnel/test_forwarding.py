@@ -70,6 +70,11 @@ def test_a_half_close_loses_nothing(ours: Tunnel, make_route: MakeLink, far: Sta
         gets_all_after_a_half_close(port)
 
 
+# a master of ssh sends nothing to a far end that has finished, as ssh -W
+half_open = pytest.mark.parametrize("make_route", ["sockets", "paramiko"], indirect=True)
+
+
+@half_open
 def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
     arrived: list[str] = []
 
@@ -88,6 +93,7 @@ def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: Mak
     assert arrived == [checksum(blocks(8))]
 
 
+@half_open
 @pytest.mark.parametrize("seed", range(2))
 def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
     ours: Tunnel, make_route: MakeLink, far: StartFar, seed: int
