@@ -26,6 +26,7 @@ from notebook_launcher.core.text import printable
 from notebook_launcher.hosts import login_shell as login_shells
 from notebook_launcher.hosts.commands import relay_command
 from notebook_launcher.hosts.framing import Frame, NoFrame
+from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
@@ -104,14 +105,6 @@ class NextHop(Frozen):
     host_keys: tuple[str, ...] = ()
     key: str | None = field(default=None, repr=False)
     asking: bool = True
-
-
-class HandedOver(ABC):
-    """A local connection that another process carries; it has a socket of its own for it."""
-
-    @abstractmethod
-    def wait(self) -> None:
-        """Wait until it has ended. Raises ``OSError`` if it broke before its end."""
 
 
 class Route(ABC):

@@ -18,7 +18,8 @@ from urllib.parse import quote
 
 from notebook_launcher.core.errors import JupyterSilent, LauncherError
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.hosts.base import ByteStream, HandedOver, Route
+from notebook_launcher.hosts.base import ByteStream, Route
+from notebook_launcher.hosts.handed_over import HandedOver
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

@@ -20,7 +20,8 @@ import sshtunnel
 
 from notebook_launcher.core import local_sockets
 from notebook_launcher.core.errors import NodeUnreachable
-from notebook_launcher.hosts.base import ByteStream, HandedOver
+from notebook_launcher.hosts.base import ByteStream
+from notebook_launcher.hosts.handed_over import HandedOver
 
 CHUNK = 256 * 1024  # bytes copied at once
 ATTEMPTS = 20  # to find a number that is free on both loopback addresses

@@ -23,7 +23,6 @@ from notebook_launcher.core.errors import ConnectionFailed, HostCommandFailed
 from notebook_launcher.hosts.algorithms import are_own_ciphers, quickest_first
 from notebook_launcher.hosts.base import (
     ByteStream,
-    HandedOver,
     HostRoute,
     LineStream,
     NextHop,
@@ -36,6 +35,7 @@ from notebook_launcher.hosts.base import (
 )
 from notebook_launcher.hosts.commands import bound_to_stdin, relay_command
 from notebook_launcher.hosts.framing import Frame, FramedLines, NoFrame, command_line
+from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from notebook_launcher.hosts.base import HandedOver
+from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.output import Output, lines_of
 
 LOCAL_TIMEOUT = 10.0  # seconds; a master answers from memory within milliseconds

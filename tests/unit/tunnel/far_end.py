@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from notebook_launcher.hosts.base import ByteStream, HandedOver, Route
+from notebook_launcher.hosts.base import ByteStream, Route
+from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
