@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ class Measured:
     up: float
     round_trip: float
     round_trip_p99: float
+    beside_download: float
     new_connection: float
 
 
@@ -89,7 +91,22 @@ def measure(port: int, size: int) -> Measured:
         up = transfer(line, b"U", size)
         trips = sorted(timed(lambda: echo(line)) for _ in range(1000))
     connections = sorted(timed(lambda: one_connection(port)) for _ in range(60))
-    return Measured(down, up, statistics.median(trips), trips[int(0.99 * len(trips))], statistics.median(connections))
+    beside = trips_beside_download(port, size)
+    p99 = trips[int(0.99 * len(trips))]
+    return Measured(down, up, statistics.median(trips), p99, statistics.median(beside), statistics.median(connections))
+
+
+def trips_beside_download(port: int, size: int) -> list[float]:
+    """Return how long a byte takes there and back while another connection downloads, as a key that is pressed."""
+    trips = []
+    with connected(port) as bulk, connected(port) as keys:
+        download = threading.Thread(target=transfer, args=(bulk, b"D", size))
+        download.start()
+        while download.is_alive():
+            trips.append(timed(lambda: echo(keys)))
+            time.sleep(0.005)
+        download.join()
+    return trips
 
 
 @contextlib.contextmanager
@@ -179,7 +196,7 @@ def by_engine(engine: str, config: str, port: int) -> Iterator[int]:
     host = (OpenSshHost if engine == "openssh" else ParamikoHost).open(destination, credentials)
     tunnel = Tunnel()
     with host:
-        tunnel.run_over(host.link())
+        tunnel.run_over(host.open_route())
         yield tunnel.forward(port)
         tunnel.close()
 
@@ -265,8 +282,8 @@ def run_on_the_laptop(cluster: PracticeCluster, task: dict[str, object], profile
 
 
 @contextlib.contextmanager
-def ssh_config(cluster: PracticeCluster) -> Iterator[str]:
-    """The laptop's way to the login node, as a file for the programs of this machine."""
+def ssh_config(cluster: PracticeCluster, relay: int = 0) -> Iterator[str]:
+    """The laptop's way to the login node, as a file for the programs of this machine; through a relay's port."""
     keys = cluster.directory / "keys"
     with tempfile.TemporaryDirectory() as folder:
         known = cluster.run("laptop", "alice", ["sh", "-c", "cat /etc/ssh/ssh_known_hosts ~/.ssh/known_hosts"])
@@ -275,7 +292,8 @@ def ssh_config(cluster: PracticeCluster) -> Iterator[str]:
         key.write_text((keys / "alice@laptop").read_text())
         key.chmod(0o600)
         Path(folder, "config").write_text(
-            f"Host login\n  HostName login\n  User alice\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
+            f"Host login\n  HostName {'127.0.0.1' if relay else 'login'}\n  Port {relay or 22}\n"
+            f"  HostKeyAlias login\n  User alice\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
             f"  UserKnownHostsFile {folder}/known_hosts\n  GlobalKnownHostsFile none\n"
             f"Host node1 node2 gpu1\n  ProxyJump login\n  User alice\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
             f"  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking no\n"
@@ -301,7 +319,7 @@ def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str, p
 def print_lines(found: dict[str, list[dict[str, float]]]) -> None:
     """Print the medians, and their ratios to the first way."""
     names = {"down": "down MB/s", "up": "up MB/s", "round_trip": "round trip ms", "round_trip_p99": "p99 ms",
-             "new_connection": "new connection ms"}  # fmt: skip
+             "beside_download": "beside a download ms", "new_connection": "new connection ms"}  # fmt: skip
     print(f"{'':18}" + "".join(f"{text:>26}" for text in names.values()))
     first = next(iter(found))
     for way, rounds in found.items():

@@ -12,6 +12,7 @@ The token is read from the session's file, so it stands in no process's argument
 import asyncio
 import atexit
 import contextlib
+import hashlib
 import ipaddress
 import json
 import os
@@ -25,7 +26,7 @@ import types
 from pathlib import Path
 
 import jupyter_server
-from jupyter_server.base.handlers import APIHandler
+from jupyter_server.base.handlers import APIHandler, FileFindHandler
 from jupyter_server.utils import url_path_join
 from jupyterlab.labapp import LabApp
 from tornado import web
@@ -102,12 +103,24 @@ def leave_out_announcements(_handler: object, page: dict) -> dict:
     return {**page, "disabledExtensions": disabled}
 
 
-class StaticFilesCompressed(web.OutputTransform):
-    """Compresses JupyterLab's own files and those of its extensions, which are most of what a page loads.
+STATIC = ("/static/", "/lab/extensions/", "/lab/api/themes/")  # files of JupyterLab and its extensions, no user's
+NAMED_BY_CONTENT = re.compile(r"(?:^|[-._~])[0-9a-f]{16,64}\.")  # main.efd36b46f3b45eb8.js
+
+
+def is_named_by_content(path: str) -> bool:
+    """Whether a file's name has a checksum of its content, so that another content has another name."""
+    return NAMED_BY_CONTENT.search(path.rpartition("/")[2]) is not None
+
+
+class StaticFilesSentOnce(web.OutputTransform):
+    """Compresses JupyterLab's own files and those of its extensions, and says how long a browser may keep them.
 
     Nothing else. The length of a compressed answer with a secret in it, as pages and errors have, can tell whether the
     secret is like what somebody else has put beside it, such as the address; and to compress a notebook or a large file
     would keep the server from all else.
+
+    By itself JupyterLab lets browsers keep every file below some folders for a year without asking again. The next
+    session may have the same address and another JupyterLab, so that is right only for names with a checksum.
     """
 
     def __init__(self, request: HTTPServerRequest) -> None:
@@ -115,13 +128,31 @@ class StaticFilesCompressed(web.OutputTransform):
 
     def transform_first_chunk(self, status: int, headers: HTTPHeaders, chunk: bytes, finishing: bool) -> tuple:
         """Choose."""
-        if status == 200 and self.request.path.startswith(("/static/", "/lab/extensions/")):
-            self.chosen = web.GZipContentEncoding(self.request)
+        if status in (200, 304) and self.request.path.startswith(STATIC):
+            kept = "max-age=31536000, immutable" if is_named_by_content(self.request.path) else "no-cache"
+            headers["Cache-Control"] = f"private, {kept}"
+            if status == 200:
+                self.chosen = web.GZipContentEncoding(self.request)
         return self.chosen.transform_first_chunk(status, headers, chunk, finishing)
 
     def transform_chunk(self, chunk: bytes, finishing: bool) -> bytes:
         """Do as was chosen."""
         return self.chosen.transform_chunk(chunk, finishing)
+
+
+def compare_files_by_content() -> None:
+    """Let a browser that has a file without a checksum in its name ask whether the content is the same.
+
+    By default it asks whether the file is newer than its own. That of an older JupyterLab is not, and files in images
+    may all be from 1980.
+    """
+
+    def etag(handler: FileFindHandler) -> "str | None":
+        if is_named_by_content(handler.absolute_path or ""):
+            return None
+        return f'"{hashlib.sha256(Path(handler.absolute_path).read_bytes()).hexdigest()[:32]}"'
+
+    FileFindHandler.compute_etag = etag
 
 
 def close_replaced_connections_at_once() -> None:
@@ -201,8 +232,10 @@ def append_each_part_once() -> None:
 CONNECTED, LISTENING = "01", "0A"  # states of a socket, as /proc/net/tcp has them
 
 
-def tcp_sockets():
+def tcp_sockets(having=("",)):
     """Yield the local and the remote address, the state and the owner of each TCP socket of this machine.
+
+    ``having``: only those with one of these addresses, at either end; a node may have thousands of others.
 
     Linux tells this to everybody. An owner outside of a container's user namespace has the number 65534 there, and who
     runs this the one of ``os.geteuid``.
@@ -211,6 +244,8 @@ def tcp_sockets():
         with contextlib.suppress(OSError), Path(table).open(encoding="ascii") as rows:
             next(rows, "")
             for row in rows:
+                if not any(address in row for address in having):
+                    continue
                 fields = row.split()
                 yield fields[1], fields[2], fields[3], int(fields[7])
 
@@ -232,7 +267,7 @@ def stranger_behind(connection: socket.socket) -> "int | None":
     peer = connection.getpeername()
     here, there, is_listed = names_of(*connection.getsockname()[:2]), names_of(*peer[:2]), False
     for _ in range(3):  # a table may change while it is read
-        for local, remote, state, owner in tcp_sockets():
+        for local, remote, state, owner in tcp_sockets(there):
             if local in there and remote in here:
                 if owner == 0 and state != CONNECTED and os.geteuid() != 0:
                     return -1
@@ -403,7 +438,7 @@ else:
     c.PasswordIdentityProvider.allow_password_change = False
 
 c.ServerApp.update(server)
-c.ServerApp.tornado_settings = {"page_config_hook": leave_out_announcements, "transforms": [StaticFilesCompressed]}
+c.ServerApp.tornado_settings = {"page_config_hook": leave_out_announcements, "transforms": [StaticFilesSentOnce]}
 outdo_old_sections(server)
 
 # No setting keeps Jupyter from writing a page that holds the token and that others may read: older versions do not know
@@ -421,6 +456,7 @@ lab: dict = {
 }
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
+compare_files_by_content()
 close_replaced_connections_at_once()
 append_each_part_once()
 turn_strangers_away()

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from notebook_launcher.core.frozen import Frozen
@@ -30,13 +30,18 @@ class LocalSocket(Frozen):
         return int(self.local.rpartition(":")[2], 16)
 
 
-def local_sockets() -> Iterator[LocalSocket]:
-    """Yield the TCP sockets of this machine; none where that cannot be read."""
+def local_sockets(having: Iterable[str] = ("",)) -> Iterator[LocalSocket]:
+    """Yield the TCP sockets of this machine; none where that cannot be read.
+
+    ``having``: only those with one of these addresses, at either end. A machine may have thousands of others.
+    """
+    having = tuple(having)
     for table in TABLES:
         with contextlib.suppress(OSError):  # another system, or no IPv6
             for row in Path(table).read_text(encoding="ascii").splitlines()[1:]:
-                fields = row.split()
-                yield LocalSocket(fields[1], fields[2], fields[3], int(fields[7]))
+                if any(address in row for address in having):
+                    fields = row.split()
+                    yield LocalSocket(fields[1], fields[2], fields[3], int(fields[7]))
 
 
 def others_listen(port: int) -> bool:
@@ -57,7 +62,7 @@ def is_from_another_user(connection: socket.socket) -> bool | None:
         peer = connection.getpeername()
         here, there, is_listed = _names(connection.getsockname()), _names(peer), False
         for _ in range(3):  # a list may change while it is read
-            for one in local_sockets():
+            for one in local_sockets(there):
                 if one.local in there and one.remote in here:
                     if one.uid == 0 and one.state != CONNECTED and us != 0:
                         return None  # one that nobody owns any more is listed as root's

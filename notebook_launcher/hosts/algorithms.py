@@ -11,6 +11,8 @@ import fnmatch
 from collections.abc import Iterable, Sequence
 
 _PREFIXES = ("+", "-", "^")
+_CHACHA, _GCM, _CTR = "chacha20-poly1305", "aes128-gcm,aes256-gcm", "aes128-ctr,aes192-ctr,aes256-ctr"
+_OWN_CIPHERS = (f"{_CHACHA},{_CTR},{_GCM}", f"{_CHACHA},{_GCM},{_CTR}")  # from OpenSSH 6.7 on, and from 10.0 on
 
 
 def assembled(value: str, default: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
@@ -44,3 +46,17 @@ def allows(value: str, names: Iterable[str]) -> bool:
     if prefix in ("+", "^") or not patterns:
         return True
     return any(matches(patterns, name) is not (prefix == "-") for name in names)
+
+
+def are_own_ciphers(value: str) -> bool:
+    """Whether this is a list of ciphers as OpenSSH has it if nobody has chosen."""
+    return ",".join(name.partition("@")[0] for name in value.split(",")) in _OWN_CIPHERS
+
+
+def quickest_first(value: str, ciphers: Iterable[str]) -> tuple[str, ...]:
+    """Return the ciphers with those first that encrypt and authenticate in one step, for which processors have AES.
+
+    ``value``: ``Ciphers`` of the effective configuration; if the user has chosen, the order stays.
+    """
+    is_chosen = bool(value) and not are_own_ciphers(value)
+    return tuple(ciphers) if is_chosen else tuple(sorted(ciphers, key=lambda name: "-gcm@" not in name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -23,6 +24,7 @@ from notebook_launcher.hosts import file_writing
 from notebook_launcher.hosts import login_shell as login_shells
 from notebook_launcher.hosts.commands import relay_command
 from notebook_launcher.hosts.framing import Frame, NoFrame
+from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.output import TooMuchOutput
 from notebook_launcher.hosts.waiting_shell import WaitingShell
@@ -111,6 +113,13 @@ class Route(ABC):
     @abstractmethod
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         """Open a TCP connection from the far end to an address. Raises ``OSError`` if that fails."""
+
+    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
+        """Let another process carry a local connection to an address, if this route has one; else return ``None``.
+
+        ``local`` may not be read or written from then on. Raises ``OSError``.
+        """
+        return None
 
     @property
     @abstractmethod

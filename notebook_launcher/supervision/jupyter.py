@@ -51,6 +51,7 @@ from notebook_launcher.tunnel.forwarding import (
 )
 from notebook_launcher.tunnel.kernels import UNSAVED, KernelsRead, busy_kernels, busy_text
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
+from notebook_launcher.tunnel.page_port import PagePort
 from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
 
@@ -119,6 +120,7 @@ class _JupyterSupervisor(Supervisor):
         self._access = access
         here = context.scheduler.same_machine and not context.host.remote
         self._tunnel = SameMachine() if here else Tunnel()
+        self._page_port = PagePort.of_session(context, session)
         self._node_connection: NodeConnection | None = None
         self._endpoint: Endpoint | None = None
         self._has_route = False  # whether the tunnel runs over the connection to the node
@@ -137,6 +139,7 @@ class _JupyterSupervisor(Supervisor):
         """Close everything here."""
         super().close()
         local_state.forget_attached(self._session.id)
+        self._page_port.left()
         if self._node_connection is not None:
             self._node_connection.close()
         self._tunnel.close()
@@ -417,7 +420,7 @@ class _JupyterSupervisor(Supervisor):
                 self._on_answer(0)
                 return
             before = local_state.last_port(self._session.id)
-            local_port = self._tunnel.jupyter(self._endpoint, before)
+            local_port = self._tunnel.jupyter(self._endpoint, before or self._page_port.preferred())
             self._warn_of_lost_port(before, local_port)
             self._node_connection.use(local_port, self._endpoint, self._access.token)
 
@@ -438,6 +441,7 @@ class _JupyterSupervisor(Supervisor):
         self._login.show_restored()
         if local_port:
             local_state.record_attached(self._session.id, local_port)
+            self._page_port.used(local_port)
             if not self._context.scheduler.same_machine:  # there JupyterLab itself keeps the port
                 self._jupyter_port = local_port
         if self.attached:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from notebook_launcher.core.errors import JupyterSilent, LauncherError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import ByteStream, Route
+from notebook_launcher.hosts.handed_over import HandedOver
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -168,11 +169,15 @@ class Tunnel:
                 server.target = None
 
     def connect(
-        self, target: Callable[[], tuple[str, int] | None], wanted: Callable[[], bool] = lambda: True
-    ) -> ByteStream:
+        self,
+        local: socket.socket,
+        target: Callable[[], tuple[str, int] | None],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> ByteStream | HandedOver:
         """Open a connection to the node's ``target``, as soon as there is a route and the target is known.
 
-        ``wanted``: whether anybody still waits for it. Raises ``OSError``.
+        ``local``: the connection here that it is for, which the route may carry by itself. ``wanted``: whether anybody
+        still waits for it. Raises ``OSError``.
         """
         deadline = time.monotonic() + ROUTE_TIMEOUT
         while time.monotonic() < deadline:
@@ -186,7 +191,7 @@ class Tunnel:
                     break
                 continue
             try:
-                return route.open(address)
+                return route.hand_over(local, address) or route.open(address)
             except (ConnectionRefusedError, PermissionError):  # refused by the far end
                 raise
             except OSError:  # the route has just broken, or is silent: there may soon be another one

@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sshtunnel
@@ -21,13 +21,15 @@ import sshtunnel
 from notebook_launcher.core import local_sockets
 from notebook_launcher.core.errors import NodeUnreachable
 from notebook_launcher.hosts.base import ByteStream
+from notebook_launcher.hosts.handed_over import HandedOver
 
 CHUNK = 256 * 1024  # bytes copied at once
 ATTEMPTS = 20  # to find a number that is free on both loopback addresses
 NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # nobody has an address ``::1`` here
 
-#: opens a connection to the node: where it leads, and whether anybody still waits for it. Raises ``OSError``
-Connect = Callable[[Callable[[], tuple[str, int] | None], Callable[[], bool]], ByteStream]
+#: opens a connection to the node: for which local one, where it leads, and whether anybody still waits for it. Raises
+#: ``OSError``
+Connect = Callable[[socket.socket, Callable[[], tuple[str, int] | None], Callable[[], bool]], ByteStream | HandedOver]
 
 
 class ConnectionHandler(sshtunnel._ForwardHandler):  # type: ignore[misc]
@@ -42,11 +44,12 @@ class ConnectionHandler(sshtunnel._ForwardHandler):  # type: ignore[misc]
         # Nagle's algorithm with delayed acknowledgements costs up to 40 ms
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            far = self.server.connect(lambda: self.server.target, lambda: not _has_hung_up(self.request))
+            here = self.request
+            far = self.server.connect(here, lambda: self.server.target, lambda: not _has_hung_up(here))
         except OSError:
             _reset(self.request)
         else:
-            relay(self.request, far)
+            _wait(self.request, far) if isinstance(far, HandedOver) else relay(self.request, far)
 
 
 class PortServer(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
@@ -107,7 +110,7 @@ def relay(near: socket.socket, far: ByteStream) -> None:
 
     def carry(source: Any, sink: Any) -> None:
         try:
-            while data := source.recv(CHUNK):
+            for data in _received(source):
                 sink.sendall(data)
             if not broken.is_set():
                 sink.shutdown(socket.SHUT_WR)
@@ -129,6 +132,26 @@ def relay(near: socket.socket, far: ByteStream) -> None:
         far.close()
     if broken.is_set():
         _reset(near)
+
+
+def _wait(near: socket.socket, far: HandedOver) -> None:
+    """Wait until another process has carried a connection to its end; it is reset if it broke, as ``relay`` does."""
+    try:
+        far.wait()
+    except OSError:
+        _reset(near)
+
+
+def _received(source: Any) -> Iterator[bytes | memoryview]:
+    """Yield what arrives, up to its end. Each piece is overwritten by the next one, where the source can do that."""
+    if not hasattr(source, "recv_into"):
+        while data := source.recv(CHUNK):
+            yield data
+        return
+    buffer = bytearray(CHUNK)
+    view = memoryview(buffer)
+    while count := source.recv_into(buffer):
+        yield view[:count]
 
 
 def _has_hung_up(connection: socket.socket) -> bool:

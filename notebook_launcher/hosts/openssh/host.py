@@ -20,6 +20,7 @@ from typing import Final
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionFailed, HostCommandFailed
+from notebook_launcher.hosts.algorithms import are_own_ciphers, quickest_first
 from notebook_launcher.hosts.base import (
     ByteStream,
     HostRoute,
@@ -34,6 +35,7 @@ from notebook_launcher.hosts.base import (
 )
 from notebook_launcher.hosts.commands import bound_to_stdin, relay_command
 from notebook_launcher.hosts.framing import Frame, FramedLines, NoFrame, command_line
+from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
@@ -43,6 +45,7 @@ from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 from notebook_launcher.hosts.terminal import POLL_EVERY, copy_output, run_in_terminal
 
+OWN_MARKS = ("af21 cs1", "lowdelay throughput")  # ssh's and Debian's IPQoS, if nobody has chosen
 SSH_FAILED = 255  # the exit code of an ssh whose connection broke, and of some programs
 
 
@@ -84,7 +87,19 @@ def _open_master(destination: Destination, settings: SshSettings, prompts: Promp
         values["StrictHostKeyChecking"] = "accept-new"
     if settings.options.get("forkafterauthentication") == ("yes",):
         values["ForkAfterAuthentication"] = "no"
+    values |= _quick(settings)
     return start_master(SocketFolder(), [*options, *as_options(values)], settings, prompts, memory)
+
+
+def _quick(settings: SshSettings) -> dict[str, str]:
+    """Return options for a quicker connection, where the user has chosen nothing.
+
+    A master is not interactive to ssh: by default it marks its packets as those that may wait, and a wireless network
+    lets them. Of the ciphers, those are quickest that processors have instructions for.
+    """
+    ciphers, marks = (settings.options.get(name, ("",))[0] for name in ("ciphers", "ipqos"))
+    values = {"Ciphers": ",".join(quickest_first(ciphers, ciphers.split(",")))} if are_own_ciphers(ciphers) else {}
+    return values | ({"IPQoS": marks.split()[0]} if marks in OWN_MARKS else {})
 
 
 class OpenSshHost(RemoteHost):
@@ -186,13 +201,20 @@ class OpenSshHost(RemoteHost):
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
         return self._master.connect(address, timeout)
 
+    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float) -> HandedOver | None:
+        """Let the master carry a local connection; ``None`` if the login node forbids that."""
+        try:
+            return self._master.hand_over(local, address, timeout)
+        except PermissionError:
+            return None
+
     def _started(self, line: str) -> ByteStream:
         return self._execute(line)
 
     def open_route(self, hop: NextHop | None = None) -> Route:
         """Start a second master through this one, or share this one."""
         if hop is None:
-            return HostRoute(self)
+            return _LoginRoute(self)
         try:
             return _OpenSshRoute(self._log_in_behind(hop))
         except ConnectionFailed:
@@ -234,6 +256,17 @@ class OpenSshHost(RemoteHost):
         """End the master if it is ours, and with it everything that runs over it."""
         self._end_waiting()
         self._master.close()
+
+
+class _LoginRoute(HostRoute):
+    """The host's own master."""
+
+    def __init__(self, host: OpenSshHost) -> None:
+        super().__init__(host)
+        self._login = host
+
+    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
+        return self._login.hand_over(local, address, timeout)
 
 
 class _SessionStream(LineStream):
@@ -318,6 +351,7 @@ def _login_options(host: OpenSshHost, through: Master, hop: NextHop) -> tuple[So
                 "UpdateHostKeys": "no",
                 "BatchMode": "yes" if settings.batch else "no",
                 "ConnectTimeout": str(max(1, round(settings.connect_timeout))),
+                **_quick(settings),
             }
         ),
         *_trusted(folder, settings, hop),
@@ -411,6 +445,9 @@ class _OpenSshRoute(Route):
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         return self._master.connect(address, timeout)
+
+    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver:
+        return self._master.hand_over(local, address, timeout)
 
     @property
     def alive(self) -> bool:

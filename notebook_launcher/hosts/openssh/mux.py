@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.output import Output, lines_of
 
 LOCAL_TIMEOUT = 10.0  # seconds; a master answers from memory within milliseconds
@@ -84,6 +85,13 @@ class _Control:
         except ConnectionError:
             return None
 
+    def wait_for_end(self) -> None:
+        """Wait until the master closes this connection, as it does when the request is over."""
+        self._socket.settimeout(None)
+        with contextlib.suppress(OSError):
+            while self._socket.recv(_MOST_MESSAGE):
+                pass
+
     def close(self) -> None:
         self._socket.close()
 
@@ -136,8 +144,18 @@ class Master:
         try:
             return Channel(self, _CONNECT, _text("") + _text(address[0]) + _number(address[1]), timeout)
         except Refused as error:
-            reason = self.last_refusal() or str(error)
-            raise (PermissionError if PROHIBITED in reason else ConnectionRefusedError)(reason) from None
+            raise self._why_not(error) from None
+
+    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float) -> Carried:
+        """Carry a local connection from the far end. Raises what ``connect`` does."""
+        try:
+            return Carried(self, local, _text("") + _text(address[0]) + _number(address[1]), timeout)
+        except Refused as error:
+            raise self._why_not(error) from None
+
+    def _why_not(self, error: Refused) -> OSError:
+        reason = self.last_refusal() or str(error)
+        return (PermissionError if PROHIBITED in reason else ConnectionRefusedError)(reason)
 
     def last_refusal(self) -> str:
         """Return why the far end refused a connection, if the master reports that."""
@@ -157,6 +175,30 @@ class Master:
     def close(self) -> None:
         """Disconnect from it; sessions over it stay."""
         self._control.close()
+
+
+class Carried(HandedOver):
+    """A local connection that the master carries by itself: it reads from it and writes to it.
+
+    When the far end has finished, the master sends nothing more either, and forgets the connection.
+    """
+
+    def __init__(self, master: Master, local: socket.socket, request: bytes, timeout: float) -> None:
+        self._master = master
+        self._control = _Control(master.path, timeout)
+        try:
+            if self._control.request(_CONNECT, request, (local.fileno(), local.fileno())) != _OPENED:
+                raise OSError("the ssh master gave an answer that is none")
+        except BaseException:
+            self._control.close()
+            raise
+
+    def wait(self) -> None:
+        """Wait until it has ended. Raises ``ConnectionResetError`` if the SSH connection broke."""
+        with contextlib.closing(self._control):
+            self._control.wait_for_end()
+        if not self._master.answers():
+            raise ConnectionResetError("the SSH connection broke")
 
 
 class Channel:

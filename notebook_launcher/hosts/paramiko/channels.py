@@ -21,6 +21,7 @@ from notebook_launcher.hosts.terminal import (
     write_all,
 )
 
+PACKET = 32 * 1024  # bytes; what OpenSSH takes at once
 _PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
 
 
@@ -44,8 +45,17 @@ class ChannelBytes:
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
-        self.send, self.sendall = channel.send, channel.sendall
+        self.send = channel.send
         self.settimeout, self.shutdown, self.close = channel.settimeout, channel.shutdown, channel.close
+
+    def sendall(self, data: bytes | memoryview) -> None:
+        """Send all of the data. Raises ``OSError``; paramiko's own copies all that is left for each packet."""
+        rest = memoryview(data)
+        while rest:
+            sent = self._channel.send(bytes(rest[:PACKET]))
+            if not sent:
+                raise ConnectionResetError("the channel was closed")
+            rest = rest[sent:]
 
     def recv(self, count: int) -> bytes:
         """Return the received data. Raises ``ConnectionResetError`` if the transport broke."""

@@ -9,7 +9,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 from notebook_launcher.core.errors import ConnectionFailed
 from notebook_launcher.hosts.base import (
@@ -26,6 +26,8 @@ from notebook_launcher.hosts.refusals import refused_before_login
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 
 DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
+
+READ_AHEAD = 128 * 1024  # bytes
 
 MOST_JUMPS = 10  # in a chain, each found in the configuration of the next
 
@@ -61,7 +63,7 @@ def _open_once(
     """Do what ``open_transport`` does, once, over a stream that is closed on failure. Also raises ``ServerHungUp``."""
     transport, first_lines = None, list[str]()
     try:
-        transport = paramiko.Transport(cast(socket.socket, stream if hasattr(stream, "_closed") else _AsSocket(stream)))
+        transport = paramiko.Transport(cast(socket.socket, _AsSocket(stream)))
         first_lines = _first_lines(transport)
         known = expected_keys(expected) or known_keys(settings)
         restrict(transport.get_security_options(), settings, known)
@@ -108,25 +110,37 @@ def _no_ssh(settings: SshSettings, error: Exception) -> ConnectionFailed:
 
 
 class _AsSocket:
-    """A byte stream in the form that paramiko needs: it knows whether it was closed, and its errors have numbers."""
+    """A byte stream in the form that paramiko needs: it knows whether it was closed, and its errors have numbers.
+
+    It reads ahead: paramiko asks for the first bytes of a packet, and then for its rest.
+    """
 
     def __init__(self, stream: ByteStream) -> None:
+        self.stream = stream
         self.send, self.sendall, self._recv = stream.send, stream.sendall, stream.recv
         self.settimeout, self._close, self._closed = stream.settimeout, stream.close, False
+        self._ahead, self._at = b"", 0
 
     def recv(self, count: int) -> bytes:
         """Return the received data. Raises ``OSError``."""
-        try:
-            return self._recv(count)
-        except TimeoutError:
-            raise
-        except OSError as error:  # paramiko's thread would die of one without a number
-            raise ConnectionResetError(errno.ECONNRESET, str(error)) from None
+        if self._at == len(self._ahead):
+            try:
+                self._ahead, self._at = self._recv(max(count, READ_AHEAD)), 0
+            except TimeoutError:
+                raise
+            except OSError as error:  # paramiko's thread would die of one without a number
+                raise ConnectionResetError(errno.ECONNRESET, str(error)) from None
+        data = self._ahead[self._at : self._at + count]
+        self._at += len(data)
+        return data
 
     def close(self) -> None:
         """Close it; it may have been closed already."""
         self._closed = True
         self._close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def _open_connection(settings: SshSettings, credentials: Credentials, jumps: int = 0) -> ByteStream:

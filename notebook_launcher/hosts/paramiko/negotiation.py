@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core.errors import ConnectionFailed
-from notebook_launcher.hosts.algorithms import assembled, split
+from notebook_launcher.hosts.algorithms import assembled, quickest_first, split
 from notebook_launcher.hosts.paramiko.host_keys import KnownKey, preferred_algorithms
 from notebook_launcher.hosts.ssh_config import SshSettings
 
@@ -42,7 +42,7 @@ def restrict(options: paramiko.transport.SecurityOptions, settings: SshSettings,
             )
         return found
 
-    options.ciphers = named("ciphers", options.ciphers)
+    options.ciphers = quickest_first(settings.options.get("ciphers", ("",))[0], named("ciphers", options.ciphers))
     options.digests = named("macs", options.digests)
     options.kex = named("kexalgorithms", options.kex)
     options.key_types = preferred_algorithms(known, named("hostkeyalgorithms", options.key_types))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.hosts.algorithms import allows, assembled
+from notebook_launcher.hosts.algorithms import allows, are_own_ciphers, assembled, quickest_first
 from notebook_launcher.hosts.ssh_config import builtin_options
 
 LISTS = [
@@ -41,3 +41,20 @@ def test_of_unknown_names_nothing_is_left() -> None:
 )  # fmt: skip
 def test_whether_a_list_allows_one_of_several_names(value: str, allowed: bool) -> None:
     assert allows(value, ["rsa-sha2-512", "rsa-sha2-256"]) is allowed
+
+
+def test_the_quickest_cipher_comes_first_unless_somebody_has_chosen() -> None:
+    newer = (
+        "chacha20-poly1305@openssh.com,aes128-gcm@openssh.com,aes256-gcm@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr"
+    )
+    for default in (builtin_options()["ciphers"][0], newer):
+        first, *others = quickest_first(default, default.split(","))
+        assert first == "aes128-gcm@openssh.com" and {first, *others} == set(default.split(","))
+    assert quickest_first("", ("aes128-ctr", "aes256-gcm@openssh.com"))[0] == "aes256-gcm@openssh.com"
+    chosen = "aes256-ctr,aes128-gcm@openssh.com"
+    assert ",".join(quickest_first(chosen, chosen.split(","))) == chosen
+
+
+def test_the_list_of_this_machine_s_ssh_is_known() -> None:
+    """A new one is to be added, or the quickest cipher is not used with it."""
+    assert are_own_ciphers(builtin_options()["ciphers"][0])

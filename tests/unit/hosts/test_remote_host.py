@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -22,8 +23,9 @@ from notebook_launcher.core.errors import (
     HostKeyChanged,
     HostKeyUnknown,
 )
-from notebook_launcher.hosts.base import NextHop
+from notebook_launcher.hosts.base import Host, NextHop
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination
 from tests.doubles import wait_until
@@ -43,6 +45,22 @@ def test_a_remote_host_can_be_closed_twice_and_then_says_that_it_is_lost(server:
         host.run(["true"])
     with pytest.raises(ConnectionLost):
         host.stream(["true"], print, print)
+
+
+def cipher_of(host: Host) -> str:
+    if isinstance(host, ParamikoHost):
+        return host.transport.remote_cipher
+    messages = "\n".join(host._master._login.messages)  # type: ignore[attr-defined]
+    return re.findall("server->client cipher: (\\S+)", messages)[-1]
+
+
+def test_the_cipher_is_the_quickest_or_the_one_that_the_user_has_chosen(
+    server: Server, open_host: Open, tmp_path: Path
+) -> None:
+    with open_host(server.destination(), Credentials(User())) as host:
+        assert cipher_of(host) == "aes128-gcm@openssh.com"
+    with open_host(server.client_with(tmp_path, Ciphers="aes256-ctr"), Credentials(User())) as host:
+        assert cipher_of(host) == "aes256-ctr"
 
 
 def test_a_broken_connection_ends_a_stream(server: Server, open_host: Open) -> None:

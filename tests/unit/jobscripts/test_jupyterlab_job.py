@@ -12,6 +12,7 @@ import struct
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from email.message import Message
 from pathlib import Path
 
 import psutil
@@ -128,6 +129,38 @@ def test_the_page_s_program_is_sent_compressed_and_nothing_with_a_secret_in_it(l
         fetch(lab, "/static/guess")
     assert (missing.value.code, missing.value.headers["Content-Encoding"]) == (404, None)
     assert len(missing.value.read()) > 1024
+
+
+def headers_of(job: Job, path: str, **more: str) -> tuple[int, Message]:
+    """Return the status and the headers of an answer."""
+    request = urllib.request.Request(f"http://127.0.0.1:{job.endpoint()['port']}{path}", headers=more)
+    request.add_header("Authorization", f"token {token_of(job)}")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.headers
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers
+
+
+def test_a_browser_keeps_the_page_s_program_and_nothing_that_another_session_has_under_the_same_name(lab: Job) -> None:
+    page, _ = fetch(lab, "/lab")
+    (script,) = re.findall(rb'src="(/static/lab/main[^"]*[.]js[^"]*)"', page)
+    assert headers_of(lab, script.decode())[1]["Cache-Control"] == "private, max-age=31536000, immutable"
+    for path in (
+        "/lab/extensions/jupyterlab_pygments/static/style.js",
+        "/static/favicons/favicon.ico",
+        "/lab/api/themes/@jupyterlab/theme-light-extension/index.css",
+    ):
+        status, headers = headers_of(lab, path)
+        assert (status, headers["Cache-Control"]) == (200, "private, no-cache"), path
+        status, same = headers_of(lab, path, **{"If-None-Match": headers["ETag"]})
+        assert (status, same["Cache-Control"]) == (304, "private, no-cache"), path
+        # an older JupyterLab's file, of which the browser has a newer one's; it has its date from there
+        old = {"If-None-Match": '"another"', "If-Modified-Since": "Sat, 01 Jan 2050 00:00:00 GMT"}
+        assert headers_of(lab, path, **old)[0] == 200, path
+    (lab.work / "main.0123456789abcdef.js").write_text("x")
+    for path in ("/lab", "/files/main.0123456789abcdef.js", "/api/contents/main.0123456789abcdef.js"):
+        assert "max-age" not in str(headers_of(lab, path)[1]["Cache-Control"]), path
 
 
 def ask_as(user: int, job: Job, path: str, *, hang_up: bool = False) -> bytes:

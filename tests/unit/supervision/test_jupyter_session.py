@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from notebook_launcher.core import events
+from notebook_launcher.core import events, local_users
 from notebook_launcher.core import local_state as state
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
@@ -224,6 +224,19 @@ def test_the_port_of_last_time_is_asked_for_again(launcher: Launcher) -> None:
     assert launcher.attach().local_port == 43817
     launcher.types("d")
     launcher.well()
+
+
+def test_a_new_session_has_the_port_of_the_one_before(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the browser has its page already."""
+    monkeypatch.setattr(local_users, "works_alone_here", lambda: True)
+    state.remember("page-ports", "uni\tlogin\t/home/alice\t", "43817")
+    launcher.launch()
+    assert launcher.attach().local_port == 43817
+    monkeypatch.setattr(local_users, "works_alone_here", lambda: False)
+    launcher.types("")
+    launcher.well()
+    assert not state.remembered("page-ports", "uni\tlogin\t/home/alice\t"), "somebody else has come meanwhile"
+    assert not [note for note in launcher.notes if "43817" in note]
 
 
 def test_a_port_that_a_stranger_has_taken_meanwhile_is_warned_of(launcher: Launcher) -> None:

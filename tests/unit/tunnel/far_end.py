@@ -16,6 +16,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from notebook_launcher.hosts.base import ByteStream, Route
+from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
@@ -183,6 +184,9 @@ class OpenSshRoute(Route):
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         return self._link.open(address, timeout)
+
+    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
+        return self._link.hand_over(local, address, timeout)
 
     @property
     def alive(self) -> bool:
