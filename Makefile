@@ -12,14 +12,14 @@ VENV := .venv
 SYSTEM_PYTHON := /usr/bin/python3
 PYTHON ?= $(shell $(SYSTEM_PYTHON) -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && \
     echo $(SYSTEM_PYTHON) || echo python3)
-# What computes comes first. Tests on the cluster and those on real time mostly wait, so four run side by side. Beside
+# What computes comes first. Tests on the cluster and those on real time mostly wait, so five run side by side. Beside
 # them, and before them in the kernel's eyes, runs what needs little of the processor: reconnecting, which is about
 # seconds, then what depends on the generation of Slurm, on the oldest one, and the main ones of that on the newest.
 RECONNECTION := tests/cluster_tests/test_reconnection.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
 COMPUTING := -p no:rerunfailures -m 'not cluster and not real_time' tests/unit
-# Four workers read these files instead of all. tests/conftest.py refuses a marked test in any other.
+# Five workers read these files instead of all. tests/conftest.py refuses a marked test in any other.
 WAITING = -m 'cluster or real_time' tests/cluster_tests $(sort $(shell grep -rl --include='test_*.py' real_time tests/unit))
 # Their thousands of little files lie in memory, where there is room, and programs can be run from there.
 IN_MEMORY = $(shell tests/in_memory.sh)
@@ -70,7 +70,7 @@ prepare: $(VENV)/with-tests
 
 test-cluster:
 	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
-	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) $(PYTEST) $(WAITING) -n 4 $(TOGETHER) --ignore=$(RECONNECTION)
+	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) $(PYTEST) $(WAITING) -n 5 $(TOGETHER) --ignore=$(RECONNECTION)
 	$(VENV)/bin/python tests/script_coverage.py
 
 test-beside:
