@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from statistics import median
 
-from notebook_launcher.bench.use import RunUse
+from notebook_launcher.bench.run_use import RunUse
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 
