@@ -46,10 +46,10 @@ def reported(*runs: CombinationRun, baseline: str = "") -> Report:
     )
 
 
-def pair(one: list[float], other: list[float]) -> list[CombinationRun]:
-    """Two combinations with these times."""
+def timed(*series: list[float]) -> list[CombinationRun]:
+    """Combinations ``a=1``, ``a=2`` … with these times."""
     runs = []
-    for number, times in enumerate((one, other), 1):
+    for number, times in enumerate(series, 1):
         ordered = sorted(times)
         summed_up = {"times": times, "median": ordered[len(times) // 2], "low": ordered[0], "high": ordered[-1]}
         runs.append(ran({"a": str(number)}, json.dumps({**json.loads(record()), **summed_up})))

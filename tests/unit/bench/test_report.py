@@ -22,7 +22,7 @@ from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
 from notebook_launcher.bench.run_use import RunUse
 from tests.fuzzing import examples
 from tests.unit.bench.page import Page
-from tests.unit.bench.recorded import pair, ran, record, reported
+from tests.unit.bench.recorded import ran, record, reported, timed
 
 HOSTILE = "<script>alert(1)</script>|`x`\n$x^2$ [a](http://b) =1+1"
 
@@ -342,14 +342,30 @@ def test_what_all_combinations_share_is_said_once() -> None:
 @pytest.mark.parametrize(
     ("runs", "sentence"),
     [
-        (pair([4.0] * 6, [1.0] * 6), "a=2 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00)."),
-        (pair([1.0] * 6, [4.0] * 6), "No combination is faster than the baseline, a=1."),
+        (timed([4.0] * 6, [1.0] * 6), "a=2 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00)."),
+        (timed([1.0] * 6, [4.0] * 6), "No combination was shown to be faster than the baseline, a=1."),
         (
-            pair([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3),
-            "No combination is faster than a=1 beyond doubt; a=2 was",
+            timed([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3),
+            "No combination was shown to be faster than a=1; a=2 was",
         ),
-        (pair([1.0] * 6, [0.999] * 6), "No combination is faster than a=1 beyond doubt; a=2 was 1.00"),
-        (pair([1.0] * 6, [0.5]), "a=2 was 2.00 times as fast as a=1, with too few times to be sure."),
+        (timed([1.0] * 6, [0.999] * 6), "No combination was shown to be faster than a=1; a=2 was 1.00"),
+        (timed([1.0] * 6, [0.5]), "a=2 was 2.00 times as fast as a=1, with too few times to be sure."),
+        (
+            timed([4.0] * 6, [2.0, 2.1, 1.9, 2.0, 1.8, 2.2], [1.9, 1.98, 2.1, 1.8, 2.2, 1.99]),
+            "a=3 is 2.01 times as fast as a=1 (1.86 to 2.16), and not shown to be faster than a=2 (2.00 times).",
+        ),
+        (
+            [*timed([4.0] * 6, [2.0] * 6, [1.0] * 6), ran({"a": "4"}, state="failed")],
+            "a=3 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00). 1 of 4 combinations has no time that can be ",
+        ),
+        (
+            timed([4.0] * 6, [0.9, 0.9, 1.5, 1.98, 2.1, 2.1], [2.0] * 6, [2.0] * 6),
+            "faster than a=3 (2.00 times) and 1 other.",
+        ),
+        (
+            [*timed([1.0] * 6, [4.0] * 6), ran({"a": "4"}, record(synchronised=False)), ran({"a": "5"}, "{damaged")],
+            "than the baseline, a=1. 2 of 4 combinations have no time that can be compared.",
+        ),
         ([ran({"a": "1"}, record(synchronised=False))], "No time can be compared: the device was not waited for"),
         ([ran({"a": "1"}, record())], "there is nothing yet to compare it with."),
         ([ran({"a": "1"}, state="failed"), ran({"a": "2"}, state="failed")], "All 2 combinations failed."),
@@ -358,12 +374,38 @@ def test_what_all_combinations_share_is_said_once() -> None:
             [ran({"a": "1"}, use=RunUse(60.0)), ran({"a": "2"}, use=RunUse(30.0))],
             "recorded no times. As a whole, a=2 ran for 30 s, and a=1 for 60 s.",
         ),
+        (
+            [ran({"a": "1"}, "{damaged", "[]", use=RunUse(60.0))],
+            "2 lines of the recorded results could not be read, and there are no others. As a whole, it ran for 60 s.",
+        ),
+        ([ran({"a": "1"}, "{damaged", state="failed")], "The only combination failed. One line of the recorded "),
     ],
 )
 def test_the_headline_says_what_came_out(runs: list[CombinationRun], sentence: str) -> None:
     made = reported(*runs)
     assert sentence in conclusion(made)
     assert f"<h1>{conclusion(made)}</h1>" in as_html(made)
+
+
+def test_damaged_results_are_not_said_to_be_none() -> None:
+    alone = reported(ran({"a": "1"}, "{damaged"))
+    for text in (as_html(alone), as_markdown(alone, "plots")):
+        assert "One line of the recorded results could not be read" in text
+        assert "timing.measure(" not in text, "which the notebook has"
+    lines = report.run_lines(reported(ran({"a": "1"}, record()), ran({"a": "2"}, "{damaged"), ran({"a": "3"})))
+    assert [line.note for line in lines] == [
+        "",
+        "One line of the recorded results could not be read.",
+        "It has recorded no results.",
+    ]
+
+
+def test_a_name_with_many_parameters_is_cut_and_still_tells_results_apart() -> None:
+    many = {f"parameter{number}" * 10: "x" * 200 for number in range(150)}
+    made = reported(ran({"a": "1"}, record(parameters={**many, "z": 1}), record(parameters={**many, "z": 2})))
+    labels = [row.label for row in made.rows]
+    assert len(set(labels)) == 2
+    assert all(len(label) <= 160 and "again" not in label for label in labels)
 
 
 def test_results_of_one_name_stand_together_and_what_never_varies_is_said_once() -> None:
@@ -384,9 +426,11 @@ def test_results_of_one_name_stand_together_and_what_never_varies_is_said_once()
 
 
 def test_only_what_is_faster_beyond_doubt_is_marked_as_the_fastest() -> None:
-    sure, doubtful = pair([4.0] * 6, [1.0] * 6), pair([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3)
+    sure, doubtful = timed([4.0] * 6, [1.0] * 6), timed([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3)
     assert [line.best for line in report.lines(reported(*sure))] == [False, True]
     assert [line.best for line in report.lines(reported(*doubtful))] == [False, False]
+    alike = timed([4.0] * 6, [2.0, 2.1, 1.9, 2.0, 1.8, 2.2], [1.9, 1.98, 2.1, 1.8, 2.2, 1.99])
+    assert not any(line.best for line in report.lines(reported(*alike)))
 
 
 def test_energy_is_shown_where_it_was_recorded() -> None:
