@@ -79,11 +79,16 @@ def make_report(
 # --- numbers as they are shown ------------------------------------------------------------------------------------
 
 
+def unit_for(value: float) -> tuple[float, str]:
+    """Return the unit in which a time is shown, and its seconds: that of the rounded time, 1.00 s and not 1 000 ms."""
+    return next((one for one in _SCALES if value >= 0.9995 * one[0]), _SCALES[-1])
+
+
 def seconds(value: float | None) -> str:
     """Return a time with three digits and its unit: ``12.3 ms``."""
     if value is None:
         return NOTHING
-    scale, unit = next((one for one in _SCALES if value >= 0.9995 * one[0]), _SCALES[-1])
+    scale, unit = unit_for(value)
     return f"{three_digits(value / scale)} {unit}"
 
 
@@ -91,7 +96,7 @@ def interval(low: float | None, high: float | None) -> str:
     """Return an interval in one unit: ``12.1 – 12.6 ms``."""
     if low is None or high is None:
         return NOTHING
-    scale, unit = next((one for one in _SCALES if high >= 0.9995 * one[0]), _SCALES[-1])
+    scale, unit = unit_for(high)
     return f"{three_digits(low / scale)} – {three_digits(high / scale)} {unit}"
 
 

@@ -1,4 +1,4 @@
-"""A plot of speed-up over cores, beside the ideal line; both axes in steps of two. Pure."""
+"""A plot of speed-up over cores, beside the ideal line; both axes are logarithmic. Pure."""
 
 from __future__ import annotations
 

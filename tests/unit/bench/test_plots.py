@@ -5,21 +5,34 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.bench import charts
 from notebook_launcher.bench.report_forms import as_html
-from notebook_launcher.bench.svg import width_of
+from notebook_launcher.bench.svg import width_of, wrapped
 from tests.fuzzing import examples
 from tests.unit.bench.recorded import ran, record, reported
+
+TEXT = "{http://www.w3.org/2000/svg}text"
 
 
 def texts(svg: str) -> list[str]:
     """What is written in a picture, which has to be well-formed, and to load nothing."""
     assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
-    found = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
-    return [one.text or "" for one in found]
+    return [one.text or "" for one in ElementTree.fromstring(svg).iter(TEXT)]
+
+
+def beyond(svg: str) -> list[str]:
+    """The texts that are not whole in their picture."""
+    picture = ElementTree.fromstring(svg)
+    found = []
+    for one in picture.iter(TEXT):
+        long = width_of(one.text or "")
+        left = float(one.attrib["x"]) - {"start": 0, "middle": 0.5, "end": 1}[one.attrib["text-anchor"]] * long
+        if left < 0 or left + long > float(picture.attrib["width"]):
+            found.append(one.text or "")
+    return found
 
 
 def test_plots_are_drawn_of_each_result_and_against_cores() -> None:
@@ -46,7 +59,23 @@ def test_nothing_of_a_title_or_a_name_is_left_out_of_a_plot() -> None:
         words = " ".join(texts(svg))
         assert " ".join(title.split())[:110] in words
         assert long.strip() in words
-        assert all(width_of(text) <= charts.WIDE for text in texts(svg))
+        assert not beyond(svg)
+
+
+def test_lines_are_as_wide_as_their_characters_are() -> None:
+    text = "漢" * 20 + " " + "a" * 60
+    lines = wrapped(text, 300)
+    assert all(width_of(line) <= 300 for line in lines)
+    assert "".join(lines) == text.replace(" ", "")
+    assert wrapped("a word", 1) == list("aword")
+    assert wrapped("", 300) == wrapped(" \n", 300) == [""]
+
+
+def test_an_axis_has_the_unit_of_its_values() -> None:
+    made = reported(*(ran({"a": a}, record(times=[0.9996] * 6, median=0.9996, low=0.9996, high=0.9996)) for a in "12"))
+    words = texts(charts.draw_all(made)[0].svg)
+    assert "1.00 s" in words
+    assert "median time of one call in s;" in " ".join(words)
 
 
 def test_an_interval_beyond_the_frame_of_a_plot_is_marked() -> None:
@@ -63,6 +92,7 @@ def test_an_interval_beyond_the_frame_of_a_plot_is_marked() -> None:
 @given(
     st.lists(st.tuples(st.text(), st.floats(1e-18, 1e18), st.integers(0, 300)), min_size=1, max_size=5),
 )
+@example([("\uffff\ufffe", 1.0, 1), ("\ud800", 1.0, 2)])
 @pytest.mark.real_time
 def test_any_results_can_be_drawn(results: list[tuple[str, float, int]]) -> None:
     runs = [
