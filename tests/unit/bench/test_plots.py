@@ -92,6 +92,7 @@ def test_an_interval_beyond_the_frame_of_a_plot_is_marked() -> None:
 @given(
     st.lists(st.tuples(st.text(), st.floats(1e-18, 1e18), st.integers(0, 300)), min_size=1, max_size=5),
 )
+@example([("", 1.0, 1), ("", 4.0, 2)])
 @example([("\uffff\ufffe", 1.0, 1), ("\ud800", 1.0, 2)])
 @pytest.mark.real_time
 def test_any_results_can_be_drawn(results: list[tuple[str, float, int]]) -> None:
@@ -102,6 +103,7 @@ def test_any_results_can_be_drawn(results: list[tuple[str, float, int]]) -> None
     for plot in charts.draw_all(reported(*runs)):
         assert texts(plot.svg)
         assert texts(plot.narrow)
+        assert not beyond(plot.svg) + beyond(plot.narrow)
 
 
 def test_curves_are_of_what_differs_in_cores_alone() -> None:
