@@ -425,6 +425,21 @@ def test_results_of_one_name_stand_together_and_what_never_varies_is_said_once()
     assert not any(line.note for line in once.lines)
 
 
+def test_the_page_keeps_the_case_of_names_and_no_line_is_wider_than_its_table() -> None:
+    used = RunUse(cores=2.0)
+    page = as_html(
+        reported(
+            ran({"a": "1"}, record(), record(synchronised=False), use=used),
+            ran({"a": "2"}, record(), state="failed", use=used),
+        )
+    )
+    assert "CPU cores: <b>2.0</b>" in page
+    results = page.split("<table")[1].split("</table>")[0]
+    spans = [int(number) for number in re.findall(r'colspan="(\d+)"', results)]
+    assert len(spans) == 3
+    assert set(spans) == {results.count("<th>") + results.count('<th class="number">')}
+
+
 def test_only_what_is_faster_beyond_doubt_is_marked_as_the_fastest() -> None:
     sure, doubtful = timed([4.0] * 6, [1.0] * 6), timed([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3)
     assert [line.best for line in report.lines(reported(*sure))] == [False, True]
