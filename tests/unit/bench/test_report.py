@@ -20,6 +20,8 @@ from notebook_launcher.bench.conclusion import conclusion
 from notebook_launcher.bench.report import Report, interval, make_report, seconds
 from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
 from notebook_launcher.bench.run_use import RunUse
+from notebook_launcher.cli.views.bench import report_lines
+from notebook_launcher.core import events
 from tests.fuzzing import examples
 from tests.unit.bench.page import Page
 from tests.unit.bench.recorded import ran, record, reported, timed
@@ -385,6 +387,19 @@ def test_the_headline_says_what_came_out(runs: list[CombinationRun], sentence: s
     made = reported(*runs)
     assert sentence in conclusion(made)
     assert f"<h1>{conclusion(made)}</h1>" in as_html(made)
+
+
+@pytest.mark.parametrize(
+    ("run", "sentence"),
+    [
+        (ran({"a": "1"}, use=RunUse(60.0)), "The notebook has recorded no times. As a whole, it ran for 60 s."),
+        (ran({"a": "1"}, state="not fetched"), "There are no results yet."),
+    ],
+)
+def test_why_there_are_no_results_is_said_once(run: CombinationRun, sentence: str) -> None:
+    event = events.BenchReported("b", "b/report.html", "b/report.md", "b/report.csv", 0, (), conclusion(reported(run)))
+    paths = [f"  b/report.{ending}" for ending in ("html", "md", "csv")]
+    assert report_lines(event) == ["The report has no results:", *paths, sentence]
 
 
 def test_damaged_results_are_not_said_to_be_none() -> None:
