@@ -23,6 +23,7 @@ from notebook_launcher.bench.run_use import RunUse
 from notebook_launcher.cli.views.bench import report_lines
 from notebook_launcher.core import events
 from tests.fuzzing import examples
+from tests.package_source import FILES, imports, module_of, package_of
 from tests.unit.bench.page import Page
 from tests.unit.bench.recorded import ran, record, reported, timed
 
@@ -234,6 +235,20 @@ def test_what_is_the_same_and_what_differs_of_the_machines() -> None:
     assert found.same == (("cpu", "AMD EPYC"), ("libraries.numpy", "2.3.1"))
     assert found.columns == ("cores_allotted",)
     assert found.rows == (("a=1", ("4",)), ("a=2", ("8",)))
+
+
+@pytest.mark.parametrize("name", ["compare", "charts", "conclusion", "report_forms"])
+def test_what_is_pure_imports_nothing_that_copies_or_runs(name: str) -> None:
+    paths = {module_of(path): path for path in FILES}
+    seen: set[str] = set()
+    waiting = {f"notebook_launcher.bench.{name}"}
+    while waiting - seen:
+        module = (waiting - seen).pop()
+        seen.add(module)
+        names = {part for found in imports(paths[module]) for part in (found, found.rpartition(".")[0])}
+        waiting |= names & paths.keys()
+    assert {package_of(paths[module]) for module in seen} == {"bench", "core"}
+    assert "notebook_launcher.core.bounded_read" not in seen
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
