@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from notebook_launcher.bench.svg import DIM, GRID, INK, LINE, Canvas, width_of, wrapped
 from notebook_launcher.core.frozen import Frozen
@@ -30,34 +30,49 @@ class Bar(Frozen):
 def draw(title: str, about: str, bars: Sequence[Bar], width: float) -> str:
     """Return bars below each other, with a title above; an interval that goes beyond the frame ends in an arrow."""
     canvas = Canvas(width)
+    most = _most(bars)
+    is_beyond = any((bar.high or 0.0) > most for bar in bars)
     canvas.paragraph(title, bold=True)
-    longest = max(bar.value for bar in bars)
-    most = min(max(longest, *(bar.high or 0.0 for bar in bars)), _MOST_OF_INTERVAL * longest) * 1.03
-    if any((bar.high or 0.0) > most for bar in bars):
-        about += "; an arrow: the interval goes on beyond it"
-    canvas.paragraph(about, colour=DIM)
+    canvas.paragraph(f"{about}; an arrow: the interval goes on beyond it" if is_beyond else about, colour=DIM)
     canvas.height += 8
-    is_narrow = width < _NARROW
-    names = 0.0 if is_narrow else min(max(width_of(bar.name) for bar in bars) + 12, _MOST_OF_NAMES * width)
+    names = 0.0 if width < _NARROW else min(max(width_of(bar.name) for bar in bars) + 12, _MOST_OF_NAMES * width)
     values = max(width_of(bar.shown) for bar in bars) + 10
-    gap = _GAP + (_MORE if len(bars) <= _FEW else 0.0)
     frame = _Frame(canvas, names, width - names - values - 6, most)
     top = canvas.height
-    rows = []
-    for bar in bars:
-        lines = wrapped(bar.name, width if is_narrow else names - 12)
-        above = LINE * len(lines) if is_narrow else 0.0
-        height = above + (_THICK if is_narrow else max(_THICK, LINE * len(lines))) + gap
-        rows.append((bar, lines, canvas.height, above))
-        canvas.height += height
-    if not is_narrow:
+    rows = list(_rows(bars, canvas, names))
+    if names:
         frame.draw_grid(top)  # behind names above the bars it would be in the way
-    for bar, lines, y, above in rows:
-        for number, line in enumerate(lines):
-            canvas.text(0, y + LINE * number + 12, line)
-        frame.draw_bar(bar, y + above + _THICK / 2)
+    for row in rows:
+        for number, line in enumerate(row.lines):
+            canvas.text(0, row.top + LINE * number + 12, line)
+        frame.draw_bar(row.bar, row.middle)
     frame.draw_ticks()
     return canvas.done()
+
+
+def _most(bars: Sequence[Bar]) -> float:
+    """Return the value at the end of the axis: everything is before it, and intervals as far as is sensible."""
+    longest = max(bar.value for bar in bars)
+    return min(max(longest, *(bar.high or 0.0 for bar in bars)), _MOST_OF_INTERVAL * longest) * 1.03
+
+
+class _Row(Frozen):
+    """Where a bar is: the ``lines`` of its name begin at ``top``, and it lies around ``middle``."""
+
+    bar: Bar
+    lines: tuple[str, ...]
+    top: float
+    middle: float
+
+
+def _rows(bars: Sequence[Bar], canvas: Canvas, names: float) -> Iterator[_Row]:
+    """Yield the rows, and extend the picture by them. ``names``: how wide the names are, 0: above the bars."""
+    gap = _GAP + (_MORE if len(bars) <= _FEW else 0.0)
+    for bar in bars:
+        lines = tuple(wrapped(bar.name, names - 12 if names else canvas.width))
+        above = 0.0 if names else LINE * len(lines)
+        yield _Row(bar, lines, canvas.height, canvas.height + above + _THICK / 2)
+        canvas.height += above + (max(_THICK, LINE * len(lines)) if names else _THICK) + gap
 
 
 class _Frame:

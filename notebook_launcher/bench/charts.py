@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from notebook_launcher.bench import bars, scaling
 from notebook_launcher.bench.bars import Bar
 from notebook_launcher.bench.compare import CombinationRun, Row, cores_instead, speedup
-from notebook_launcher.bench.report import Plot, Report, seconds, waited
+from notebook_launcher.bench.report import Plot, Report, seconds, unit_for, waited
 
 MOST_PLOTS = 12
 MOST_BARS = 40  # in one plot
 MOST_CURVES = 8
 WIDE, NARROW = 580.0, 340.0  # pixels
-_SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def draw_all(report: Report) -> list[Plot]:
@@ -46,7 +45,7 @@ def _bars(label: str, rows: Sequence[Row]) -> Callable[[float], str]:
     """Return what draws the median of each combination with its interval."""
     shown = rows[:MOST_BARS]
     names = _distinguishing([row.ran.values for row in shown])
-    scale, unit = next((one for one in _SCALES if max(row.result.median for row in shown) >= one[0]), _SCALES[-1])
+    scale, unit = unit_for(max(row.result.median for row in shown))
     drawn = []
     for name, row in zip(names, shown, strict=True):
         result = row.result

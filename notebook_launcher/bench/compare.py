@@ -5,6 +5,7 @@ Records are not trusted: they were made by a notebook, which may be anybody's.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import random
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from statistics import median
 
-from notebook_launcher.bench.use import RunUse
+from notebook_launcher.bench.run_use import RunUse
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 
@@ -22,6 +23,7 @@ FEWEST = 6  # times for a bootstrap: with fewer it would look more certain than 
 _SHORTEST, _LONGEST_TIME = 1e-18, 1e18  # seconds; others were not measured, and their quotients may overflow
 _MOST_TIMES = 400  # of one result that are resampled; of more, this many, evenly spread
 _LONGEST = 120  # characters of a name
+_LONGEST_LABEL = 160  # characters of a name with its parameters
 _PER_RUN = frozenset({"job", "job_id", "host", "node"})  # of a fingerprint: different in every run
 
 UNSYNCHRONISED = "not synchronised: the clock may have stopped before the device had done its work"
@@ -332,7 +334,11 @@ def _labelled(results: Sequence[Result], varied: set[str], runs: Sequence[Combin
 
 def _base_label(result: Result, varied: set[str]) -> str:
     parameters = ", ".join(f"{name}={value}" for name, value in result.parameters if name not in varied)
-    return f"{result.name} ({parameters})" if parameters else result.name
+    label = f"{result.name} ({parameters})" if parameters else result.name
+    if len(label) <= _LONGEST_LABEL:
+        return label
+    digest = hashlib.sha256(label.encode(errors="replace")).hexdigest()[:6]  # tells apart what begins the same
+    return f"{label[: _LONGEST_LABEL - 8]}… {digest}"
 
 
 def _several_devices(runs: Sequence[CombinationRun], varied: set[str]) -> set[str]:

@@ -22,9 +22,10 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from notebook_launcher.bench.compare import CombinationRun, Recording, read_recording
 from notebook_launcher.bench.matrix import Combination
-from notebook_launcher.bench.use import RunUse, read_use
+from notebook_launcher.bench.run_use import RunUse
+from notebook_launcher.bench.use import read_use
 from notebook_launcher.core import events
-from notebook_launcher.core.bounded_read import read_at_most
+from notebook_launcher.core.bounded_read import open_regular, read_at_most
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.text import printable
@@ -203,7 +204,7 @@ class BenchFolder:
     def _recording(self, entry: JournalEntry) -> Recording:
         if entry.state not in ("done", "failed"):
             return Recording()
-        with contextlib.suppress(OSError), (self.runs_folder(entry.name) / RESULTS).open("rb") as file:
+        with contextlib.suppress(OSError), open_regular(self.runs_folder(entry.name) / RESULTS) as file:
             return read_recording(file.read(LARGEST).decode(errors="replace"))
         return Recording()
 

@@ -18,6 +18,7 @@ from notebook_launcher.bench.compare import (
     shared_by_all,
     with_shown_names,
 )
+from notebook_launcher.bench.fastest import Fastest, fastest_of_each
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import amount, gigabytes, measured_wait, three_digits
 from notebook_launcher.core.text import joined
@@ -25,7 +26,6 @@ from notebook_launcher.core.text import joined
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 NOTHING = "–"
-_VISIBLE = 1.005  # times as fast
 _DIGEST = 12  # digits of a digest that are shown; CSV has all
 TO_RECORD = 'timing.measure(lambda: train(), name="train").record()'
 
@@ -52,6 +52,7 @@ class Report(Frozen):
     runs: tuple[CombinationRun, ...]
     rows: tuple[Row, ...]
     prints: Fingerprints
+    fastest: tuple[Fastest, ...]
     plots: tuple[Plot, ...] = ()
 
     @property
@@ -61,8 +62,8 @@ class Report(Frozen):
 
     @property
     def records_nothing(self) -> bool:
-        """Whether runs are done, and none of them has recorded a result."""
-        return not self.rows and any(ran.state == "done" for ran in self.runs)
+        """Whether runs are done, and none of them has recorded anything, not even what cannot be read."""
+        return not self.rows and not self.damaged and any(ran.state == "done" for ran in self.runs)
 
 
 def make_report(
@@ -70,17 +71,24 @@ def make_report(
 ) -> Report:
     """Return the report of these combinations, without plots yet."""
     runs = with_shown_names(runs)
-    return Report(notebook, matrix, command, made, tuple(runs), tuple(compared(runs, baseline)), fingerprints(runs))
+    rows = tuple(compared(runs, baseline))
+    best = tuple(fastest_of_each(rows))
+    return Report(notebook, matrix, command, made, tuple(runs), rows, fingerprints(runs), best)
 
 
 # --- numbers as they are shown ------------------------------------------------------------------------------------
+
+
+def unit_for(value: float) -> tuple[float, str]:
+    """Return the unit in which a time is shown, and its seconds: that of the rounded time, 1.00 s and not 1 000 ms."""
+    return next((one for one in _SCALES if value >= 0.9995 * one[0]), _SCALES[-1])
 
 
 def seconds(value: float | None) -> str:
     """Return a time with three digits and its unit: ``12.3 ms``."""
     if value is None:
         return NOTHING
-    scale, unit = next((one for one in _SCALES if value >= 0.9995 * one[0]), _SCALES[-1])
+    scale, unit = unit_for(value)
     return f"{three_digits(value / scale)} {unit}"
 
 
@@ -88,7 +96,7 @@ def interval(low: float | None, high: float | None) -> str:
     """Return an interval in one unit: ``12.1 – 12.6 ms``."""
     if low is None or high is None:
         return NOTHING
-    scale, unit = next((one for one in _SCALES if high >= 0.9995 * one[0]), _SCALES[-1])
+    scale, unit = unit_for(high)
     return f"{three_digits(low / scale)} – {three_digits(high / scale)} {unit}"
 
 
@@ -160,13 +168,13 @@ def how_measured(report: Report) -> list[str]:
         "are compared with nothing.",
     ]
     if report.damaged:
-        lines = "One line" if report.damaged == 1 else f"{report.damaged} lines"
-        sentences.append(f"{lines} of the recorded results could not be read, and {_is(report.damaged)} left out.")
+        sentences.append(f"{unread(report.damaged)}, and {'is' if report.damaged == 1 else 'are'} left out.")
     return sentences
 
 
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"
+def unread(damaged: int) -> str:
+    """Return how many lines are no results, as the beginning of a sentence."""
+    return f"{'One line' if damaged == 1 else f'{damaged} lines'} of the recorded results could not be read"
 
 
 def summary(report: Report) -> str:
@@ -195,8 +203,8 @@ def shared(report: Report) -> str:
 class Line(Frozen):
     """One line of a table, a cell for each heading. ``state``: of its combination; ``note``: what else is to be said.
 
-    ``group``: its result; lines of the same one can be compared. ``best``: whether it is the fastest of them, and
-    faster than the baseline beyond doubt.
+    ``group``: its result; lines of the same one can be compared. ``best``: whether it is faster than all others
+    of them beyond doubt.
     """
 
     cells: tuple[str, ...]
@@ -240,7 +248,7 @@ RUN_HEADINGS = (
 def lines(report: Report) -> list[Line]:
     """Return the results' lines, those that can be compared next to each other, each with all of ``HEADINGS``."""
     found: dict[str, list[Line]] = {}
-    best = [row for row in fastest(report) if is_surely_faster(row)]
+    best = [one.row for one in report.fastest if one.is_sure]
     for row in report.rows:
         result = row.result
         numbers = (seconds(result.median), interval(result.low, result.high), rate(row), times_as_quick(row))
@@ -248,21 +256,6 @@ def lines(report: Report) -> list[Line]:
         line = Line(cells, row.ran.state, row.note, row.label, any(row is one for one in best))
         found.setdefault(row.label, []).append(line)
     return [line for group in found.values() for line in group]
-
-
-def is_surely_faster(row: Row) -> bool:
-    """Whether a result is faster than its baseline beyond doubt, and by more than what is shown as 1.00 times."""
-    return row.speedup is not None and row.speedup.low is not None and row.speedup.low >= _VISIBLE
-
-
-def fastest(report: Report) -> list[Row]:
-    """Return the fastest row of each result and amount of work of which several are compared with each other."""
-    found: dict[tuple[str, float | None, str], list[Row]] = {}
-    for row in report.rows:
-        if row.baseline or row.speedup:
-            found.setdefault((row.label, row.result.work, row.result.unit), []).append(row)
-    groups = [group for group in found.values() if len(group) > 1]
-    return [max(group, key=lambda row: row.speedup.ratio if row.speedup else 1.0) for group in groups]
 
 
 def run_lines(report: Report) -> list[Line]:
@@ -282,9 +275,15 @@ def run_lines(report: Report) -> list[Line]:
             NOTHING if use.watt_hours is None else f"{amount(use.watt_hours)} Wh",
             digest(ran.image),
         )
-        is_empty = ran.state == "done" and not ran.recording.results and bool(report.rows)
-        found.append(Line(cells, ran.state, joined(ran.why, "It has recorded no results." if is_empty else "")))
+        found.append(Line(cells, ran.state, joined(ran.why, _of_recording(ran) if report.rows else "")))
     return found
+
+
+def _of_recording(ran: CombinationRun) -> str:
+    """Return what a run that is done has not recorded though others have."""
+    if ran.recording.damaged:
+        return f"{unread(ran.recording.damaged)}."
+    return "It has recorded no results." if ran.state == "done" and not ran.recording.results else ""
 
 
 def _memory(mib: float | None) -> str:

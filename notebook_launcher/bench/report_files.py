@@ -9,17 +9,13 @@ from datetime import datetime
 from notebook_launcher.bench.charts import draw_all
 from notebook_launcher.bench.conclusion import conclusion
 from notebook_launcher.bench.journal import BenchFolder, write_atomically
-from notebook_launcher.bench.report import TO_RECORD, make_report
+from notebook_launcher.bench.report import make_report
 from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import BenchIncomplete, CopyFailed
 from notebook_launcher.core.view import View
 
 PLOTS = "report-plots"
-NOTHING_RECORDED = (
-    "The notebook has recorded no times, so the report has what each run used as a whole. To compare times, record "
-    f"them in the notebook: import timing; {TO_RECORD}"
-)
 _SHOWN = 10  # failed combinations in the error's reason
 
 
@@ -42,8 +38,6 @@ def write_report(folder: BenchFolder, baseline: str, view: View, *, quietly: boo
             why=error.strerror or str(error),
             hint="make room, and run the same command again: nothing is run twice",
         ) from None
-    if report.records_nothing and not quietly:
-        view.show(events.Note(NOTHING_RECORDED))
     if not quietly:
         failed = tuple((ran.name, ran.why) for ran in report.runs if ran.state == "failed")
         html, markdown, table = map(str, paths)

@@ -1,17 +1,17 @@
-"""A plot of speed-up over cores, beside the ideal line; both axes in steps of two. Pure."""
+"""A plot of speed-up over cores, beside the ideal line; both axes are logarithmic. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from notebook_launcher.bench.svg import DIM, GRID, LINE, Canvas, wrapped
+from notebook_launcher.bench.svg import DIM, GRID, LINE, Canvas, width_of, wrapped
 from notebook_launcher.core.frozen import Frozen
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B07D00", "#2E8FC7", "#000000", "#8C6D00")  # Okabe and Ito's
 _MOST_BEYOND = 1.6  # times the largest and the smallest value: the most that the axis extends for intervals
 _LOWEST, _HIGHEST = 220.0, 440.0  # pixels of the frame
-_LEFT, _RIGHT = 44.0, 14.0  # pixels beside the frame
+_LEFT, _RIGHT = 44.0, 14.0  # pixels beside the frame, at least
 _FEWEST_BETWEEN = 26.0  # pixels between two numbers of the axis
 
 
@@ -97,14 +97,17 @@ class _Frame:
 
     def __init__(self, cores: Sequence[int], limits: tuple[float, float], width: float, height: float) -> None:
         self._cores, (self._least, self._most) = cores, limits
-        self._width, self._height = width - _LEFT - _RIGHT, height
+        steps = round(math.log2(self._most / self._least))
+        self._ratios = [self._least * 2**step for step in range(0, steps + 1, math.ceil(steps / 12))]
+        self._left = max(_LEFT, *(width_of(_number(ratio)) + 8 for ratio in self._ratios))
+        self._width, self._height = width - self._left - _RIGHT, height
         self.top = 0.0
 
     def place(self, cores: float, ratio: float) -> tuple[float, float]:
         """Return the place of a value; outside the frame there is none."""
         across = math.log2(cores / self._cores[0]) / math.log2(self._cores[-1] / self._cores[0])
         up = math.log2(min(max(ratio, self._least), self._most) / self._least) / math.log2(self._most / self._least)
-        return _LEFT + self._width * (0.02 + 0.96 * across), self.top + self._height * (1 - up)
+        return self._left + self._width * (0.02 + 0.96 * across), self.top + self._height * (1 - up)
 
     def is_beyond(self, point: Point) -> bool:
         """Whether the interval of a point is not whole in the frame."""
@@ -112,13 +115,10 @@ class _Frame:
 
     def draw_axes(self, canvas: Canvas) -> None:
         """Draw the lines behind the curves, and their numbers."""
-        steps = round(math.log2(self._most / self._least))
-        every = math.ceil(steps / 12)
-        for step in range(0, steps + 1, every):
-            ratio = self._least * 2**step
+        for ratio in self._ratios:
             y = self.place(self._cores[0], ratio)[1]
-            canvas.line([(_LEFT, y), (_LEFT + self._width, y)], GRID, 1)
-            canvas.text(_LEFT - 6, y + 4.5, f"{ratio:.3g}×", colour=DIM, anchor="end")
+            canvas.line([(self._left, y), (self._left + self._width, y)], GRID, 1)
+            canvas.text(self._left - 6, y + 4.5, _number(ratio), colour=DIM, anchor="end")
         last = -math.inf
         for cores in self._cores:
             x, _ = self.place(cores, self._least)
@@ -127,7 +127,7 @@ class _Frame:
                 canvas.text(x, self.top + self._height + LINE, str(cores), colour=DIM, anchor="middle")
                 last = x
         below = self.top + self._height + 2 * LINE
-        canvas.text(_LEFT + self._width / 2, below, "cores", colour=DIM, anchor="middle")
+        canvas.text(self._left + self._width / 2, below, "cores", colour=DIM, anchor="middle")
 
     def draw_curve(self, canvas: Canvas, points: Sequence[Point], number: int) -> None:
         """Draw a curve with a marker and an interval at each point."""
@@ -149,3 +149,7 @@ class _Frame:
                 canvas.shape([(x - 4, y + 6 * down), (x, y), (x + 4, y + 6 * down)], colour)
             else:
                 canvas.line([(x - 4, y), (x + 4, y)], colour)
+
+
+def _number(ratio: float) -> str:
+    return f"{ratio:.3g}×"

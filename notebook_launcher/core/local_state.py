@@ -11,6 +11,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+from notebook_launcher.core.bounded_read import open_regular
 from notebook_launcher.core.local_sockets import others_listen
 
 
@@ -54,10 +55,10 @@ def read_own(name: str) -> str | None:
     Raises ``ValueError`` if it is no text.
     """
     try:
-        with open(state_folder() / name, encoding="utf-8", opener=_open_no_link) as file:
+        with open_regular(state_folder() / name) as file:
             found = os.fstat(file.fileno())
-            is_safe = stat.S_ISREG(found.st_mode) and _is_own(found) and not found.st_mode & _OTHERS_WRITE
-            return file.read() if is_safe else None
+            is_safe = _is_own(found) and not found.st_mode & _OTHERS_WRITE
+            return file.read().decode() if is_safe else None
     except OSError:
         return None
 
@@ -83,11 +84,6 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def _is_own(found: os.stat_result) -> bool:
     """Whether a file is this user's; assumed on Windows, where only the folder above protects it."""
     return not hasattr(os, "getuid") or found.st_uid == os.getuid()
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    """Open a file that is no link, without waiting for the other end of a pipe."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
 def lock_file(kind: str, key: str) -> Path:

@@ -29,6 +29,7 @@ class Dependencies:
         """``folder``: the notebook's; ``notebook``: its file name, which no other file can have."""
         self._folder, self._notebook = folder, notebook
         self._files: dict[str, Path] = {}
+        self._contents: dict[str, bytes] = {}
         self._left: list[str] = []
         self._imported: set[str] = set()
 
@@ -97,10 +98,9 @@ class Dependencies:
         else:
             raise NotebookInvalid(f"{path} is neither a file nor a folder.")
 
-    def add_files(self, files: Mapping[str, Path]) -> None:
-        """Add files by their paths beside the notebook. Raises ``NotebookInvalid`` if there is another of that name."""
-        for name, path in files.items():
-            self._name(name, path)
+    def add_contents(self, contents: Mapping[str, bytes]) -> None:
+        """Add files that have been read already, by their paths beside the notebook, where no other file is."""
+        self._contents |= contents
 
     def _is_notebook(self, path: Path) -> bool:
         return path == self._folder / self._notebook
@@ -144,8 +144,8 @@ class Dependencies:
                     f"{path} would lie in {above} beside the notebook, which is a file.",
                     hint="give one of them another name",
                 )
-        contents: dict[str, bytes] = {}
-        room = LARGEST
+        contents = dict(self._contents)
+        room = LARGEST - sum(map(len, contents.values()))
         for name, path in sorted(self._files.items()):
             if not name.isprintable():
                 raise NotebookInvalid(

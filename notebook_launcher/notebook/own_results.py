@@ -1,21 +1,23 @@
 """The results that runs from this machine have recorded, for a notebook that compares them.
 
 Only the file ``results.jsonl`` of a folder that a fetched run or bench has made (its ``run.json`` says of which
-session) is taken, from a few known places, and no more than a bound. Links are not followed.
+session) is taken, from a few known places, and no more than a bound. It is read at once, through folders that are
+opened without following a link, so that nothing else can come in its place. A folder that the user named may be a link.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import counted, file_size
+from notebook_launcher.core.text import joined, listed
 from notebook_launcher.notebook.results import RECORD
 from notebook_launcher.session.record import SESSION_ID, json_object
+from notebook_launcher.transfer.real_folder import RealFolder, real_folder
 
 RESULTS = "results.jsonl"
 RUNS = "runs"
@@ -27,56 +29,120 @@ _LARGEST_RECORD = 1024 * 1024  # bytes
 class OwnResults(Frozen):
     """Files of results, by their paths beside a notebook; ``note``: what is sent and what not, in sentences."""
 
-    files: Mapping[str, Path]
+    files: Mapping[str, bytes]
     note: str
 
 
+class _Place(Frozen):
+    """A folder of runs. ``prefix``: of their names beside the notebook; ``shown``: as the user knows it."""
+
+    path: Path
+    shown: Path
+    prefix: str = ""
+
+
+class _Recorded(Frozen):
+    """The results of one run, not read yet. ``name``: of its folder beside the notebook."""
+
+    name: str
+    path: Path
+    shown: Path
+    modified: float
+    size: int
+
+
 def own_results(output: Path) -> OwnResults:
-    """Return the newest results of runs in ``output``, and of benches in the current folder."""
-    found = sorted(_found(output), key=lambda one: one[2], reverse=True)
-    files: dict[str, Path] = {}
-    size = 0
-    for name, path, _, length in found:
-        if len(files) < MOST and size + length <= LARGEST:
-            files[f"{RUNS}/{name}/{RESULTS}"] = path
-            size += length
-    if not files:
-        return OwnResults(
-            {},
-            f"There are no results to compare in {output} or bench-*/{RUNS} here. Run a notebook that measures first, "
-            "or send files of results: --with FILE",
-        )
-    places = " and ".join(dict.fromkeys(str(path.parent.parent) for path in files.values()))
-    note = f"Sent along: what {counted(len(files), 'run')} recorded, {file_size(size)} of {RESULTS} from {places}."
-    left = len(found) - len(files)
-    return OwnResults(files, f"{note} Left out: {counted(left, 'older one')}." if left else note)
+    """Return the newest results of runs in ``runs`` and in ``output``, and of benches, all in the current folder."""
+    places = _places(output)
+    found = sorted((one for place in places for one in _in(place)), key=lambda one: one.modified, reverse=True)
+    files: dict[str, bytes] = {}
+    sent: list[_Recorded] = []
+    large: list[_Recorded] = []
+    room = LARGEST
+    while found and len(files) < MOST:
+        one = found.pop(0)
+        content = _content(one, room)
+        if content is None:
+            large.append(one)
+        elif content:
+            files[f"{RUNS}/{one.name}/{RESULTS}"] = content
+            sent.append(one)
+            room -= len(content)
+    told = (_of_sent(sent, LARGEST - room), _of_left(large, len(found))) if sent or large else (_nothing(places),)
+    return OwnResults(files, joined(*told, _of_links(places)))
 
 
-def _found(output: Path) -> Iterator[tuple[str, Path, float, int]]:
-    """Yield a name, the file, its time and its size for each results file of a run of the user's."""
-    places = [("", output), *((f"{bench.name}.", bench / RUNS) for bench in sorted(Path().glob("bench-*")))]
-    for prefix, place in places:
-        for folder in _folders(place):
-            path = folder / RESULTS
-            try:
-                there = os.lstat(path)
-            except OSError:
-                continue
-            name = f"{prefix}{folder.name}"
-            if stat.S_ISREG(there.st_mode) and there.st_size and name.isprintable() and _is_of_a_run(folder):
-                yield name, path, there.st_mtime, there.st_size
+def _of_sent(sent: Sequence[_Recorded], size: int) -> str:
+    if not sent:
+        return "No results are sent along to compare."
+    places = " and ".join(dict.fromkeys(str(one.shown.parent) for one in sent))
+    return f"Sent along: what {counted(len(sent), 'run')} recorded, {file_size(size)} of {RESULTS} from {places}."
 
 
-def _folders(place: Path) -> list[Path]:
+def _of_left(large: Sequence[_Recorded], older: int) -> str:
+    names = listed([f"{one.shown / RESULTS} ({file_size(one.size)})" for one in large])
+    return joined(
+        f"Left out: {counted(older, 'older one')}." if older else "",
+        f"Left out, as all together may have {file_size(LARGEST)}: {names}. --with FILE sends it." if large else "",
+    )
+
+
+def _of_links(places: Sequence[_Place]) -> str:
+    links = listed([str(place.shown) for place in places if os.path.realpath(place.path) != str(place.path)])
+    return f"Not looked into, as it is a symbolic link: {links}. --output DIR names the folder itself." if links else ""
+
+
+def _nothing(places: Sequence[_Place]) -> str:
+    named = ", ".join(str(place.shown) for place in places if not place.prefix)
+    return (
+        f"There are no results to compare in {named} or bench-*/{RUNS} here. Run a notebook that measures first, or "
+        "send files of results: --with FILE"
+    )
+
+
+# --- what there is ------------------------------------------------------------------------------------------------
+
+
+def _places(output: Path) -> list[_Place]:
+    """Return each place once; the path of the folder that the user named leads through no link."""
+    here = Path.cwd()
+    places = [_Place(here / RUNS, Path(RUNS))]
+    places += [_Place(here / bench / RUNS, bench / RUNS, f"{bench.name}.") for bench in sorted(Path().glob("bench-*"))]
+    named = Path(os.path.realpath(output))
+    if output != Path(RUNS) and named not in [place.path for place in places]:
+        places.insert(1, _Place(named, output))
+    return places
+
+
+def _in(place: _Place) -> list[_Recorded]:
     try:
-        return [folder for folder in sorted(place.iterdir()) if folder.is_dir() and not folder.is_symlink()]
+        names = sorted(path.name for path in place.path.iterdir())
     except OSError:
         return []
+    return [found for name in names if f"{place.prefix}{name}".isprintable() and (found := _recorded(place, name))]
 
 
-def _is_of_a_run(folder: Path) -> bool:
+def _recorded(place: _Place, name: str) -> _Recorded | None:
+    """Return the results of a run of the user's; ``None`` if the folder is no such run's, or there are none."""
     try:
-        record = json_object(read_at_most(folder / RECORD, _LARGEST_RECORD) or b"")
+        with real_folder(str(place.path / name)) as folder:
+            there = folder.stat(RESULTS)
+            is_one = stat.S_ISREG(there.st_mode) and there.st_size > 0 and _is_of_a_run(folder)
     except OSError:
-        return False
+        return None
+    of_run = _Recorded(f"{place.prefix}{name}", place.path / name, place.shown / name, there.st_mtime, there.st_size)
+    return of_run if is_one else None
+
+
+def _is_of_a_run(folder: RealFolder) -> bool:
+    record = json_object(folder.read(RECORD, _LARGEST_RECORD) or b"")
     return SESSION_ID.fullmatch(str(record.get("session") or "")) is not None
+
+
+def _content(one: _Recorded, room: int) -> bytes | None:
+    """Return the results, ``None`` if they are larger than ``room``; empty if they cannot be read any more."""
+    try:
+        with real_folder(str(one.path)) as folder:
+            return folder.read(RESULTS, room)
+    except OSError:
+        return b""

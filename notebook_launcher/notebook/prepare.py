@@ -76,7 +76,7 @@ def prepare(
         from notebook_launcher.notebook.own_results import own_results
 
         own = own_results(runs)
-        dependencies.add_files(own.files)
+        dependencies.add_contents(own.files)
         notes.append(own.note)
     helpers = (HELPER,) if dependencies.add_helper(absolute(shipped("notebooks") / HELPER)) else ()
     if helpers:

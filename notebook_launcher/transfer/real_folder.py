@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from notebook_launcher.core.bounded_read import read_regular
 from notebook_launcher.core.frozen import Frozen
 
 _CAN_OPEN = os.open in os.supports_dir_fd
@@ -41,6 +42,10 @@ class RealFolder(Frozen):
     def stat(self, name: str) -> os.stat_result:
         """Inspect an entry; of a link, the link itself."""
         return os.stat(self._name(name), dir_fd=self.descriptor, follow_symlinks=False)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """Return a regular file's content, ``None`` if it is larger than ``limit`` bytes. Raises ``OSError``."""
+        return read_regular(self._name(name), limit, self.descriptor)
 
     def open(self, name: str, flags: int) -> BinaryIO:
         """Open a file that is no link, to read and write; a new one gets mode 0600, whatever an ACL grants."""

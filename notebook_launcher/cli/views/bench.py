@@ -91,8 +91,7 @@ def _lasts(step: events.BenchProgress) -> bool:
 
 
 def report_lines(event: events.BenchReported) -> list[str]:
-    """Return where the report is, and what is in it."""
-    nothing = "no results, and says why" if event.failed else "no times, but what each run used"
-    results = {0: nothing, 1: "one result"}.get(event.rows, f"{event.rows} results")
+    """Return where the report is, and what came out: why there are no results, for instance."""
+    results = {0: "no results", 1: "one result"}.get(event.rows, f"{event.rows} results")
     paths = (f"  {path}" for path in (event.html, event.markdown, event.csv))
     return [f"The report has {results}:", *paths, *filter(None, [event.conclusion])]

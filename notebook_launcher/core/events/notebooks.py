@@ -82,7 +82,7 @@ class BenchProgress(Event, name="bench_progress"):
 class BenchReported(Event, name="bench_report"):
     """The report of a bench is written. ``rows``: how many results are in it; ``failed``: combinations, and why.
 
-    ``conclusion``: what came out, in a sentence or two.
+    ``conclusion``: what came out, in a few sentences.
     """
 
     folder: str

@@ -9,9 +9,6 @@ import io
 import json
 import random
 import re
-from html.parser import HTMLParser
-from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -22,48 +19,15 @@ from notebook_launcher.bench.compare import CombinationRun, compared, fingerprin
 from notebook_launcher.bench.conclusion import conclusion
 from notebook_launcher.bench.report import Report, interval, make_report, seconds
 from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
-from notebook_launcher.bench.svg import width_of
-from notebook_launcher.bench.use import RunUse, read_use
+from notebook_launcher.bench.run_use import RunUse
+from notebook_launcher.cli.views.bench import report_lines
+from notebook_launcher.core import events
 from tests.fuzzing import examples
+from tests.package_source import FILES, imports, module_of, package_of
+from tests.unit.bench.page import Page
+from tests.unit.bench.recorded import ran, record, reported, timed
 
 HOSTILE = "<script>alert(1)</script>|`x`\n$x^2$ [a](http://b) =1+1"
-
-
-def record(name: str = "fit", median: float = 1.0, repeats: int = 9, **others: object) -> str:
-    chance = random.Random(median)
-    times = sorted(median * (1 + chance.gauss(0, 0.01)) for _ in range(repeats))
-    middle = times[repeats // 2]
-    data = {
-        "version": 1,
-        "name": name,
-        "parameters": {"EPOCHS": 1},
-        "times": times,
-        "median": middle,
-        "low": times[0],
-        "high": times[-1],
-        "iqr": 0.1,
-        "work": 1000,
-        "unit": "images",
-        "throughput": 1000 / middle,
-        "synchronised": True,
-        "warmup": 1,
-        "device": {"kind": "cpu", "name": "AMD EPYC", "library": "numpy"},
-        "recorded": "2026-11-22T04:00:00Z",
-        "fingerprint": {"cpu": "AMD EPYC", "cores_allotted": 4, "libraries": {"numpy": "2.3.1"}, "job": "7"},
-    }
-    return json.dumps({**data, **others})
-
-
-def ran(values: dict[str, str], *lines: str, state: str = "done", **others: object) -> CombinationRun:
-    name = " ".join(f"{key}={value}" for key, value in values.items())
-    lines = tuple(line.replace('"cores_allotted": 4', f'"cores_allotted": {values.get("cores", 4)}') for line in lines)
-    return CombinationRun(name, tuple(values.items()), state, read_recording("\n".join(lines)), **others)  # type: ignore[arg-type]
-
-
-def reported(*runs: CombinationRun, baseline: str = "") -> Report:
-    return make_report(
-        "tiny.ipynb", "cores=1,4", "launch-notebook bench tiny.ipynb", "2026-11-22 05:00", runs, baseline
-    )
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -273,6 +237,20 @@ def test_what_is_the_same_and_what_differs_of_the_machines() -> None:
     assert found.rows == (("a=1", ("4",)), ("a=2", ("8",)))
 
 
+@pytest.mark.parametrize("name", ["compare", "charts", "conclusion", "report_forms"])
+def test_what_is_pure_imports_nothing_that_copies_or_runs(name: str) -> None:
+    paths = {module_of(path): path for path in FILES}
+    seen: set[str] = set()
+    waiting = {f"notebook_launcher.bench.{name}"}
+    while waiting - seen:
+        module = (waiting - seen).pop()
+        seen.add(module)
+        names = {part for found in imports(paths[module]) for part in (found, found.rpartition(".")[0])}
+        waiting |= names & paths.keys()
+    assert {package_of(paths[module]) for module in seen} == {"bench", "core"}
+    assert "notebook_launcher.core.bounded_read" not in seen
+
+
 # --- numbers ------------------------------------------------------------------------------------------------------
 
 
@@ -300,25 +278,6 @@ def test_both_ends_of_an_interval_have_one_unit() -> None:
 
 
 # --- the report ---------------------------------------------------------------------------------------------------
-
-
-class Page(HTMLParser):
-    """The tags, their attributes and the text of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [value or "" for name, value in attrs if name in ("src", "href", "action", "srcset", "data")]
-        assert not [name for name, _ in attrs if name.startswith("on")]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 @functools.cache
@@ -397,27 +356,33 @@ def test_what_all_combinations_share_is_said_once() -> None:
 # --- what came out -------------------------------------------------------------------------------------------------
 
 
-def pair(one: list[float], other: list[float]) -> list[CombinationRun]:
-    """Two combinations with these times."""
-    runs = []
-    for number, times in enumerate((one, other), 1):
-        ordered = sorted(times)
-        summed_up = {"times": times, "median": ordered[len(times) // 2], "low": ordered[0], "high": ordered[-1]}
-        runs.append(ran({"a": str(number)}, json.dumps({**json.loads(record()), **summed_up})))
-    return runs
-
-
 @pytest.mark.parametrize(
     ("runs", "sentence"),
     [
-        (pair([4.0] * 6, [1.0] * 6), "a=2 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00)."),
-        (pair([1.0] * 6, [4.0] * 6), "No combination is faster than the baseline, a=1."),
+        (timed([4.0] * 6, [1.0] * 6), "a=2 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00)."),
+        (timed([1.0] * 6, [4.0] * 6), "No combination was shown to be faster than the baseline, a=1."),
         (
-            pair([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3),
-            "No combination is faster than a=1 beyond doubt; a=2 was",
+            timed([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3),
+            "No combination was shown to be faster than a=1; a=2 was",
         ),
-        (pair([1.0] * 6, [0.999] * 6), "No combination is faster than a=1 beyond doubt; a=2 was 1.00"),
-        (pair([1.0] * 6, [0.5]), "a=2 was 2.00 times as fast as a=1, with too few times to be sure."),
+        (timed([1.0] * 6, [0.999] * 6), "No combination was shown to be faster than a=1; a=2 was 1.00"),
+        (timed([1.0] * 6, [0.5]), "a=2 was 2.00 times as fast as a=1, with too few times to be sure."),
+        (
+            timed([4.0] * 6, [2.0, 2.1, 1.9, 2.0, 1.8, 2.2], [1.9, 1.98, 2.1, 1.8, 2.2, 1.99]),
+            "a=3 is 2.01 times as fast as a=1 (1.86 to 2.16), and not shown to be faster than a=2 (2.00 times).",
+        ),
+        (
+            [*timed([4.0] * 6, [2.0] * 6, [1.0] * 6), ran({"a": "4"}, state="failed")],
+            "a=3 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00). 1 of 4 combinations has no time that can be ",
+        ),
+        (
+            timed([4.0] * 6, [0.9, 0.9, 1.5, 1.98, 2.1, 2.1], [2.0] * 6, [2.0] * 6),
+            "faster than a=3 (2.00 times) and 1 other.",
+        ),
+        (
+            [*timed([1.0] * 6, [4.0] * 6), ran({"a": "4"}, record(synchronised=False)), ran({"a": "5"}, "{damaged")],
+            "than the baseline, a=1. 2 of 4 combinations have no time that can be compared.",
+        ),
         ([ran({"a": "1"}, record(synchronised=False))], "No time can be compared: the device was not waited for"),
         ([ran({"a": "1"}, record())], "there is nothing yet to compare it with."),
         ([ran({"a": "1"}, state="failed"), ran({"a": "2"}, state="failed")], "All 2 combinations failed."),
@@ -426,12 +391,51 @@ def pair(one: list[float], other: list[float]) -> list[CombinationRun]:
             [ran({"a": "1"}, use=RunUse(60.0)), ran({"a": "2"}, use=RunUse(30.0))],
             "recorded no times. As a whole, a=2 ran for 30 s, and a=1 for 60 s.",
         ),
+        (
+            [ran({"a": "1"}, "{damaged", "[]", use=RunUse(60.0))],
+            "2 lines of the recorded results could not be read, and there are no others. As a whole, it ran for 60 s.",
+        ),
+        ([ran({"a": "1"}, "{damaged", state="failed")], "The only combination failed. One line of the recorded "),
     ],
 )
 def test_the_headline_says_what_came_out(runs: list[CombinationRun], sentence: str) -> None:
     made = reported(*runs)
     assert sentence in conclusion(made)
     assert f"<h1>{conclusion(made)}</h1>" in as_html(made)
+
+
+@pytest.mark.parametrize(
+    ("run", "sentence"),
+    [
+        (ran({"a": "1"}, use=RunUse(60.0)), "The notebook has recorded no times. As a whole, it ran for 60 s."),
+        (ran({"a": "1"}, state="not fetched"), "There are no results yet."),
+    ],
+)
+def test_why_there_are_no_results_is_said_once(run: CombinationRun, sentence: str) -> None:
+    event = events.BenchReported("b", "b/report.html", "b/report.md", "b/report.csv", 0, (), conclusion(reported(run)))
+    paths = [f"  b/report.{ending}" for ending in ("html", "md", "csv")]
+    assert report_lines(event) == ["The report has no results:", *paths, sentence]
+
+
+def test_damaged_results_are_not_said_to_be_none() -> None:
+    alone = reported(ran({"a": "1"}, "{damaged"))
+    for text in (as_html(alone), as_markdown(alone, "plots")):
+        assert "One line of the recorded results could not be read" in text
+        assert "timing.measure(" not in text, "which the notebook has"
+    lines = report.run_lines(reported(ran({"a": "1"}, record()), ran({"a": "2"}, "{damaged"), ran({"a": "3"})))
+    assert [line.note for line in lines] == [
+        "",
+        "One line of the recorded results could not be read.",
+        "It has recorded no results.",
+    ]
+
+
+def test_a_name_with_many_parameters_is_cut_and_still_tells_results_apart() -> None:
+    many = {f"parameter{number}" * 10: "x" * 200 for number in range(150)}
+    made = reported(ran({"a": "1"}, record(parameters={**many, "z": 1}), record(parameters={**many, "z": 2})))
+    labels = [row.label for row in made.rows]
+    assert len(set(labels)) == 2
+    assert all(len(label) <= 160 and "again" not in label for label in labels)
 
 
 def test_results_of_one_name_stand_together_and_what_never_varies_is_said_once() -> None:
@@ -451,10 +455,27 @@ def test_results_of_one_name_stand_together_and_what_never_varies_is_said_once()
     assert not any(line.note for line in once.lines)
 
 
+def test_the_page_keeps_the_case_of_names_and_no_line_is_wider_than_its_table() -> None:
+    used = RunUse(cores=2.0)
+    page = as_html(
+        reported(
+            ran({"a": "1"}, record(), record(synchronised=False), use=used),
+            ran({"a": "2"}, record(), state="failed", use=used),
+        )
+    )
+    assert "CPU cores: <b>2.0</b>" in page
+    results = page.split("<table")[1].split("</table>")[0]
+    spans = [int(number) for number in re.findall(r'colspan="(\d+)"', results)]
+    assert len(spans) == 3
+    assert set(spans) == {results.count("<th>") + results.count('<th class="number">')}
+
+
 def test_only_what_is_faster_beyond_doubt_is_marked_as_the_fastest() -> None:
-    sure, doubtful = pair([4.0] * 6, [1.0] * 6), pair([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3)
+    sure, doubtful = timed([4.0] * 6, [1.0] * 6), timed([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3)
     assert [line.best for line in report.lines(reported(*sure))] == [False, True]
     assert [line.best for line in report.lines(reported(*doubtful))] == [False, False]
+    alike = timed([4.0] * 6, [2.0, 2.1, 1.9, 2.0, 1.8, 2.2], [1.9, 1.98, 2.1, 1.8, 2.2, 1.99])
+    assert not any(line.best for line in report.lines(reported(*alike)))
 
 
 def test_energy_is_shown_where_it_was_recorded() -> None:
@@ -462,120 +483,3 @@ def test_energy_is_shown_where_it_was_recorded() -> None:
     made = reported(ran({"a": "1"}, *rows))
     assert [line.cells[-1] for line in report.lines(made)] == ["35.2 J per call", "1.17 mJ/image", "–"]
     assert [row["energy_j"] for row in csv.DictReader(io.StringIO(as_csv(made)))] == ["35.2", "35.2", ""]
-
-
-# --- what each run used --------------------------------------------------------------------------------------------
-
-USAGE = """time,seconds,cpu_cores,memory_mib,gpu,gpu_name,gpu_percent,gpu_memory_mib,gpu_memory_total_mib,gpu_watts
-2026-11-22T04:00:10Z,10,1.00,1024,0,A100,50,2048,40960,180
-2026-11-22T04:00:20Z,20,3.00,3072,0,A100,100,4096,40960,360
-damaged
-"""
-
-
-def test_what_a_run_used_is_known_though_its_notebook_records_nothing(tmp_path: Path) -> None:
-    (tmp_path / "usage.csv").write_text(USAGE)
-    ends = {"started": "2026-11-22T05:00:00+0100", "ended": "2026-11-22T04:01:30Z"}
-    (tmp_path / "run.json").write_text(json.dumps(ends))
-    used = read_use(tmp_path)
-    assert used == RunUse(90.0, 2.0, 3072.0, "A100", 75.0, 4096.0, 1.5)
-    made = reported(ran({"cores": "1"}, use=used), ran({"cores": "4"}, use=RunUse(30.0)))
-    cells = ("cores=1", "done", "–", "90 s", "2.0", "3 GiB", "75 %", "4 GiB", "1.5 Wh", "–")
-    assert report.run_lines(made)[0].cells == cells
-    page, text = Page(as_html(made)), as_markdown(made, "p")
-    for words in (page.text, text):
-        assert "timing.measure(" in words  # how to record more
-        assert "1.5 Wh" in words
-    assert [plot.name for plot in charts.draw_all(made)] == ["0-runs"]
-    rows = list(csv.DictReader(io.StringIO(as_csv(made))))
-    assert [(row["run_time_s"], row["gpu_energy_wh"]) for row in rows] == [("90.0", "1.5"), ("30.0", "")]
-
-
-@pytest.mark.parametrize(
-    "record_of_run", ["", "[1", '{"started": 7, "ended": []}', '{"started": "2026-11-22T05:00", "ended": "2026-11-22"}']
-)
-def test_a_damaged_record_of_a_run_says_nothing(tmp_path: Path, record_of_run: str) -> None:
-    (tmp_path / "run.json").write_text(record_of_run)
-    assert read_use(tmp_path) == RunUse()
-    assert read_use(tmp_path / "nowhere") == RunUse()
-
-
-# --- plots --------------------------------------------------------------------------------------------------------
-
-
-def texts(svg: str) -> list[str]:
-    """What is written in a picture, which has to be well-formed, and to load nothing."""
-    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
-    found = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
-    return [one.text or "" for one in found]
-
-
-def test_plots_are_drawn_of_each_result_and_against_cores() -> None:
-    runs = [
-        ran({"env": env, "cores": cores}, record(median=4.0 / int(cores)), record("one", synchronised=False))
-        for env in ("a", "b")
-        for cores in ("1", "4")
-    ]
-    plots = charts.draw_all(reported(*runs))
-    assert [plot.name for plot in plots] == ["1-times", "1-cores", "2-times"]
-    for plot in plots:
-        assert {"a, 1 core", "a"} & set(texts(plot.svg)) & set(texts(plot.narrow)), plot.name
-    assert plots == charts.draw_all(reported(*runs))  # the same each time
-    assert "hatched: not synchronised" in " ".join(texts(plots[2].svg))
-    assert "hatched: not synchronised" not in " ".join(texts(plots[0].svg))
-
-
-def test_nothing_of_a_title_or_a_name_is_left_out_of_a_plot() -> None:
-    title, long = "one epoch of the network with a title that no line of a plot has room for " * 2, "word " * 30
-    made = reported(
-        ran({"env": long}, record(title, parameters={})), ran({"env": "short"}, record(title, parameters={}))
-    )
-    for svg in (charts.draw_all(made)[0].svg, charts.draw_all(made)[0].narrow):
-        words = " ".join(texts(svg))
-        assert " ".join(title.split())[:110] in words
-        assert long.strip() in words
-        assert all(width_of(text) <= charts.WIDE for text in texts(svg))
-
-
-def test_an_interval_beyond_the_frame_of_a_plot_is_marked() -> None:
-    wide = record(times=[0.9, 1.0, 30.0], median=1.0, low=0.9, high=30.0)
-    marked, plain = (charts.draw_all(reported(ran({"a": "1"}, record()), ran({"a": "2"}, line)))[0].svg
-                     for line in (wide, record()))  # fmt: skip
-    assert "an arrow: the interval goes on beyond it" in " ".join(texts(marked))
-    assert "<polygon" in marked
-    assert "arrow" not in plain
-    assert "<polygon" not in plain
-
-
-@settings(deadline=None, max_examples=examples(10))
-@given(
-    st.lists(st.tuples(st.text(), st.floats(1e-18, 1e18), st.integers(0, 300)), min_size=1, max_size=5),
-)
-@pytest.mark.real_time
-def test_any_results_can_be_drawn(results: list[tuple[str, float, int]]) -> None:
-    runs = [
-        ran({"cores": str(cores), "X": name}, record(times=[median] * 3, median=median, low=median, high=median))
-        for name, median, cores in results
-    ]
-    for plot in charts.draw_all(reported(*runs)):
-        assert texts(plot.svg)
-        assert texts(plot.narrow)
-
-
-def test_curves_are_of_what_differs_in_cores_alone() -> None:
-    runs = [
-        ran({"env": env, "cores": cores}, record()) for env, cores in (("a", "1"), ("a", "4"), ("b", "2"), ("b", "16"))
-    ]
-    rows = reported(*runs, ran({"env": "c", "cores": "1"}, record())).rows
-    curves = charts._curves(rows)
-    assert [(name, [cores for cores, _ in points]) for name, points in curves] == [("a", [1, 4]), ("b", [2, 16])]
-
-
-def test_cores_that_a_job_did_not_have_are_warned_of_and_draw_no_scaling() -> None:
-    same = {"fingerprint": {"cores_allotted": 2}}
-    runs = [ran({"cores": cores}, record(median=4.0 / int(cores), **same)) for cores in ("1", "2", "4")]
-    told = reported(*runs)
-    wrong = "warning: 2 cores were allotted, not the 4 of its name"
-    assert [row.note for row in told.rows] == [wrong.replace("the 4", "the 1"), "", wrong]
-    assert wrong in as_html(told)
-    assert [plot.name for plot in charts.draw_all(told)] == ["1-times"]

@@ -1,0 +1,69 @@
+"""What each run of a bench used, from the files that were fetched with it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.bench import charts, report
+from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
+from notebook_launcher.bench.run_use import RunUse
+from notebook_launcher.bench.use import read_use
+from tests.unit.bench.page import Page
+from tests.unit.bench.recorded import ran, reported
+
+USAGE = """time,seconds,cpu_cores,memory_mib,gpu,gpu_name,gpu_percent,gpu_memory_mib,gpu_memory_total_mib,gpu_watts
+2026-11-22T04:00:10Z,10,1.00,1024,0,A100,50,2048,40960,180
+2026-11-22T04:00:20Z,20,3.00,3072,0,A100,100,4096,40960,360
+damaged
+"""
+
+
+def test_what_a_run_used_is_known_though_its_notebook_records_nothing(tmp_path: Path) -> None:
+    (tmp_path / "usage.csv").write_text(USAGE)
+    ends = {"started": "2026-11-22T05:00:00+0100", "ended": "2026-11-22T04:01:30Z"}
+    (tmp_path / "run.json").write_text(json.dumps(ends))
+    used = read_use(tmp_path)
+    assert used == RunUse(90.0, 2.0, 3072.0, 75.0, 4096.0, 1.5)
+    made = reported(ran({"cores": "1"}, use=used), ran({"cores": "4"}, use=RunUse(30.0)))
+    cells = ("cores=1", "done", "–", "90 s", "2.0", "3 GiB", "75 %", "4 GiB", "1.5 Wh", "–")
+    assert report.run_lines(made)[0].cells == cells
+    page, text = Page(as_html(made)), as_markdown(made, "p")
+    for words in (page.text, text):
+        assert "timing.measure(" in words  # how to record more
+        assert "1.5 Wh" in words
+    assert [plot.name for plot in charts.draw_all(made)] == ["0-runs"]
+    rows = list(csv.DictReader(io.StringIO(as_csv(made))))
+    assert [(row["run_time_s"], row["gpu_energy_wh"]) for row in rows] == [("90.0", "1.5"), ("30.0", "")]
+
+
+@pytest.mark.parametrize(
+    "record_of_run", ["", "[1", '{"started": 7, "ended": []}', '{"started": "2026-11-22T05:00", "ended": "2026-11-22"}']
+)
+def test_a_damaged_record_of_a_run_says_nothing(tmp_path: Path, record_of_run: str) -> None:
+    (tmp_path / "run.json").write_text(record_of_run)
+    assert read_use(tmp_path) == RunUse()
+    assert read_use(tmp_path / "nowhere") == RunUse()
+
+
+def test_the_use_of_a_long_run_is_known(tmp_path: Path) -> None:
+    damaged = ("x" * 1024 * 1024 + "\n") * 17
+    (tmp_path / "usage.csv").write_text(damaged + USAGE)
+    assert read_use(tmp_path).memory_peak == 3072
+
+
+@pytest.mark.parametrize("name", ["run.json", "usage.csv"])
+def test_neither_a_pipe_is_waited_for_nor_a_link_followed(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert read_use(tmp_path) == RunUse()
+    (tmp_path / name).unlink()
+    (tmp_path / "other").write_text(
+        USAGE if name == "usage.csv" else '{"started": "2026-11-22", "ended": "2026-11-23"}'
+    )
+    (tmp_path / name).symlink_to("other")
+    assert read_use(tmp_path) == RunUse()
