@@ -11,6 +11,10 @@ from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.core.interrupts import HungUp, Interrupts
 
 
+def _ignored(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing; other than ``SIG_IGN``, programs that are started do not inherit it."""
+
+
 @contextlib.contextmanager
 def signals(view: BaseView) -> Iterator[Interrupts]:
     """Turn signals into interrupts while the block runs; a hang-up silences the view and is not an error.
@@ -23,7 +27,9 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
         interrupts.arrive("end", at_once=number != signal.SIGINT)
         view.dismiss()
 
-    def leave(_number: int, _frame: FrameType | None) -> None:
+    def leave(number: int, _frame: FrameType | None) -> None:
+        # A shell and the kernel may both tell. A second one in the middle of this would wait for this one's locks.
+        signal.signal(number, _ignored)
         view.silence()  # there is no terminal to write to any more
         interrupts.arrive("leave")
         view.dismiss()

@@ -88,6 +88,7 @@ class StatusLine:
         self._trouble = ""
         self._lock = threading.RLock()
         self._over = threading.Event()
+        self._abandoned = False  # no event, whose lock the thread that a signal interrupts may have
         self._visible = False
         self._drawn = ""
         self._thread: threading.Thread | None = None
@@ -130,7 +131,7 @@ class StatusLine:
     def show(self) -> None:
         """Draw the line, and keep it up to date, unless there is nothing to say."""
         with self._lock:
-            if self._visible or self._over.is_set() or not self.text(79):
+            if self._visible or self._abandoned or self._over.is_set() or not self.text(79):
                 return
             self._drawn = self._styled()
             self._write(f"{self._drawn}\n")
@@ -160,12 +161,15 @@ class StatusLine:
         self.hide()
 
     def abandon(self) -> None:
-        """There is no terminal any more: write nothing from now on, without waiting for what is being written."""
-        self._over.set()
+        """There is no terminal any more: write nothing from now on, without waiting for what is being written.
+
+        A signal's handler may call it, in the middle of anything else here.
+        """
+        self._abandoned = True
         self._visible = False
 
     def _keep_up_to_date(self) -> None:
-        while not self._over.wait(1.0 - self._clock() % 1.0):
+        while not self._over.wait(1.0 - self._clock() % 1.0) and not self._abandoned:
             self._redraw()
 
     def _redraw(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -270,3 +271,16 @@ def test_the_last_minutes_have_colours_where_these_are_wanted(
     assert (f"{colour}m" in drawn()) if colour else not re.search(r"3[13]m", drawn())
     monkeypatch.setenv("NO_COLOR", "1")
     assert not re.search(r"3[13]m", drawn())
+
+
+def test_a_hang_up_may_come_while_the_line_is_taken_away() -> None:
+    line = StatusLine(Console(file=io.StringIO(), width=80, force_terminal=True), lambda: 0.0)
+    abandoned = threading.Event()
+
+    def hung_up_in_the_middle() -> None:
+        with line._over._cond:  # as in Event.set(), which a second one of the same thread would wait for
+            line.abandon()
+            abandoned.set()
+
+    threading.Thread(target=hung_up_in_the_middle, daemon=True).start()
+    assert abandoned.wait(5)

@@ -51,6 +51,22 @@ def test_a_signal_while_nothing_is_at_stake_is_raised(number: signal.Signals) ->
 
 
 @pytest.mark.usefixtures("usual_signals")
+def test_a_second_hang_up_in_the_middle_of_the_first_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = JsonView()
+    silenced = []
+
+    def silence() -> None:
+        silenced.append(True)
+        if len(silenced) < 3:
+            send(signal.SIGHUP)
+
+    monkeypatch.setattr(view, "silence", silence)
+    with signals(view):
+        send(signal.SIGHUP)
+    assert silenced == [True]
+
+
+@pytest.mark.usefixtures("usual_signals")
 def test_a_hang_up_while_nothing_is_at_stake(capsys: pytest.CaptureFixture[str]) -> None:
     view = JsonView()
     went_on = False
