@@ -30,7 +30,10 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
     def leave(number: int, _frame: FrameType | None) -> None:
         # A shell and the kernel may both tell. A second one in the middle of this would wait for this one's locks.
         signal.signal(number, _ignored)
-        view.silence()  # there is no terminal to write to any more
+        try:
+            view.silence()  # there is no terminal to write to any more
+        finally:
+            signal.signal(number, leave)
         interrupts.arrive("leave")
         view.dismiss()
 
