@@ -188,7 +188,8 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
         view.show(priced)
     command = scheduler.submit(plan.request, session.submission)
     env = session_env(plan, scheduler, site, payload)
-    view.show(events.DryRun(str(there or host.label), _as_typed(command, plan.request, root), session.directory, env))
+    typed = _as_typed(command, plan.request, root)
+    view.show(events.DryRun(str(there or host.label), typed, session.directory, env, plan.placeholders))
 
 
 def _as_typed(command: list[str], request: Request, root: str) -> str:

@@ -33,7 +33,7 @@ class Plan(Frozen):
     ``notes``: what the user should know about how the options were read. ``gpu_type``: the type of the GPUs according
     to the profile, if known. ``container_typed``: whether the user named the container, rather than the profile.
     ``open_at``: the folder or notebook that JupyterLab opens with, if the user named one. ``course_notebook``: the one
-    of the course's that it opens with otherwise.
+    of the course's that it opens with otherwise. ``placeholders``: see ``LaunchOptions``.
     """
 
     target: LaunchTarget
@@ -52,6 +52,7 @@ class Plan(Frozen):
     container_typed: bool = False
     open_at: str | None = None
     course_notebook: str | None = None
+    placeholders: tuple[str, ...] = ()
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
@@ -89,7 +90,7 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         known = sorted(TRANSLATED) if target.scheduler == "lsf" else None
         for name in unlisted(options.flags):
             raise no_such_flag(name, known=known, scheduler=target.scheduler)
-    translated = translate_flags(target.profile, options.flags, target.cluster)
+    translated = translate_flags(target.profile, options.flags, target.cluster, options.placeholders)
     request = Request(translated.flags)
     if near := near_flags_note(request):
         target = replace(target, notes=(*target.notes, near))
@@ -114,6 +115,7 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         container_typed=chosen.image_typed,
         open_at=options.open_at,
         course_notebook=notebook_to_open(target.course, first_day(options, here)) if target.course else None,
+        placeholders=options.placeholders,
     )
 
 
