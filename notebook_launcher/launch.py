@@ -216,7 +216,9 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
     useless = useless_flags_note(plan.user_flags) if scheduler.same_machine else None
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
-    return [note for note in (*plan.notes, begin_note(plan.request, site.clock()), useless, open_port) if note]
+    notice = plan.environment_notice if program == "jupyterlab" else None
+    begin = begin_note(plan.request, site.clock())
+    return [note for note in (*plan.notes, notice, begin, useless, open_port) if note]
 
 
 def software_note(plan: Plan, scheduler: Scheduler) -> str | None:

@@ -159,7 +159,7 @@ def _answer(name: str, words: str) -> Iterator[str]:
         yield f"{error.kind} (exit code {error.exit_code}): {error.what} {error.why}".strip()
         yield f"-> {error.hint}"
         return
-    yield from (f"note: {note}" for note in (*plan.target.notes, *plan.notes))
+    yield from (f"note: {note}" for note in (*plan.target.notes, *plan.notes, *filter(None, [plan.environment_notice])))
     yield shlex.join(command)
 
 

@@ -96,7 +96,7 @@ def _plan(checks: CheckRunner, options: LaunchOptions, here: LocalMachine) -> tu
         except LauncherError:
             return None, None
     checks.report(PROFILE, _profile(plan))
-    for note in plan.notes:
+    for note in filter(None, (*plan.notes, plan.environment_notice)):
         if MAY_BE_REFUSED not in note:  # the scheduler itself is asked about that below
             checks.report("as understood", ok(note))
     return target, plan

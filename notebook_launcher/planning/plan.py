@@ -34,6 +34,7 @@ class Plan(Frozen):
     to the profile, if known. ``container_typed``: whether the user named the container, rather than the profile.
     ``open_at``: the folder or notebook that JupyterLab opens with, if the user named one. ``course_notebook``: the one
     of the course's that it opens with otherwise. ``placeholders``: see ``LaunchOptions``.
+    ``environment_notice``: what the profile says of JupyterLab in the environment.
     """
 
     target: LaunchTarget
@@ -53,6 +54,7 @@ class Plan(Frozen):
     open_at: str | None = None
     course_notebook: str | None = None
     placeholders: tuple[str, ...] = ()
+    environment_notice: str | None = None
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
@@ -110,19 +112,19 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         command=_relaunch_arguments(options, target),
         idle_stop=parse_idle(idle) if idle else 0,
         always_new=options.always_new,
-        notes=(*translated.notes, *course_notes, *_environment_notes(chosen, options)),
+        notes=(*translated.notes, *course_notes),
         gpu_type=translated.gpu_type,
         container_typed=chosen.image_typed,
         open_at=options.open_at,
         course_notebook=notebook_to_open(target.course, first_day(options, here)) if target.course else None,
         placeholders=options.placeholders,
+        environment_notice=_environment_notice(chosen, options),
     )
 
 
-def _environment_notes(chosen: ChosenEnvironment, options: LaunchOptions) -> list[str]:
+def _environment_notice(chosen: ChosenEnvironment, options: LaunchOptions) -> str | None:
     """Return what its profile says of the environment, unless the user named software of their own beside it."""
-    notice = chosen.environment.notice
-    return [notice] if notice and not chosen.image_typed and not _names_own_software(options) else []
+    return None if chosen.image_typed or _names_own_software(options) else chosen.environment.notice
 
 
 def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
