@@ -86,18 +86,17 @@ def launch(
             return
         if plan.target.course:
             view.show(course_used(plan.target.course))
-        warning = software_warning(plan, context, software.result, offer_image)
-        for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
-            view.show(events.Note(note))
-        if plan.target.course:
             from notebook_launcher.notebook.deploy import deploy_notebooks  # most launches are not a course's
 
             deploy_notebooks(context, plan.target.course)
         place = ""
-        if plan.open_at or plan.target.course:
+        if plan.open_at or plan.target.course:  # before an image is built, which may take an hour
             from notebook_launcher.notebook.open_at import place_to_open
 
             place = place_to_open(context, plan)
+        warning = software_warning(plan, context, software.result, offer_image)
+        for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
+            view.show(events.Note(note))
         session, access = queue_session(plan, context, costing=costing)
         supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session), place=place)
 
