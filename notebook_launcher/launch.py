@@ -30,7 +30,8 @@ from notebook_launcher.planning.plan import (
     useless_flags_note,
 )
 from notebook_launcher.schedulers.base import Scheduler
-from notebook_launcher.session.connect import make_scheduler, open_context
+from notebook_launcher.schedulers.make import make_scheduler
+from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token
 from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb

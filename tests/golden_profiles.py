@@ -23,7 +23,7 @@ from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
 from notebook_launcher.schedulers.base import Submission
-from notebook_launcher.session.connect import make_scheduler
+from notebook_launcher.schedulers.make import make_scheduler
 from tests.paths import GOLDEN
 
 FOLDER = GOLDEN / "profiles"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
-from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, no_such_flag, unlisted
+from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, unlisted
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -22,7 +22,7 @@ from notebook_launcher.profiles.bundled_images import is_made_by_user
 from notebook_launcher.profiles.courses import notebook_to_open, reservation_on
 from notebook_launcher.profiles.models import CourseProfile
 from notebook_launcher.schedulers.local import HONOURED
-from notebook_launcher.schedulers.lsf.commands import TRANSLATED
+from notebook_launcher.schedulers.make import make_scheduler
 
 
 class Plan(Frozen):
@@ -89,9 +89,8 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
             raise UsageError(f"The value of {name} has more than one line.")
     target = target or find_target(options, here)
     if target.scheduler not in ("slurm", "auto"):
-        known = sorted(TRANSLATED) if target.scheduler == "lsf" else None
         for name in unlisted(options.flags):
-            raise no_such_flag(name, known=known, scheduler=target.scheduler)
+            raise make_scheduler(target.scheduler, "").no_such_flag(name)
     translated = translate_flags(target.profile, options.flags, target.cluster, options.placeholders)
     request = Request(translated.flags)
     if near := near_flags_note(request):

@@ -67,7 +67,9 @@ def translate_flags(
 
     In this order: translations of outdated flags, each with its note; ``[gpu]`` and its type, or ``[cpu]``, under the
     user's own flags; ``--gpus`` in the site's spelling; the account's ending. ``name``: the profile's, for messages.
-    ``placeholders``: flags whose value stands for one that is not known yet, so that no note is about it. Raises ``ClusterUnavailable`` where no session can be launched, ``AnswerMissing`` where an account must be given,
+    ``placeholders``: flags whose value stands for one that is not known yet, so that no note is about it.
+
+    Raises ``ClusterUnavailable`` where no session can be launched, ``AnswerMissing`` where an account must be given,
     ``UsageError`` where GPUs are a must or their type is not known.
     """
     refuse_if_closed(profile)
