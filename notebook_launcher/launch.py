@@ -30,7 +30,8 @@ from notebook_launcher.planning.plan import (
     useless_flags_note,
 )
 from notebook_launcher.schedulers.base import Scheduler
-from notebook_launcher.session.connect import make_scheduler, open_context
+from notebook_launcher.schedulers.make import make_scheduler
+from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token
 from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb
@@ -86,18 +87,17 @@ def launch(
             return
         if plan.target.course:
             view.show(course_used(plan.target.course))
-        warning = software_warning(plan, context, software.result, offer_image)
-        for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
-            view.show(events.Note(note))
-        if plan.target.course:
             from notebook_launcher.notebook.deploy import deploy_notebooks  # most launches are not a course's
 
             deploy_notebooks(context, plan.target.course)
         place = ""
-        if plan.open_at or plan.target.course:
+        if plan.open_at or plan.target.course:  # before an image is built, which may take an hour
             from notebook_launcher.notebook.open_at import place_to_open
 
             place = place_to_open(context, plan)
+        warning = software_warning(plan, context, software.result, offer_image)
+        for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
+            view.show(events.Note(note))
         session, access = queue_session(plan, context, costing=costing)
         supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session), place=place)
 
@@ -192,7 +192,8 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
         view.show(priced)
     command = scheduler.submit(plan.request, session.submission)
     env = session_env(plan, scheduler, site, payload)
-    view.show(events.DryRun(str(there or host.label), _as_typed(command, plan.request, root), session.directory, env))
+    typed = _as_typed(command, plan.request, root)
+    view.show(events.DryRun(str(there or host.label), typed, session.directory, env, plan.placeholders))
 
 
 def _as_typed(command: list[str], request: Request, root: str) -> str:
@@ -219,7 +220,9 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
     useless = useless_flags_note(plan.user_flags) if scheduler.same_machine else None
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
-    return [note for note in (*plan.notes, begin_note(plan.request, site.clock()), useless, open_port) if note]
+    notice = plan.environment_notice if program == "jupyterlab" else None
+    begin = begin_note(plan.request, site.clock())
+    return [note for note in (*plan.notes, notice, begin, useless, open_port) if note]
 
 
 def software_note(plan: Plan, scheduler: Scheduler) -> str | None:

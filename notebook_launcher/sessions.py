@@ -178,14 +178,21 @@ def reattach(context: Context, session: Session) -> None:
 
 
 def _follow_run(context: Context, session: Session) -> None:
-    """Follow a run to its end, and show what it prints."""
+    """Follow a run to its end, and show what it prints; say so if it is not known whether it is a script."""
     from notebook_launcher.notebook.results import SENT
     from notebook_launcher.supervision.printed import printed_file
 
-    sent = json_object(context.host.read_file(f"{session.directory}/{SENT}") or b"")
-    printed = printed_file(session.record.notebook or "notebook.ipynb", is_script=sent.get("to") == "script")
     context.interrupts.defer()
-    _supervise_run(context, session, printed)
+    sent, notebook = f"{session.directory}/{SENT}", session.record.notebook or "notebook.ipynb"
+    to = json_object(context.host.read_file(sent) or b"").get("to")
+    if to not in ("notebook", "script"):
+        context.view.show(
+            events.Note(
+                f"{sent} cannot be read, so below is what a notebook prints. "
+                f"If the run is a script, it prints to {printed_file(notebook, is_script=True)} in the same folder."
+            )
+        )
+    _supervise_run(context, session, printed_file(notebook, is_script=to == "script"))
 
 
 def _supervise_run(context: Context, session: Session, printed: str | None = None) -> None:

@@ -23,7 +23,7 @@ from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
 from notebook_launcher.schedulers.base import Submission
-from notebook_launcher.session.connect import make_scheduler
+from notebook_launcher.schedulers.make import make_scheduler
 from tests.paths import GOLDEN
 
 FOLDER = GOLDEN / "profiles"
@@ -159,7 +159,7 @@ def _answer(name: str, words: str) -> Iterator[str]:
         yield f"{error.kind} (exit code {error.exit_code}): {error.what} {error.why}".strip()
         yield f"-> {error.hint}"
         return
-    yield from (f"note: {note}" for note in (*plan.target.notes, *plan.notes))
+    yield from (f"note: {note}" for note in (*plan.target.notes, *plan.notes, *filter(None, [plan.environment_notice])))
     yield shlex.join(command)
 
 

@@ -254,11 +254,12 @@ class SchedulerAway(SubmitRefused):
 class SchedulerMissing(LauncherError):
     """The scheduler's commands are not found where they are expected.
 
-    ``names_instead``: the message says what was found in their place.
+    ``names_instead``: the message says what was found in their place. ``names_module``: and that is a module.
     """
 
     exit_code = 21
     names_instead = False
+    names_module = False
 
 
 class SubmitUncertain(LauncherError):

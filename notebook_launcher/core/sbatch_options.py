@@ -158,23 +158,24 @@ def unlisted(flags: Mapping[str, str | None]) -> dict[str, str | None]:
     return {name: value for name, value in flags.items() if name not in BY_NAME}
 
 
-def no_such_flag(name: str, why: str = "", known: Sequence[str] | None = None, scheduler: str = "slurm") -> UsageError:
-    """Return the error for a flag that does not exist; ``known``: those that a cluster has."""
+def no_such_flag(
+    name: str, why: str = "", known: Sequence[str] | None = None, *, nearness: float = 0.5, lists: str = ""
+) -> UsageError:
+    """Return the error for a flag that does not exist.
+
+    ``known``: those that a cluster has, of which one is named that is as near as ``nearness``, from 0 to 1. ``lists``:
+    where they are listed.
+    """
     if known is None:
         near = [found] if (found := closest(name)) else []
     else:
-        cutoff = 0.5 if scheduler == "slurm" else 0.7  # others may not have what is meant
         beginning = [one for one in known if one.startswith(name) or name.startswith(f"{one}-")]
         listed = [one for one in known if f"--{one}" == closest(name)]  # --job-name for --name
-        close = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
+        close = difflib.get_close_matches(name, known, n=3, cutoff=nearness)
         near = [f"--{one}" for one in (*beginning, *listed, *close)]
     hint = f"did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
-    lists = f"list the flags with: launch-notebook --help{_MORE_FLAGS.get(scheduler, '')}"
-    return UsageError(f"There is no flag --{name}.", why=why, hint=hint or lists)
-
-
-#: where further flags of a scheduler are listed
-_MORE_FLAGS = {"slurm": "   or on the login node: sbatch --help", "lsf": "   or for LSF in docs/lsf.md"}
+    all_flags = "list the flags with: launch-notebook --help" + (f"   or {lists}" if lists else "")
+    return UsageError(f"There is no flag --{name}.", why=why, hint=hint or all_flags)
 
 
 # Since 26.05; who types --type means --mail-type.

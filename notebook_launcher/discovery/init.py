@@ -240,7 +240,7 @@ def _naming_an_address(host: Host) -> Iterator[None]:
     try:
         yield
     except SchedulerMissing as error:
-        if not host.remote and not error.hint.startswith("first run"):
+        if not host.remote and not error.names_module:
             error.hint = "name your cluster's login node: launch-notebook init you@login.example.org"
         raise
 

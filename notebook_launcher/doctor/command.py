@@ -48,7 +48,8 @@ from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.site_translation import MAY_BE_REFUSED
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.schedulers.base import Scheduler
-from notebook_launcher.session.connect import find_scheduler, make_scheduler
+from notebook_launcher.schedulers.make import make_scheduler
+from notebook_launcher.session.connect import find_scheduler
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site
 from notebook_launcher.tunnel.routes import last_route
@@ -96,7 +97,7 @@ def _plan(checks: CheckRunner, options: LaunchOptions, here: LocalMachine) -> tu
         except LauncherError:
             return None, None
     checks.report(PROFILE, _profile(plan))
-    for note in plan.notes:
+    for note in filter(None, (*plan.notes, plan.environment_notice)):
         if MAY_BE_REFUSED not in note:  # the scheduler itself is asked about that below
             checks.report("as understood", ok(note))
     return target, plan

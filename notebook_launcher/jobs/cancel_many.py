@@ -13,7 +13,7 @@ from notebook_launcher.jobs.lookup import query_states
 from notebook_launcher.jobs.session_index import JobQueue
 from notebook_launcher.jobs.status import NoAnswer
 from notebook_launcher.schedulers.base import Scheduler, State
-from notebook_launcher.session.connect import make_scheduler
+from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 

@@ -34,7 +34,7 @@ from notebook_launcher.jobs.session_index import (
 from notebook_launcher.jobs.status import NoAnswer, query_status
 from notebook_launcher.profiles.store import user_profiles
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.session.connect import make_scheduler
+from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 

@@ -18,7 +18,7 @@ from notebook_launcher.core.errors import (
     SubmitRefused,
     UsageError,
 )
-from notebook_launcher.core.sbatch_options import no_such_flag, unlisted
+from notebook_launcher.core.sbatch_options import unlisted
 from notebook_launcher.core.text import printable
 from notebook_launcher.jobs.evidence import run_queries
 from notebook_launcher.schedulers.base import Scheduler
@@ -39,7 +39,7 @@ def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> N
     new = {name: value for name, value in unlisted(flags).items() if (name, value) not in context.accepted_flags}
     trials = {name: trial for name, value in new.items() if (trial := scheduler.try_flag(name, value))}
     if missing := next((name for name in new if name not in trials), None):
-        raise no_such_flag(missing, known=scheduler.translated_flags, scheduler=scheduler.name)
+        raise scheduler.no_such_flag(missing)
     if not new:
         return
     command = f"{scheduler.programs[0]} on {context.host.label}"
@@ -49,7 +49,7 @@ def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> N
             raise SchedulerSilent(f"{command} did not answer when asked about --{name}.", hint=_LATER)
         if reported == "unknown":
             known = scheduler.read_flag_names(_run(context, scheduler.list_flags()))
-            raise no_such_flag(name, f"Neither the launcher nor {command} knows it.", known or None)
+            raise scheduler.no_such_flag(name, f"Neither the launcher nor {command} knows it.", known)
         if reported == "needs a value":
             raise UsageError(f"{command} does not accept --{name} without a value.", hint=f"write --{name}=VALUE")
         if reported == "takes no value":

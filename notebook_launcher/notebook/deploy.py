@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Mapping, Sequence
 
@@ -75,16 +76,19 @@ class Bundle(Frozen):
     record: str
     day: str
 
+    def digests(self) -> dict[str, str]:
+        """Return the files' SHA-256 by name."""
+        return {name: hashlib.sha256(content).hexdigest() for name, content in self.files.items()}
+
 
 def deploy(host: Host, site: Site, bundle: Bundle, view: View) -> events.NotebooksCopied:
     """Copy files to a folder, without overwriting what the user has changed, and return what was copied.
 
     Raises ``HostCommandFailed`` if they cannot be written, and what the host raises.
     """
-    wanted = {name: hashlib.sha256(content).hexdigest() for name, content in bundle.files.items()}
-    records, record = f"{site.home}/.notebook-launcher/{bundle.record}".rsplit("/", 1)
+    wanted = bundle.digests()
     names = [*wanted, *(_new_name(name, bundle.day) for name in wanted)]
-    there, deployed = _inspect(host, bundle.folder, f"{records}/{record}", names)
+    there, deployed = _inspect(host, bundle.folder, _record_of(bundle, site), names)
     moves, kept = decide(wanted, there, deployed, bundle.day)
     done: set[FileWrite] = set()
     if moves:
@@ -92,12 +96,54 @@ def deploy(host: Host, site: Site, bundle: Bundle, view: View) -> events.Noteboo
         done = _write(host, bundle.folder, moves, bundle.files)
     # of unchanged files, only those that are there, or were recorded before, are recorded
     settled = {move.notebook for move in done} | {name for name in wanted if there.get(name) == wanted[name]}
-    noted = {**deployed, **{name: wanted[name] for name in settled}}
-    if noted != deployed:
-        about = {"folder": bundle.folder, "brought": noted}
-        host.write_files(records, {record: (json.dumps(about, indent=1, sort_keys=True) + "\n").encode()})
+    noted = {name: wanted[name] for name in settled} | {move.target: wanted[move.notebook] for move in done}
+    _note(host, site, bundle, deployed, noted)
     copied = tuple(move.target for move in moves if move in done)
     return events.NotebooksCopied(shown_folder(bundle.folder, site), copied, tuple(kept))
+
+
+def deploy_version(host: Host, site: Site, bundle: Bundle, view: View) -> tuple[events.NotebooksCopied, str]:
+    """Copy one file to a folder as ``deploy`` does, and return the name there under which this version is, too.
+
+    Where another file has its name and stays, that is the version beside it, which the user may have changed since; it
+    is copied if it is not there, under the next free name of the day.
+    """
+    copied = deploy(host, site, bundle, view)
+    [(name, digest)] = bundle.digests().items()
+    if name not in copied.kept or copied.copied:
+        return copied, copied.copied[0] if copied.copied else name
+    noted = copied_digests(json_object(host.read_file(_record_of(bundle, site)) or b"").get("brought"))
+    earlier = [one for one, its in noted.items() if its == digest and _is_version(one, name)]
+    free = [_new_name(name, f"{bundle.day}{more}") for more in ("", *(f"-{number}" for number in range(2, 100)))]
+    there, deployed = _inspect(host, bundle.folder, _record_of(bundle, site), [*earlier, *free])
+    found = [one for one in earlier if one in deployed and there[one] not in (NOTHING, ODD)]
+    found += [one for one in free if there[one] == digest]
+    if found:
+        return copied, max(found)
+    move = FileWrite(name, next((one for one in free if there[one] == NOTHING), free[-1]))
+    if move not in _write(host, bundle.folder, [move], bundle.files):
+        raise HostCommandFailed(f"{move.target} could not be written on {host.label}.", why="Its name is taken.")
+    _note(host, site, bundle, deployed, {name: digest, move.target: digest})
+    return events.NotebooksCopied(copied.folder, (move.target,), copied.kept), move.target
+
+
+def _is_version(name: str, of: str) -> bool:
+    """Whether a recorded name is that of a version beside a file; the record could have any."""
+    before, _, after = _new_name(of, "\n").partition("\n")
+    day = name.removeprefix(before).removesuffix(after)
+    return name == f"{before}{day}{after}" and re.fullmatch(r"[0-9-]{10,20}", day, re.A) is not None
+
+
+def _record_of(bundle: Bundle, site: Site) -> str:
+    return f"{site.home}/.notebook-launcher/{bundle.record}"
+
+
+def _note(host: Host, site: Site, bundle: Bundle, before: Mapping[str, str], noted: Mapping[str, str]) -> None:
+    """Record files by their names, as SHA-256, if anything is new."""
+    if (after := {**before, **noted}) != before:
+        about = {"folder": bundle.folder, "brought": after}
+        records, record = _record_of(bundle, site).rsplit("/", 1)
+        host.write_files(records, {record: (json.dumps(about, indent=1, sort_keys=True) + "\n").encode()})
 
 
 class FileWrite(Frozen):

@@ -8,7 +8,7 @@ import posixpath
 from pathlib import Path
 
 from notebook_launcher.core.errors import HostCommandFailed, UsageError
-from notebook_launcher.notebook.deploy import Bundle, deploy, folder_of
+from notebook_launcher.notebook.deploy import Bundle, deploy_version, folder_of
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.context import Context
 
@@ -25,15 +25,12 @@ def place_to_open(context: Context, plan: Plan) -> str:
     """
     root = _jupyter_folder(context, plan)
     if plan.open_at is None:
-        course = plan.target.course
-        folder = folder_of(course, context.site) if course and course.notebooks else root
-        place = posixpath.relpath(folder, root) if folder.startswith(f"{root}/") else ""
-        return posixpath.join(place, plan.course_notebook) if place and plan.course_notebook else place
+        return _course_place(context, plan, root)
     here = Path(plan.open_at)
     if context.host.remote and here.suffix == ".ipynb" and here.is_file():
         return _sent(context, here, root)
     path = posixpath.normpath(posixpath.join(root, context.site.expand(plan.open_at)))
-    if path != root and not path.startswith(f"{root}/"):
+    if not _is_below(path, root):
         raise UsageError(
             f"JupyterLab does not show {plan.open_at}.",
             why=f"It shows what is in {root} on {context.host.label}.",
@@ -48,6 +45,25 @@ def place_to_open(context: Context, plan: Plan) -> str:
             if context.host.remote
             else "name a folder or a notebook that is there",
         )
+    return _below(path, root)
+
+
+def _course_place(context: Context, plan: Plan, root: str) -> str:
+    """Return a course's notebook, or its folder if the notebook is not there."""
+    course = plan.target.course
+    if not course or not course.notebooks:
+        return ""
+    folder = posixpath.normpath(folder_of(course, context.site))
+    places = [posixpath.join(folder, plan.course_notebook)] if plan.course_notebook else []
+    shown = (place for place in (*places, folder) if _is_below(place, root))
+    return _below(next((place for place in shown if _may_be_there(context, place, root)), root), root)
+
+
+def _is_below(path: str, root: str) -> bool:
+    return posixpath.commonpath([path, root]) == root
+
+
+def _below(path: str, root: str) -> str:
     return posixpath.relpath(path, root) if path != root else ""
 
 
@@ -79,11 +95,10 @@ def _sent(context: Context, notebook: Path, folder: str) -> str:
         f"opened/{notebook.name}.json",
         f"{context.clock():%Y-%m-%d}",
     )
-    copied = deploy(context.host, context.site, bundle, context.view)
+    copied, ours = deploy_version(context.host, context.site, bundle, context.view)
     context.view.show(copied)
-    beside = next((name for name in copied.copied if name != notebook.name), None)
-    if beside and context.prompts.asks:
+    if ours != notebook.name and context.prompts.asks:
         where = context.host.label
-        question = f"{notebook.name} on {where} is another version, and stays. Open yours, which is {beside} there?"
-        return beside if context.prompts.confirm(question) else notebook.name
+        question = f"{notebook.name} on {where} is another version, and stays. Open yours, which is {ours} there?"
+        return ours if context.prompts.confirm(question) else notebook.name
     return notebook.name

@@ -37,6 +37,7 @@ from notebook_launcher.schedulers.missing import missing_scheduler
 
 T = TypeVar("T")
 _ATTEMPTS = 3  # attempts for each question
+_PLACEHOLDER = "ACCOUNT"  # of an account, in a dry run; Slurm's own are in lower case
 _FLAGS = {"account": "-A", "partition": "-p"}
 _KEYS = {
     "host": ("host",),
@@ -74,8 +75,8 @@ def complete_options(
 ) -> LaunchOptions:
     """Return the options with what they lack: the cluster or login node, and the values that its profile asks for.
 
-    ``dry_run``: ask and save nothing; a sample stands for the account. ``no_cluster``: the note if none is configured
-    and nobody can be asked. Raises ``AnswerMissing`` if there is no terminal, or no valid answer, and
+    ``dry_run``: ask and save nothing; a placeholder stands for the account. ``no_cluster``: the note if none is
+    configured and nobody can be asked. Raises ``AnswerMissing`` if there is no terminal, or no valid answer, and
     ``SchedulerMissing`` if no cluster is configured and this machine has a scheduler that is not supported.
     """
     asks = questions.asks and not dry_run
@@ -98,10 +99,11 @@ def complete_options(
         missing = list(_missing(target, options, here))
         if missing and asks:
             _ask_and_save(target, missing, view, questions)
+            options = replace(options, notes_shown=target.notes)
         elif missing and not dry_run:
             raise _unanswered(target, missing, "Nobody could be asked.")
         elif missing:
-            options = _with_sample_account(options, target, missing, view)
+            options = _with_placeholder(options, target, missing, view)
     if chosen:  # saved under its own name even if retired, so that its old flags are still translated
         path = save_default_cluster(chosen)
         view.show(events.Saved(f"{_readable_name(chosen)} is the default cluster", str(path)))
@@ -109,15 +111,16 @@ def complete_options(
     return options
 
 
-def _with_sample_account(
+def _with_placeholder(
     options: LaunchOptions, target: LaunchTarget, missing: Sequence[str], view: View
 ) -> LaunchOptions:
-    """Say what a launch would ask for; in place of a required account, the options get a sample of one."""
-    rule, sample = target.profile.account, target.profile.account.example or "ACCOUNT"
-    is_needed = "account" in missing and rule.required
-    stands = f" Below, {sample} stands for your account." if is_needed else ""
+    """Say what a launch would ask for; in place of a required account, the options get a placeholder."""
+    is_needed = "account" in missing and target.profile.account.required
+    stands = f" Below, {_PLACEHOLDER} stands for your account." if is_needed else ""
     view.show(events.Note(f"Not set yet, and asked for at launch: {', '.join(missing)}.{stands}"))
-    return replace(options, flags={**options.flags, "account": sample}) if is_needed else options
+    if not is_needed:
+        return options
+    return replace(options, flags={**options.flags, "account": _PLACEHOLDER}, placeholders=("account",))
 
 
 def _nothing_is_chosen(options: LaunchOptions, here: LocalMachine) -> bool:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
-from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, no_such_flag, unlisted
+from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, unlisted
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -22,7 +22,7 @@ from notebook_launcher.profiles.bundled_images import is_made_by_user
 from notebook_launcher.profiles.courses import notebook_to_open, reservation_on
 from notebook_launcher.profiles.models import CourseProfile
 from notebook_launcher.schedulers.local import HONOURED
-from notebook_launcher.schedulers.lsf.commands import TRANSLATED
+from notebook_launcher.schedulers.make import make_scheduler
 
 
 class Plan(Frozen):
@@ -33,7 +33,8 @@ class Plan(Frozen):
     ``notes``: what the user should know about how the options were read. ``gpu_type``: the type of the GPUs according
     to the profile, if known. ``container_typed``: whether the user named the container, rather than the profile.
     ``open_at``: the folder or notebook that JupyterLab opens with, if the user named one. ``course_notebook``: the one
-    of the course's that it opens with otherwise.
+    of the course's that it opens with otherwise. ``placeholders``: see ``LaunchOptions``.
+    ``environment_notice``: what the profile says of JupyterLab in the environment.
     """
 
     target: LaunchTarget
@@ -52,6 +53,8 @@ class Plan(Frozen):
     container_typed: bool = False
     open_at: str | None = None
     course_notebook: str | None = None
+    placeholders: tuple[str, ...] = ()
+    environment_notice: str | None = None
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
@@ -86,10 +89,9 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
             raise UsageError(f"The value of {name} has more than one line.")
     target = target or find_target(options, here)
     if target.scheduler not in ("slurm", "auto"):
-        known = sorted(TRANSLATED) if target.scheduler == "lsf" else None
         for name in unlisted(options.flags):
-            raise no_such_flag(name, known=known, scheduler=target.scheduler)
-    translated = translate_flags(target.profile, options.flags, target.cluster)
+            raise make_scheduler(target.scheduler, "").no_such_flag(name)
+    translated = translate_flags(target.profile, options.flags, target.cluster, options.placeholders)
     request = Request(translated.flags)
     if near := near_flags_note(request):
         target = replace(target, notes=(*target.notes, near))
@@ -109,18 +111,19 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         command=_relaunch_arguments(options, target),
         idle_stop=parse_idle(idle) if idle else 0,
         always_new=options.always_new,
-        notes=(*translated.notes, *course_notes, *_environment_notes(chosen, options)),
+        notes=(*translated.notes, *course_notes),
         gpu_type=translated.gpu_type,
         container_typed=chosen.image_typed,
         open_at=options.open_at,
         course_notebook=notebook_to_open(target.course, first_day(options, here)) if target.course else None,
+        placeholders=options.placeholders,
+        environment_notice=_environment_notice(chosen, options),
     )
 
 
-def _environment_notes(chosen: ChosenEnvironment, options: LaunchOptions) -> list[str]:
+def _environment_notice(chosen: ChosenEnvironment, options: LaunchOptions) -> str | None:
     """Return what its profile says of the environment, unless the user named software of their own beside it."""
-    notice = chosen.environment.notice
-    return [notice] if notice and not chosen.image_typed and not _names_own_software(options) else []
+    return None if chosen.image_typed or _names_own_software(options) else chosen.environment.notice
 
 
 def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:

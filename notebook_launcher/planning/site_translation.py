@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, UsageError
@@ -60,11 +60,15 @@ class _GpuRequest(Frozen):
     whole: bool = False
 
 
-def translate_flags(profile: ClusterProfile, typed_flags: Options, name: str | None = None) -> Translated:
+def translate_flags(
+    profile: ClusterProfile, typed_flags: Options, name: str | None = None, placeholders: Collection[str] = ()
+) -> Translated:
     """Return the flags for a cluster: the profile's defaults, its additions for GPU or CPU jobs, then the user's.
 
     In this order: translations of outdated flags, each with its note; ``[gpu]`` and its type, or ``[cpu]``, under the
     user's own flags; ``--gpus`` in the site's spelling; the account's ending. ``name``: the profile's, for messages.
+    ``placeholders``: flags whose value stands for one that is not known yet, so that no note is about it.
+
     Raises ``ClusterUnavailable`` where no session can be launched, ``AnswerMissing`` where an account must be given,
     ``UsageError`` where GPUs are a must or their type is not known.
     """
@@ -85,7 +89,7 @@ def translate_flags(profile: ClusterProfile, typed_flags: Options, name: str | N
         added = _without_cores(_table(profile.cpu, gpus), defaults, options)
         _note_missing_gpus(profile, options, gpus, notes)
     flags = merge_flags(_layered(defaults, added), options)
-    _put_account(profile.account, flags, bool(gpus.count), name, notes)
+    _put_account(profile.account, flags, bool(gpus.count), name, [] if "account" in placeholders else notes)
     _note_walltime_limit(profile.max_time, flags, notes)
     _note_gpu_limit(profile.gpu.most, flags, gpus, notes)
     return Translated(flags, tuple(notes), gpus.kind)

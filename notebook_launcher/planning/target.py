@@ -28,7 +28,8 @@ THIS_MACHINE = "here"  # the profile name that means no cluster: the user's own 
 class LaunchOptions(Frozen):
     """What the user typed: the scheduler's flags by long name, the cluster or host, the arguments after ``--``.
 
-    ``course_files``: the course, if it is read for this run only and not saved.
+    ``course_files``: the course, if it is read for this run only and not saved. ``placeholders``: the names of flags
+    whose value is a placeholder, in a dry run. ``notes_shown``: notes on the target that the user has seen already.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
@@ -49,6 +50,8 @@ class LaunchOptions(Frozen):
     course: str | None = None
     uv: str | None = None
     course_files: CourseFiles | None = None
+    placeholders: tuple[str, ...] = ()
+    notes_shown: tuple[str, ...] = ()
 
 
 class LocalMachine(Frozen):
@@ -161,7 +164,8 @@ def resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     """Return the target as ``find_target`` does, even if the login node is not known yet."""
     target = _resolve_target(options, here)
     overrides = {key: value for key, value in (("engine", options.engine), ("route", options.route)) if value}
-    return replace(target, profile=target.profile.changed(**overrides), engine=options.engine)
+    notes = tuple(note for note in target.notes if note not in options.notes_shown)
+    return replace(target, profile=target.profile.changed(**overrides), engine=options.engine, notes=notes)
 
 
 def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:

@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Literal
 
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.sbatch_options import no_such_flag
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
 
 #: what a submit command makes of a flag, as it was typed
@@ -157,8 +158,17 @@ class Scheduler(ABC):
     programs: tuple[str, ...] = ()
     #: the flags of sbatch that it can translate; ``None``: all that its own submit command knows
     translated_flags: tuple[str, ...] | None = None
+    #: where its flags are listed, beside the launcher's ``--help``
+    lists_flags: str = ""
     #: its information beyond one's own job; ``None``: there is none
     cluster_info: ClusterInfo | None = None
+
+    def no_such_flag(self, name: str, why: str = "", known: Sequence[str] | None = None) -> UsageError:
+        """Return the error for a flag that it does not have; ``known``: those that its submit command reports."""
+        few = self.translated_flags  # what is meant may not be among them, so that a near one has to be nearer
+        if known or few is None:
+            return no_such_flag(name, why, known or None, lists=self.lists_flags)
+        return no_such_flag(name, why, few, nearness=0.7, lists=self.lists_flags)
 
     @abstractmethod
     def submit(self, request: Request, submission: Submission) -> list[str]:

@@ -93,7 +93,7 @@ def missing_scheduler(
     if is_here:
         hint += "   or run JupyterLab on this machine itself: --cluster here"
     error = SchedulerMissing(f"Neither Slurm nor LSF was found on {machine}.", why=why, hint=hint)
-    error.names_instead = True
+    error.names_instead, error.names_module = True, bool(modules)
     return error
 
 

@@ -22,7 +22,7 @@ from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.layers import origin
 from notebook_launcher.profiles.store import profile_layers
 from notebook_launcher.schedulers import missing
-from notebook_launcher.schedulers.base import Scheduler
+from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import inspect_host
 
@@ -169,22 +169,3 @@ def look_for_schedulers(host: Host) -> tuple[list[str], list[str]]:
 def no_bash(host: Host, answer: CommandResult) -> HostCommandFailed:
     """Return the error for a host on which a bash script did not run."""
     return HostCommandFailed(f"{host.label} could not run a bash script.", why=answer.stderr.strip()[-500:])
-
-
-def make_scheduler(name: str, root: str) -> Scheduler:
-    """Return the scheduler of that name; ``root``: where the sessions are. Raises ``SchedulerMissing``."""
-    if name == "local":
-        from notebook_launcher.schedulers.local import Local
-
-        return Local(root)
-    if name in ("slurm", "auto"):
-        from notebook_launcher.schedulers.slurm.commands import Slurm
-
-        return Slurm()
-    if name == "lsf":
-        from notebook_launcher.schedulers.lsf.commands import Lsf
-
-        return Lsf()
-    raise SchedulerMissing(
-        f"This version does not support the scheduler “{name}”.", hint="check for a newer version of launch-notebook"
-    )

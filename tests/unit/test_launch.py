@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 
+from notebook_launcher.core.errors import ImageNotMade, UsageError
+from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.ssh_config import Destination
-from notebook_launcher.launch import Payload, dry_run, session_env, software_note
+from notebook_launcher.launch import Payload, dry_run, launch, session_env, software_note
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site
-from tests.doubles import RecordingView
+from tests.doubles import FakePrompts, RecordingView
 
 
 @pytest.mark.parametrize(
@@ -40,6 +45,27 @@ def test_a_dry_run_says_when_there_would_be_no_jupyterlab(
     dry_run(plan, view)
     assert (said in view.notes) if said else not view.notes
     assert software_note(plan, Local("/s")) is None  # that is this machine, whose JupyterLab is the launcher's
+
+
+def test_a_place_that_is_not_there_is_refused_before_an_image_is_built_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch = Environment(container=str(tmp_path / "torch.sif"), definition="torch")
+    target = LaunchTarget(ClusterProfile(session_root=str(tmp_path / "sessions")), "u", None, "local")
+    plan = Plan(target, Request({}), "torch", torch, torch.container, open_at="nowhere")
+    offered = []
+
+    def offer(offered_for: Plan, _context: Context) -> bool:
+        offered.append(offered_for)
+        return False
+
+    with pytest.raises(UsageError, match="no nowhere in"):
+        launch(plan, RecordingView(), FakePrompts(), Interrupts(), offer)
+    assert not offered
+    with pytest.raises(ImageNotMade):
+        launch(dataclasses.replace(plan, open_at="."), RecordingView(), FakePrompts(), Interrupts(), offer)
+    assert offered
 
 
 @pytest.mark.parametrize(

@@ -153,12 +153,16 @@ class Detached(Event, name="detached"):
 
 
 class DryRun(Event, name="dry_run"):
-    """What a launch would do (``--dry-run``): the submit command and the content of ``session.env``."""
+    """What a launch would do (``--dry-run``): the submit command and the content of ``session.env``.
+
+    ``placeholders``: the flags whose value in the command is a placeholder, since a launch asks for it.
+    """
 
     where: str
     command: str
     directory: str
     session_env: str
+    placeholders: tuple[str, ...] = ()
 
 
 class Attached(Event, name="attached"):

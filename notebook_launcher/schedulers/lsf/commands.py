@@ -117,6 +117,7 @@ class Lsf(Scheduler):
     name = "lsf"
     programs = ("bsub", "bjobs", "bkill")
     translated_flags = tuple(sorted(TRANSLATED))
+    lists_flags = "for LSF in docs/lsf.md"
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
         """Return the ``bsub`` command. Raises ``UsageError`` for a flag without a counterpart.

@@ -71,6 +71,7 @@ class Slurm(Scheduler):
 
     name = "slurm"
     programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
+    lists_flags = "on the login node: sbatch --help"
     cluster_info = SlurmClusterInfo()
 
     def submit(self, request: Request, submission: Submission) -> list[str]:

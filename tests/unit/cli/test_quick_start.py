@@ -70,7 +70,10 @@ def imported_by(words: list[str], folder: Path) -> set[str]:
             ["list", "--cluster", "here"],
             {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.launch"},
         ),
-        (["--dry-run", "--cluster", "uni", "-A", "p1"], {"pydantic", "paramiko", "cryptography", "asyncio"}),
+        (
+            ["--dry-run", "--cluster", "uni", "-A", "p1"],
+            {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.schedulers.lsf.commands"},
+        ),
         (["clusters"], {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.launch"}),
         (["again", "--cluster", "uni", "lab", "--dry-run", "-A", "p1"], {"pydantic", "paramiko", "cryptography"}),
     ],

@@ -141,7 +141,6 @@ def test_of_two_versions_the_user_is_asked_which_to_open(home: Path) -> None:
     assert new.startswith("train.new-") and (home / new).read_text() == '{"mine": 1}'
     assert there.read_text() == '{"hers": 1}', "which is never replaced"
     assert prompts.asked == [f"train.ipynb on login is another version, and stays. Open yours, which is {new} there?"]
-    assert opened("train.ipynb", prompts=FakePrompts()) == "train.ipynb", "once is enough"
     for number, prompts in enumerate((FakePrompts(confirms=[False]), FakePrompts(asks=False))):
         (home / new).unlink()
         here.write_text(f'{{"mine": {number}, "again": 1}}')
@@ -149,8 +148,50 @@ def test_of_two_versions_the_user_is_asked_which_to_open(home: Path) -> None:
         assert len(prompts.asked) == (1 if prompts.asks else 0)
 
 
+def test_each_further_launch_asks_again_and_opens_the_version_that_is_beside_the_other(home: Path) -> None:
+    here, there = Path("train.ipynb"), home / "train.ipynb"
+    here.write_text('{"mine": 1}')
+    there.write_text('{"hers": 1}')
+    first = opened("train.ipynb", prompts=FakePrompts(confirms=[True]))
+    prompts = FakePrompts(confirms=[True])
+    assert opened("train.ipynb", prompts=prompts) == first
+    assert prompts.asked == [f"train.ipynb on login is another version, and stays. Open yours, which is {first} there?"]
+    assert opened("train.ipynb", prompts=FakePrompts(confirms=[False])) == "train.ipynb"
+    (home / first).write_text('{"mine": 1, "and worked on there": 1}')
+    assert opened("train.ipynb", prompts=FakePrompts(confirms=[True])) == first, "work goes on where it was left"
+    (home / first).unlink()
+    assert opened("train.ipynb", prompts=FakePrompts(confirms=[True])) == first, "it is sent again"
+    assert (home / first).read_text() == '{"mine": 1}'
+
+
+def test_a_further_version_of_the_same_day_has_a_name_of_its_own(home: Path) -> None:
+    here, there = Path("train.ipynb"), home / "train.ipynb"
+    there.write_text('{"hers": 1}')
+    names = []
+    for number in range(3):
+        here.write_text(f'{{"mine": {number}}}')
+        names.append(opened("train.ipynb", prompts=FakePrompts(confirms=[True])))
+        assert shown[-1].copied == (names[-1],) and shown[-1].kept == ("train.ipynb",)
+    assert [(home / name).read_text() for name in names] == [f'{{"mine": {number}}}' for number in range(3)]
+    assert names[1] == names[0].replace(".ipynb", "-2.ipynb") and names[2] == names[0].replace(".ipynb", "-3.ipynb")
+    here.write_text('{"mine": 1}')
+    assert opened("train.ipynb", prompts=FakePrompts(confirms=[True])) == names[1], "it is there already"
+
+
+def test_beside_a_link_of_that_name_the_version_is_sent_too(home: Path) -> None:
+    Path("train.ipynb").write_text('{"mine": 1}')
+    (home / "project.ipynb").write_text('{"hers": 1}')
+    (home / "train.ipynb").symlink_to("project.ipynb")
+    new = opened("train.ipynb", prompts=FakePrompts(confirms=[True]))
+    assert new.startswith("train.new-") and (home / new).read_text() == '{"mine": 1}'
+    assert (home / "project.ipynb").read_text() == '{"hers": 1}'
+
+
 def test_a_course_opens_in_its_folder_with_the_notebook_of_its_lab(home: Path) -> None:
-    (home / "other").mkdir()
+    for folder in ("other", "gpu lab/week2"):
+        (home / folder).mkdir(parents=True)
+    for notebook in ("a.ipynb", "week2/b.ipynb"):
+        (home / "gpu lab" / notebook).touch()
     course = CourseProfile(name="lab", notebooks=["a.ipynb", "data/x.csv"], folder="~/gpu lab")
     assert opened(None, course=course) == "gpu lab/a.ipynb", "there is no other one"
     several = course.changed(notebooks=("a.ipynb", "week2/b.ipynb"))
@@ -165,6 +206,25 @@ def test_a_course_opens_in_its_folder_with_the_notebook_of_its_lab(home: Path) -
     assert opened("other", course=course) == "other"
     assert opened(None, course=CourseProfile(name="lab")) == "", "nothing was copied"
     assert opened(None, course=course, chdir="/proj") == "", "which JupyterLab does not show there"
+
+
+@pytest.mark.parametrize(("folder", "chdir"), [("~/gpulab", "~/gpulab"), ("~", None), ("~/", None), ("~/x/../", None)])
+def test_a_course_whose_folder_is_jupyterlabs_opens_with_its_notebook(
+    home: Path, folder: str, chdir: str | None
+) -> None:
+    (home / "gpulab").mkdir()
+    for place in (home, home / "gpulab"):
+        (place / "a.ipynb").touch()
+    course = CourseProfile(name="lab", notebooks=["a.ipynb"], folder=folder)
+    assert opened(None, course=course, **({"chdir": chdir} if chdir else {})) == "a.ipynb"
+
+
+def test_a_courses_notebook_that_is_not_there_is_not_opened(home: Path) -> None:
+    """The student has deleted it, or the notebooks could not be copied."""
+    course = CourseProfile(name="lab", notebooks=["a.ipynb"], folder="~/gpulab")
+    assert opened(None, course=course) == "", "nor its folder"
+    (home / "gpulab").mkdir()
+    assert opened(None, course=course) == "gpulab"
 
 
 def test_the_place_in_the_address_is_quoted() -> None:

@@ -8,16 +8,19 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, SchedulerMissing
+from notebook_launcher.launch import dry_run
 from notebook_launcher.planning.first_run import complete_options
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import load_configuration, load_profile
+from notebook_launcher.session.connect import open_host
 from tests.conftest import Session
 from tests.unit.planning.conftest import LaunchNotebook
 
@@ -417,13 +420,19 @@ def test_a_dry_run_asks_and_keeps_nothing(config: Path) -> None:
     assert files(config) == before
 
 
-def test_a_dry_run_without_an_account_shows_what_would_be_submitted_with_a_sample_of_one(config: Path) -> None:
+def test_a_dry_run_without_an_account_shows_what_would_be_submitted_with_a_placeholder(config: Path) -> None:
+    """The profile's example may be somebody's account; a placeholder can be nobody's."""
     told = FirstUser()
     plan = make_plan(run(told, LaunchOptions({"gpus": "1"}, cluster="uni"), dry_run=True), LAPTOP)
-    assert told.said == (
-        "Not set yet, and asked for at launch: user, account, partition. Below, uni42 stands for your account."
+    dry_run(plan, told)  # type: ignore[arg-type]
+    assert told.shown[0] == events.Note(
+        "Not set yet, and asked for at launch: user, account, partition. Below, ACCOUNT stands for your account."
     )
-    assert plan.request.flags["account"] == "uni42-gpu"
+    [shown] = [event for event in told.shown if isinstance(event, events.DryRun)]
+    assert "--account=ACCOUNT-gpu" in shown.command and shown.placeholders == ("account",)
+    assert told.said.count("ACCOUNT") == 1, "no note says that it looks wrong, or how it was changed"
+    typed = make_plan(run(told, LaunchOptions({"account": "uni7"}, cluster="uni"), dry_run=True), LAPTOP)
+    assert typed.placeholders == ()
 
 
 def test_who_names_a_retired_cluster_is_told_its_successor_before_anything_is_asked(config: Path) -> None:
@@ -433,8 +442,10 @@ def test_who_names_a_retired_cluster_is_told_its_successor_before_anything_is_as
         run(FirstUser(), LaunchOptions(cluster="old"))
     assert caught.value.why.startswith("Old was switched off. Using its successor, uni. Nobody could be asked.")
     told = FirstUser("alice", "uni7", "")
-    run(told, LaunchOptions(cluster="old"))
+    options = run(told, LaunchOptions(cluster="old"))
     assert told.said.startswith("Old was switched off. Using its successor, uni.\nSwitch the VPN on first.")
+    open_host(replace(make_plan(options, LAPTOP).target, destination=None), told, told)  # type: ignore[arg-type]
+    assert told.said.count("Using its successor") == 1, "in the whole launch"
 
 
 @pytest.mark.parametrize("words", [["-A", "x", "-p", "y"], ["queue"], ["list"], ["when"]], ids=" ".join)

@@ -17,10 +17,13 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.ssh_config import Destination
+from notebook_launcher.launch import notes_before
 from notebook_launcher.planning.plan import begin_note, make_plan, useless_flags_note
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.record import Program, Site
 
 LAPTOP = LocalMachine("laptop", has_slurm=False)
 LOGIN = LocalMachine("rackham3.uni.example", has_slurm=True)
@@ -422,10 +425,15 @@ def test_what_a_profile_says_of_an_environment_is_noted_unless_other_software_is
     """Whether the default one of Snellius has JupyterLab is not known."""
     flags = {"time": "1:00:00"}
 
-    def notes(**named: object) -> str:
-        return " ".join(make_plan(LaunchOptions(flags, cluster="snellius", **named), LAPTOP).notes)  # type: ignore[arg-type]
+    def notes(program: Program = "jupyterlab", **named: object) -> str:
+        plan = make_plan(LaunchOptions(flags, cluster="snellius", **named), LAPTOP)  # type: ignore[arg-type]
+        return " ".join(notes_before(plan, Slurm(), Site("/home/a", "a", "login", datetime.now(timezone.utc)), program))
 
     said = "It is not known whether the module Anaconda3/2024.06-1 has JupyterLab."
     assert said in notes() and said in notes(arguments=("anaconda",))
     for others in ({"conda": "mine"}, {"venv": "~/v"}, {"arguments": ("torch",)}, {"arguments": ("anaconda", "x.sif")}):
         assert "JupyterLab" not in notes(**others), others
+    programs: tuple[Program, ...] = ("shell", "notebook")
+    for program in programs:
+        assert "JupyterLab" not in notes(program), "which needs none"
+    assert not any("JupyterLab" in note for note in make_plan(LaunchOptions(flags, cluster="snellius"), LAPTOP).notes)

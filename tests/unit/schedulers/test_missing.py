@@ -69,6 +69,11 @@ def test_the_profile_loads_the_module_after_its_other_lines(tmp_path: Path, monk
     assert again == "login_setup has run it, and it brought no such command; try it there, after: ssh login"
 
 
+def test_whether_a_module_may_help_can_be_asked_of_the_error() -> None:
+    assert missing_scheduler("desk", (), ("slurm/24.05",), is_here=True).names_module
+    assert not missing_scheduler("desk", ("qsub",), is_here=True).names_module
+
+
 def test_this_machine_may_be_meant() -> None:
     assert missing_scheduler("desk", (), ("slurm/24.05",), is_here=True).hint.startswith(
         "first run: module load slurm "

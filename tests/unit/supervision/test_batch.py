@@ -332,9 +332,16 @@ def test_who_comes_back_finds_the_results_where_the_run_was_to_bring_them(
     assert batch.usual_output(Session(other, "/d")) == Path("runs")
 
 
-@pytest.mark.parametrize(("to", "file"), [("notebook", "runtime/printed"), ("script", "work/train.out")])
+@pytest.mark.parametrize(
+    ("sent", "file", "is_known"),
+    [
+        ('{"version": 1, "to": "notebook"}', "runtime/printed", True),
+        ('{"version": 1, "to": "script"}', "work/train.out", True),
+        *((sent, "runtime/printed", False) for sent in (None, '{"version": 1, "to": "scr', "{}")),
+    ],
+)
 def test_who_comes_back_may_follow_what_it_prints(
-    launcher: Launcher, fetched: Fetched, monkeypatch: pytest.MonkeyPatch, to: str, file: str
+    launcher: Launcher, fetched: Fetched, monkeypatch: pytest.MonkeyPatch, sent: str | None, file: str, is_known: bool
 ) -> None:
     def supervise(_context: Context, session: Session, **options: object) -> None:
         followed.append(options["printed"])
@@ -344,11 +351,15 @@ def test_who_comes_back_may_follow_what_it_prints(
     launcher.host.state, launcher.host.node = "RUNNING", "n1"
     launcher._old_session()
     launcher.host.files["session.json"] = json.dumps({**RECORD, "program": "notebook", "notebook": "train.ipynb"})
-    launcher.host.files["sent.json"] = json.dumps({"version": 1, "to": to})
+    if sent:
+        launcher.host.files["sent.json"] = sent
     places = (TARGET, "", launcher.view, launcher.prompts, launcher.interrupts)
     launcher._begin(lambda: sessions.connect(*places, follow=True))
     launcher.well()
     assert followed == [file]
+    notes = [note.text for note in launcher.view.all(events.Note)]
+    assert len(notes) == (not is_known) and all("sent.json cannot be read" in note for note in notes)
+    assert all("it prints to work/train.out in" in note for note in notes)
 
 
 def test_who_comes_back_to_a_run_follows_it_and_ctrl_c_leaves_it(launcher: Launcher, fetched: Fetched) -> None:
