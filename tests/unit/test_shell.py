@@ -100,13 +100,13 @@ def test_what_a_command_says_when_it_is_ended_is_seen(tmp_path: Path) -> None:
         tmp_path,
         'for word; do [[ $word != --error=* ]] || exec 7>"${word#--error=}"; done\n'
         "trap 'sleep 0.3; echo of its own >&7; echo srun: error: cancelled >&2; exit 9' TERM INT\n"
-        "echo up; read -r",
+        "echo up >&7; echo up >&2; read -r",
     )
     words, pipe = Slurm().command_step(JobRef("7"), ["x"]), subprocess.PIPE
     for number in (signal.SIGTERM, signal.SIGINT):
         with subprocess.Popen(words, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as child:
-            assert child.stdout
-            assert child.stdout.readline() == b"up\n"
+            assert child.stderr
+            assert [child.stderr.readline() for _ in range(2)] == [b"up\n"] * 2  # both filters are there
             os.killpg(child.pid, number)
             _, err = child.communicate(timeout=30)
         assert set(err.splitlines()) == {b"of its own", b"srun: error: cancelled"}
