@@ -66,6 +66,7 @@ _QUEUE_FLOOR = 500e-6  # … and always this: what an empty queue of a busy mach
 _LAPS_FLOOR = 20e-3  # the same for rounds, which are not repeated to make sure
 _METERED = 1.0  # seconds that joules are told of, at least: a GPU's counter moves every 20 to 100 ms
 _MOST_WATTS = 500.0  # of a processor: how soon its counter may have begun anew more than once
+_READ_EVERY = 60.0  # seconds between two readings, where calls are not longer: it has begun anew once at most
 _RESAMPLES = 2000
 _SEED = 20231  # of the bootstrap: the same numbers give the same interval
 
@@ -393,6 +394,7 @@ def _used_gpus() -> list[Callable[[], None]]:
 
 _POWERCAP = Path("/sys/class/powercap")  # where Linux shows the counters of processors (RAPL)
 _NVML = "libnvidia-ml.so.1"  # the driver's library, which tells of NVIDIA's GPUs
+_NVML_NOT_SUPPORTED = 3
 _NVML_REFUSED = 4  # the GPU is another job's
 _METERS = {"NVML": "NVML: the GPUs", "RAPL": "RAPL: the processors of the whole node"}
 
@@ -414,6 +416,14 @@ class _Counter:
         return after - before + self.wraps if self.wraps else None
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """When the counters were read, and what each showed."""
+
+    at: float
+    shown: Sequence[float | None] = ()
+
+
 class _Meter:
     """The energy that a device takes, where somebody tells.
 
@@ -424,29 +434,69 @@ class _Meter:
     def __init__(self, device: Device) -> None:
         gpus = _nvml_counters() if device.is_gpu and device.place.partition(":")[0] not in ("xpu", "mps") else []
         self._counters = [*gpus, *_rapl_counters()] if gpus or not device.is_gpu else []
+        self._spans: list[tuple[_Reading, _Reading]] = []
+        self._last = _Reading(0.0)
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Who tells: NVML, RAPL; nothing where nobody does."""
-        return tuple(dict.fromkeys(counter.source for counter in self._counters))
-
-    def read(self) -> tuple[float, list[float | None]]:
+    def read(self) -> _Reading:
         """Read all counters. It takes up to some milliseconds: never while a clock runs."""
-        readings = [counter.read() for counter in self._counters]
-        return (_clock() if readings else 0.0), readings
+        shown = [counter.read() for counter in self._counters]
+        return _Reading(_clock() if shown else 0.0, shown)
 
-    def used(self, readings: Sequence[tuple[float, list[float | None]]]) -> float | None:
-        """Return the joules from the first of these readings to the last; None: too short, or not all was told."""
-        if not self._counters or readings[-1][0] - readings[0][0] < _METERED:
-            return None
-        total = 0.0
-        for (then, before), (now, after) in zip(readings, readings[1:]):  # noqa: B905, RUF007 Python 3.9
-            for counter, one, other in zip(self._counters, before, after):  # noqa: B905
-                used = counter.used(one, other, now - then)
-                if used is None:
-                    return None
-                total += used
-        return total or None  # a counter that stands still
+    def start(self) -> None:
+        """Count from now on."""
+        self._last = self.read()
+
+    def stop(self) -> None:
+        """Count what was used since ``start``, or since this was called last."""
+        now = self.read()
+        self._spans.append((self._last, now))
+        self._last = now
+
+    def keep_up(self) -> None:
+        """Read the counters if that is due, as one that begins anew would have to be read twice in between."""
+        if self._counters and _clock() - self._last.at >= _READ_EVERY:
+            self.stop()
+
+    def missing(self) -> float:
+        """Return the seconds that have still to be counted for joules to be told; 0 where they never will be."""
+        told = self._telling([None if value is None else 1.0 for value in self._last.shown])
+        return max(0.0, _METERED - self._seconds(self._spans)) if told else 0.0
+
+    @staticmethod
+    def _seconds(spans: Sequence[tuple[_Reading, _Reading]]) -> float:
+        return sum(after.at - before.at for before, after in spans)
+
+    def joules(self, calls: int, skipped: int = 0) -> tuple[float | None, tuple[str, ...]]:
+        """Return those of each of so many calls, and who told them; None and nobody where that cannot be told.
+
+        ``skipped``: how many of the first stretches do not count.
+        """
+        spans = self._spans[skipped:]
+        if self._seconds(spans) < _METERED:
+            return None, ()
+        used = [self._used(place, spans) for place in range(len(self._counters))]
+        sources = self._telling(used)
+        each = sum(joules or 0.0 for counter, joules in zip(self._counters, used) if counter.source in sources)  # noqa: B905 Python 3.9
+        return (each / calls, sources) if sources else (None, ())
+
+    def _used(self, place: int, spans: Sequence[tuple[_Reading, _Reading]]) -> float | None:
+        """Return what one counter has counted; None where it was lost, or may have begun anew twice."""
+        total, counter = 0.0, self._counters[place]
+        for before, after in spans:
+            used = counter.used(before.shown[place], after.shown[place], after.at - before.at)
+            if used is None:
+                return None
+            total += used
+        return total
+
+    def _telling(self, used: Sequence[float | None]) -> tuple[str, ...]:
+        """Return the sources all of whose counters tell: one that stands still does not.
+
+        The processors' joules alone are not those of a GPU.
+        """
+        lost = {counter.source for counter, joules in zip(self._counters, used) if not joules}  # noqa: B905 Python 3.9
+        sources = tuple(dict.fromkeys(counter.source for counter in self._counters))
+        return () if sources and sources[0] in lost else tuple(source for source in sources if source not in lost)
 
 
 def _rapl_counters() -> list[_Counter]:
@@ -470,7 +520,8 @@ def _microjoules(path: Path) -> float | None:
 def _nvml_counters() -> list[_Counter]:
     """The counters of the NVIDIA GPUs that this process may use; none where one of them does not tell (before Volta).
 
-    Nor of a part of a GPU (MIG): the counter is the whole card's, which others use as well.
+    Nor of a part of a GPU (MIG): the counter is the whole card's, which others use as well. Other ways to share a card
+    (MPS, Slurm's shards) are not seen here.
     """
     nvml = _nvml()
     counters = []
@@ -542,10 +593,14 @@ def _told(ask: Any, card: Any) -> str:
 
 
 def _is_divided(nvml: Any, card: Any) -> bool:
+    """Tell whether a GPU is divided (MIG), or may be."""
     ctypes = importlib.import_module("ctypes")
     now, later = ctypes.c_uint(), ctypes.c_uint()
-    ask = getattr(nvml, "nvmlDeviceGetMigMode", None)  # older drivers know of no MIG
-    return ask is not None and ask(card, ctypes.byref(now), ctypes.byref(later)) == 0 and now.value == 1
+    ask = getattr(nvml, "nvmlDeviceGetMigMode", None)
+    if ask is None:  # an older driver, which knows of no MIG
+        return False
+    answer = ask(card, ctypes.byref(now), ctypes.byref(later))
+    return now.value != 0 if answer == 0 else answer != _NVML_NOT_SUPPORTED
 
 
 def _millijoules(nvml: Any, card: Any) -> float | None:
@@ -672,14 +727,19 @@ def _ranks(count: int, confidence: float) -> tuple[int, float]:
     k-th largest of n enclose it unless fewer than k coins of n fall one way. Where even the smallest and the largest
     cover less than ``confidence``, they are the interval all the same, and the coverage says so.
     """
-    total, tail, out = 2**count, 0, 0
+    out, tail = 0, 0.0
+    if count <= 1000:
+        chance = 0.5**count
+    else:  # begin ten standard deviations below the middle: what lies further out does not count
+        out = int(count / 2 - 5 * math.sqrt(count))
+        ways = math.lgamma(count + 1) - math.lgamma(out + 1) - math.lgamma(count - out + 1)
+        chance = math.exp(ways - count * math.log(2))
     while out < (count - 1) // 2:
-        more = tail + math.comb(count, out)
-        wider = more + math.comb(count, out + 1)
-        if 1 - 2 * wider / total < confidence:
+        following = chance * (count - out) / (out + 1)
+        if 1 - 2 * (tail + chance + following) < confidence:
             break
-        tail, out = more, out + 1
-    return out, max(0.0, 1 - 2 * (tail + math.comb(count, out)) / total)
+        tail, chance, out = tail + chance, following, out + 1
+    return out, max(0.0, 1 - 2 * (tail + chance))
 
 
 def _interval(times: Sequence[float], confidence: float) -> tuple[float, float, float]:
@@ -813,7 +873,8 @@ class Measurement:
             parts.append(rate(self.throughput, self.unit))
         parts.append(str(self.device))
         if self.energy_j is not None:
-            parts.append(f"{self._energy} ({'; '.join(_METERS.get(name, name) for name in self.energy_sources)})")
+            told_by = "; ".join(_METERS.get(name, name) for name in self.energy_sources)
+            parts.append(f"{self._energy} ({told_by})" if told_by else self._energy)
         if len(self.times) > 1 and not self.narrow:
             parts.append(f"not within ±{_percent(self.precision)}")
         if not self.synchronised:
@@ -822,11 +883,12 @@ class Measurement:
 
     @property
     def _energy(self) -> str:
-        """The joules of a call and of a unit: ``850 J per call, 14.2 mJ per image``; nothing where none are told."""
+        """The joules of a call and of a unit: ``850 J per call, 14.2 mJ/images``; nothing where none are told."""
         if self.energy_j is None:
             return ""
         each = self.energy_j_per_unit
-        of_each = "" if each is None else f", {joules(each)} per {_one(self.unit) or 'unit'}"
+        unit = f"/{self.unit}" if self.unit else " per unit of work"
+        of_each = "" if each is None else f", {joules(each)}{unit}"
         return f"{joules(self.energy_j)} per call{of_each}"
 
 
@@ -909,31 +971,31 @@ def measure(
         fn()
     queue = _Queue(name, device)
     block = functools.partial(_block, fn, wait)
+    is_waited_for = synchronise or not device.asynchronous
     meter = _Meter(device)
-    before = meter.read()
-    calls, first = _calls_per_time(block, _least_block(wait), budget, name, queue)
-    if first is None:
-        before = meter.read()
-    times = _series(block, calls, first, (min_repeats, max_repeats), precision, confidence, budget)
-    blocks = len(times) + (_go_on(block, calls, before[0] + _METERED) if energy and meter.sources else 0)
-    used = meter.used([before, meter.read()]) if synchronise or not device.asynchronous else None
-    queue.check(len(times) * calls, sum(times) * calls, functools.partial(block, calls))
-    return Measurement(name, tuple(times), device, work, unit, dict(parameters or {}),
-                       synchronise or not device.asynchronous, warmup, calls, confidence, precision,
-                       fingerprint(device), *_each(used, blocks * calls, meter))  # fmt: skip
+    calls, first = _calls_per_time(block, _least_block(wait), budget, name, queue, meter)
+    meter.start()
+    times = _series(block, calls, first, (min_repeats, max_repeats), precision, confidence, budget, meter)
+    left = queue.drain()
+    meter.stop()
+    queue.check(len(times) * calls, sum(times) * calls, left, functools.partial(block, calls))
+    blocks = len(times) + (_go_on(block, calls, queue, meter) if energy and is_waited_for else 0)
+    return Measurement(name, tuple(times), device, work, unit, dict(parameters or {}), is_waited_for, warmup, calls,
+                       confidence, precision, fingerprint(device),
+                       *(meter.joules(blocks * calls) if is_waited_for else (None, ())))  # fmt: skip
 
 
-def _each(used: float | None, calls: int, meter: _Meter) -> tuple[float | None, tuple[str, ...]]:
-    """Return the joules of one call, and who told them."""
-    return (None, ()) if used is None else (used / calls, meter.sources)
-
-
-def _go_on(block: Callable[[int], float], calls: int, until: float) -> int:
-    """Make calls until that time, which nobody times, and return how many times so many."""
-    blocks = 0
-    while _clock() < until:
-        block(calls)
-        blocks += 1
+def _go_on(block: Callable[[int], float], calls: int, queue: _Queue, meter: _Meter) -> int:
+    """Make calls for as long as joules need, which nobody times, and return how many times so many."""
+    blocks, missing = 0, meter.missing()
+    if missing:
+        meter.start()
+        until = _clock() + missing
+        while _clock() < until:
+            block(calls)
+            blocks += 1
+        queue.drain()
+        meter.stop()
     return blocks
 
 
@@ -994,14 +1056,19 @@ def _empty_call() -> float:
 
 
 def _calls_per_time(
-    block: Callable[[int], float], least: float, budget: float, name: str, queue: _Queue
+    block: Callable[[int], float], least: float, budget: float, name: str, queue: _Queue, meter: _Meter
 ) -> tuple[int, float | None]:
     """Return how many calls to time together, and the time of a call that was long enough to count already."""
     calls = 1
     while True:
+        meter.start()
         took = block(calls)
-        queue.check(calls, took, functools.partial(block, calls))
-        if calls == 1 and took >= _SURELY_LONG:
+        left = queue.drain()
+        is_long = calls == 1 and took >= _SURELY_LONG
+        if is_long:
+            meter.stop()
+        queue.check(calls, took, left, functools.partial(block, calls))
+        if is_long:
             return calls, took
         if took >= least and (took := min(took, block(calls))) >= least / 2:  # the first may have been held up
             break
@@ -1031,6 +1098,7 @@ def _check_length(block: Callable[[int], float], calls: int, name: str) -> None:
 def _series(
     block: Callable[[int], float], calls: int, first: float | None,
     repeats: tuple[int, int], precision: float, confidence: float, budget: float,
+    meter: _Meter,
 ) -> list[float]:  # fmt: skip
     """Take times until their interval is narrow, or the budget or the number of repeats is at its end.
 
@@ -1041,6 +1109,7 @@ def _series(
     look = repeats[0]
     while len(times) < repeats[1]:
         times.append(block(calls) / calls)
+        meter.keep_up()
         count = len(times)
         if count < repeats[0]:
             continue
@@ -1076,14 +1145,13 @@ class _Queue:
             wait()
         return _clock() - start - self._idle if waits else 0.0
 
-    def check(self, calls: int, took: float, again: Callable[[], float]) -> None:
-        """Raise ``Unsynchronised`` if there was more left than a few per cent of what was timed.
+    def check(self, calls: int, took: float, left: float, again: Callable[[], float]) -> None:
+        """Raise ``Unsynchronised`` if there was more ``left`` than a few per cent of what was timed.
 
         ``again`` times a call or more once more, and tells the seconds. A wait may also be long because something else
         had this core; that does not happen three times running.
         """
-        first = left = self.drain()
-        timed = took
+        first, timed = left, took
         for attempt in range(3):
             if left <= _QUEUE_SHARE * timed + _QUEUE_FLOOR:
                 return
@@ -1136,26 +1204,25 @@ class Laps:
         self._device = device or cpu_device()
         self._work, self._unit, self._parameters = work, unit, dict(parameters or {})
         self._meter = _Meter(self._device)
-        self._readings: list[tuple[float, list[float | None]]] = []  # before the first round, and after each
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[int]:
         """Yield 0, 1, … ``count`` - 1, and time what happens in between."""
-        self.seconds = []
+        self.seconds, self._meter = [], _Meter(self._device)
         wait = self._device.synchronise if self._device.asynchronous else _nothing
         queue, left = _Queue(self.name, self._device), 0.0
         wait()
-        self._readings = [self._meter.read()]
+        self._meter.start()
         for number in range(self.count):
             wait()
             start = _clock()
             yield number
             wait()
             took = _clock() - start
-            self._readings.append(self._meter.read())
             left += queue.drain()
+            self._meter.stop()
             self.seconds.append(took)
             if left > _QUEUE_SHARE * sum(self.seconds) + _LAPS_FLOOR:
                 queue.refuse(number + 1, sum(self.seconds), left)
@@ -1167,7 +1234,7 @@ class Laps:
             raise TimingError(f"{self.name}: no round has come to its end yet.")
         warmup = min(self.warmup, len(self.seconds) - 1)
         counted = self.seconds[warmup:]
-        energy, sources = _each(self._meter.used(self._readings[warmup:]), len(counted), self._meter)
+        energy, sources = self._meter.joules(len(counted), warmup)
         return Measurement(self.name, tuple(counted), self._device, self._work, self._unit, self._parameters, True,
                            warmup, fingerprint=fingerprint(self._device), energy_j=energy,
                            energy_sources=sources)  # fmt: skip
@@ -1271,12 +1338,22 @@ def _revived(data: Mapping[str, Any]) -> Measurement:
     """Make a measurement of a recorded line."""
     about = data["device"]
     device = Device(str(about["kind"]), str(about["name"]), str(about["library"]))
-    energy = None if data.get("energy_j") is None else float(data["energy_j"])
     return Measurement(str(data["name"]), tuple(map(float, data["times"])), device, data["work"], str(data["unit"]),
                        dict(data["parameters"]), data["synchronised"] is True, int(data["warmup"]),
                        int(data.get("calls_per_time", 1)), float(data.get("confidence", 0.95)),
-                       fingerprint=dict(data["fingerprint"]), energy_j=energy,
-                       energy_sources=tuple(map(str, data.get("energy_sources") or ())))  # fmt: skip
+                       fingerprint=dict(data["fingerprint"]), **_revived_energy(data))  # fmt: skip
+
+
+def _revived_energy(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the energy in a recorded line; raises ``ValueError`` for what nobody has recorded."""
+    energy, each, sources = (data.get(key) for key in ("energy_j", "energy_j_per_unit", "energy_sources"))
+    if any(isinstance(value, bool) or not isinstance(value, (int, float, type(None))) for value in (energy, each)):
+        raise ValueError(f"{energy!r}, {each!r}: no energies")
+    if each is not None and not math.isclose(each, energy / data["work"], rel_tol=1e-6):
+        raise ValueError(f"{each!r} J for each unit of work")
+    if not (sources is None or (isinstance(sources, (list, tuple)) and all(name in _METERS for name in sources))):
+        raise ValueError(f"{sources!r}: no counters")
+    return {"energy_j": None if energy is None else float(energy), "energy_sources": tuple(sources or ())}
 
 
 # ========================================================================================================== comparison
@@ -1350,17 +1427,17 @@ class Comparison:
 
     def _about_energy(self) -> list[str]:
         """Return the sentences on whose energy it is."""
-        meters = list(dict.fromkeys(row.measurement.energy_sources for row in self.rows if row.measurement._energy))
+        counters = list(dict.fromkeys(row.measurement.energy_sources for row in self.rows if row.measurement._energy))
         told = []
-        if meters:
+        if counters:
             told.append("Energy is the mean of all calls.")
-        if any("NVML" in sources for sources in meters):
+        if any("NVML" in sources for sources in counters):
             told.append("NVML counts the GPUs that the process may use.")
-        if any("RAPL" in sources for sources in meters):
+        if any("RAPL" in sources for sources in counters):
             told.append("RAPL counts the processors of the whole node, with what others do there.")
-        if len(meters) > 1:
-            kinds = ", ".join(" + ".join(each) or "?" for each in meters)
-            told.append(f"Not all were measured by the same meters ({kinds}): compare only those that were.")
+        if len(counters) > 1:
+            kinds = ", ".join(" + ".join(each) or "?" for each in counters)
+            told.append(f"Not all were measured by the same counters ({kinds}): compare only those that were.")
         return [" ".join(told)] if told else []
 
     def __str__(self) -> str:
@@ -1557,12 +1634,6 @@ def joules(energy: float) -> str:
     scales = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
     scale, unit = next((pair for pair in scales if energy >= 0.9995 * pair[0]), scales[-1] if energy else scales[2])
     return f"{_digits(energy / scale)} {unit}"
-
-
-def _one(unit: str) -> str:
-    """Return what one of a unit is called: image, batch, FLOP."""
-    plural = re.fullmatch(r"(?:(.+(?:ch|sh|x|ss))es|(.+[^s])s)", unit)
-    return (plural[1] or plural[2]) if plural else unit
 
 
 def _percent(share: float) -> str:

@@ -17,7 +17,8 @@ def duration(seconds: float) -> str:
 
 
 def time_left(seconds: float) -> str:
-    """Return a remaining time, rounded down: ``40 s``, ``59 min``, ``1 h 0 min``, ``2 days 3 h``; everywhere."""
+    """Return a remaining time, rounded down: ``40 s``, ``9 min``, ``1 h 0 min``, ``2 days 3 h``; at the end ``0 s``."""
+    seconds = max(0.0, seconds)
     minutes = int(seconds) // 60
     days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
     if days:

@@ -125,9 +125,10 @@ class AccountingRecord(Frozen):
     """The accounting of a job that is over; ``None``: not reported.
 
     Seconds, MiB, joules. ``cpu_used``: CPU seconds used; ``cpu_reserved``: CPU seconds allocated. ``memory_peak``: the
-    largest of any of its steps. ``gpus``, ``cores``, ``memory_limit``: those allocated, on all its nodes. ``earlier``:
-    seconds of the runs before it was requeued; all other values are of its last run. ``complete``: whether all values
-    are final; the last ones arrive some seconds after its end.
+    largest of any of its steps. ``gpus``, ``cores``, ``memory_limit``: those allocated, on all its nodes;
+    ``memory_requested``: what was asked for, or set in its place by the site. ``earlier``: seconds of the runs before
+    it was requeued; all other values are of its last run. ``complete``: whether all values are final; the last ones
+    arrive some seconds after its end.
     """
 
     job: JobRef
@@ -143,6 +144,7 @@ class AccountingRecord(Frozen):
     cpu_reserved: int | None = None
     memory_peak: float | None = None
     memory_limit: float | None = None
+    memory_requested: float | None = None
     joules: float | None = None
     earlier: int = 0
     complete: bool = True

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from notebook_launcher.core import events
@@ -25,11 +24,11 @@ from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session, json_object
+from notebook_launcher.usage.accounting_wait import note_if_slow
 from notebook_launcher.usage.bill import Facts, make_bill
 
 QUERY_TIMEOUT = 6.0  # seconds for all queries, including the accounting's last values: nobody waits longer for a report
 FILES_TIMEOUT = 3.0  # of these, for the session's files
-SLOW_AFTER = 1.0  # seconds after which a note says what the command is waiting for
 MOST_BYTES = 4 * 1024 * 1024  # of usage.csv, which the job keeps much smaller
 
 
@@ -138,7 +137,7 @@ def _accounted(context: Context, session: Session, deadline: float) -> Accountin
     if command is None:
         return None
     record, pause = None, context.timing.accounting_pause
-    with _note_if_slow(context.view), contextlib.suppress(HostCommandFailed):  # no answer in time
+    with note_if_slow(context.view), contextlib.suppress(HostCommandFailed):  # no answer in time
         while (left := deadline - time.monotonic()) > 0:
             answer = context.host.run(command, login_shell=True, timeout=left)
             newest = context.scheduler.read_accounting(job, answer)
@@ -149,18 +148,6 @@ def _accounted(context: Context, session: Session, deadline: float) -> Accountin
                 break
             pause = min(2 * pause, context.timing.longest_accounting_pause)
     return record
-
-
-@contextlib.contextmanager
-def _note_if_slow(view: View) -> Iterator[None]:
-    """Show a note on what the command is waiting for, if it takes long."""
-    slow = threading.Timer(SLOW_AFTER, view.show, (events.Querying("asking the scheduler's accounting"),))
-    slow.daemon = True
-    slow.start()
-    try:
-        yield
-    finally:
-        slow.cancel()
 
 
 def _user_stops_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:

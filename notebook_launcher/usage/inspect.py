@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -30,13 +29,15 @@ from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
+from notebook_launcher.usage.accounting_wait import note_if_slow
 from notebook_launcher.usage.series import Used, add_rows, used
 
 SHOWN_TIME = timedelta(hours=1)  # by status; usage shows the rest
 SHOWN_BYTES = 2_000_000  # of the end of usage.csv: an hour of eight GPUs, sampled every second
 MOST_BYTES = 64_000_000
 SHOW_EVERY = 4.5  # seconds between two reads of one's samples, at least: a little less than the usual interval
-ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, what was asked for is the limit
+ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, what was asked for is the limit, and nobody asks again
+LATER_TIMEOUT = 2.0  # seconds for a further query: of status --watch, which Ctrl-C would not interrupt
 MOST_ACCOUNTING = 3  # queries of the accounting: a job that has just begun may not be in it
 LINES = 200  # of a log
 #: messages of JupyterLab in every session, for ``grep -E`` and Python: about language servers that nobody uses, and the
@@ -140,8 +141,7 @@ class _Inspection:
         self._status: StatusChanged | None = None
         self._read_to = 0  # lines of usage.csv
         self.samples: list[Sample] = []
-        self._accounted: AccountingRecord | None = None
-        self._accounting_queries = 0
+        self._accounting = _Accounting(context, session)
 
     @property
     def is_live(self) -> bool:
@@ -185,21 +185,14 @@ class _Inspection:
 
     def used(self, window: timedelta | None = None, **settings: int) -> Used:
         """Return what it used, of what the scheduler has allocated."""
-        if self.samples and self._accounted is None and self._accounting_queries < MOST_ACCOUNTING:
-            self._accounting_queries += 1
-            self._accounted = self._query_accounting()
-        return used(self.samples, self.session.record.flags, self._accounted, window=window, **settings)
-
-    def _query_accounting(self) -> AccountingRecord | None:
-        """Return what the accounting has of its job, as the bill does. ``None``: nothing, or no answer in time."""
-        job, scheduler = self.session.job, self._context.scheduler
-        command = scheduler.accounting(job) if job else None
-        if job is None or command is None:
-            return None
-        with contextlib.suppress(HostCommandFailed):
-            answer = self._context.host.run(command, login_shell=True, timeout=ACCOUNTING_TIMEOUT)
-            return scheduler.read_accounting(job, answer)
-        return None
+        if not self.samples:
+            return Used()
+        self._accounting.ask()
+        shown = used(self.samples, self.session.record.flags, self._accounting.record, window=window, **settings)
+        if not self._accounting.why_not:
+            return shown
+        note = f"The limits of cores and memory are those asked for: the accounting {self._accounting.why_not}."
+        return dataclasses.replace(shown, notes=(*shown.notes, note))
 
     def why_nothing(self) -> str:
         """Return why there are no samples."""
@@ -245,6 +238,40 @@ class _Inspection:
         statuses = {record.queue: {status.job.id: status} if status else {}}
         self._entry = build_index(Listing((record,)), statuses, self._context.clock()).entries[0]
         return self._entry.summary != before
+
+
+class _Accounting:
+    """What the scheduler has allocated to a session's job, from its accounting.
+
+    ``why_not``: why that is not known, as the end of a sentence; empty if it is, or if there is no accounting.
+    """
+
+    def __init__(self, context: Context, session: Session) -> None:
+        self.record: AccountingRecord | None = None
+        self.why_not = ""
+        self._context, self._job = context, session.job
+        self._command = context.scheduler.accounting(session.job) if session.job else None
+        self._queries_left = MOST_ACCOUNTING if self._command else 0
+
+    def ask(self) -> None:
+        """Query it, unless that was done: again only for a job that is not in it yet, or still as pending."""
+        if not self._queries_left or self._job is None or self._command is None:
+            return
+        timeout = ACCOUNTING_TIMEOUT if self._queries_left == MOST_ACCOUNTING else LATER_TIMEOUT
+        self._queries_left -= 1
+        try:
+            with note_if_slow(self._context.view):
+                answer = self._context.host.run(self._command, login_shell=True, timeout=timeout)
+        except HostCommandFailed:
+            self.why_not, self._queries_left = "did not answer in time", 0
+            return
+        record = self._context.scheduler.read_accounting(self._job, answer)
+        if record and record.cores:
+            self.record, self.why_not, self._queries_left = record, "", 0
+        elif answer.exit_code != 0:
+            self.why_not, self._queries_left = "cannot be queried", 0
+        else:
+            self.why_not = "does not tell what the job was allocated"
 
 
 # The count first, and no line that is written meanwhile. On one line: csh, as a login shell, cannot quote more.

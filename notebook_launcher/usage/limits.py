@@ -1,5 +1,7 @@
 """How many cores and how much memory a job has: the same figures in ``status``, ``usage`` and ``bill``. Pure.
 
+Only of a job on several nodes ``status`` and ``usage`` name none: their samples are those of one node.
+
 What the scheduler has allocated counts; a job may have got its memory by a default for each core, or all that the node
 has. Without accounting, what was asked for counts. ``None``: not known, or no limit.
 """

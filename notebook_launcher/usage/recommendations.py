@@ -130,7 +130,7 @@ def _memory(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, 
     is_little = bool(cores or gpus) and (comes or 0.0) < needed
     if not is_much and not is_little:
         return None
-    of = f" of {gigabytes(bill.memory_requested)}" if bill.memory_requested else ""
+    of = f" of {gigabytes(bill.memory)}" if bill.memory else ""
     why = f"{gigabytes(bill.memory_peak or 0.0)}{of} GiB were used at most"
     if not job.memory_word:
         why += f", and a site may give less with fewer {'cores' if cores else 'GPUs'}"
@@ -139,7 +139,7 @@ def _memory(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, 
 
 def _memory_of_fewer(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, int, float | None]:
     """Return the flag for memory, for how many of its units, and the MiB that come of it if it stays as it is."""
-    bill, word, requested = job.bill, job.memory_word, job.bill.memory_requested
+    bill, word, requested = job.bill, job.memory_word, job.bill.memory
     if word == "mem":
         return word, 1, requested
     if word == "mem-per-cpu" and bill.cores:
@@ -173,12 +173,12 @@ def _cores(job: _Job) -> _Fewer | None:
         return None
     fewer = max(1, math.ceil(1.2 * use.cores_peak))
     if job.memory_word in ("", "mem-per-cpu"):
-        if not job.memory_needed or not bill.memory_requested:
+        if not job.memory_needed or not bill.memory:
             return None
-        if not job.memory_word and 1024 * _size(job.memory_needed) > bill.memory_requested:
+        if not job.memory_word and 1024 * _size(job.memory_needed) > bill.memory:
             return None
         if job.memory_word:
-            fewer = max(fewer, math.ceil(job.memory_needed / (bill.memory_requested / bill.cores)))
+            fewer = max(fewer, math.ceil(job.memory_needed / (bill.memory / bill.cores)))
     if 2 * fewer > bill.cores:
         return None
     why = f"never more than {use.cores_peak:.1f} of {bill.cores} cores were busy"
@@ -211,7 +211,7 @@ def _do_without(job: _Job, left: int) -> bool:
         if job.use.cores_peak is None or cores < job.use.cores_peak:
             return False
         if job.memory_word == "mem-per-cpu":
-            one = bill.memory_requested / bill.cores if bill.memory_requested and bill.cores else 0.0
+            one = bill.memory / bill.cores if bill.memory and bill.cores else 0.0
             return needed is not None and one * cores >= needed
     return job.memory_word in ("mem", "mem-per-cpu") or needed is not None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import signal
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
@@ -77,6 +79,48 @@ def test_a_step_takes_nothing_from_the_users_variables(tmp_path: Path) -> None:
     assert "SLURM_CONF=/etc/here" in done.stdout and "MINE=stays" in done.stdout
     assert re.findall("^(SLURM_(?!CONF).*|SRUN.*)=", done.stdout, re.M) == []
     assert done.stderr == "one\nsrun: error: Unable to create step\n", "that a command failed is no error of srun's"
+
+
+def _srun(folder: Path, script: str) -> dict[str, str]:
+    (folder / "srun").write_text(f"#!/bin/bash\n{script}\n")
+    (folder / "srun").chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+@pytest.mark.parametrize("step", ["terminal_step", "command_step"])
+def test_a_byte_that_is_no_text_hides_no_message_of_srun(tmp_path: Path, step: str) -> None:
+    env = _srun(tmp_path, "printf 'srun: error: \\377\\0\\nsrun: error: Unable to create step\\n' >&2; exit 1")
+    done = subprocess.run(getattr(Slurm(), step)(JobRef("7"), ["x"]), env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (1, b"srun: error: \xff\0\nsrun: error: Unable to create step\n")
+
+
+def test_what_a_command_says_when_it_is_ended_is_seen(tmp_path: Path) -> None:
+    """Ctrl-C, or the end of a connection, goes to all processes of the group."""
+    env = _srun(
+        tmp_path,
+        'for word; do [[ $word != --error=* ]] || exec 7>"${word#--error=}"; done\n'
+        "trap 'sleep 0.3; echo of its own >&7; echo srun: error: cancelled >&2; exit 9' TERM INT\n"
+        "echo up >&7; echo up >&2; read -r",
+    )
+    words, pipe = Slurm().command_step(JobRef("7"), ["x"]), subprocess.PIPE
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with subprocess.Popen(words, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as child:
+            assert child.stderr
+            assert [child.stderr.readline() for _ in range(2)] == [b"up\n"] * 2  # both filters are there
+            os.killpg(child.pid, number)
+            _, err = child.communicate(timeout=30)
+        assert set(err.splitlines()) == {b"of its own", b"srun: error: cancelled"}
+
+
+def test_a_closed_standard_error_changes_no_exit_code(tmp_path: Path) -> None:
+    env = _srun(
+        tmp_path,
+        'for word; do [[ $word != --error=* ]] || exec 7>"${word#--error=}"; done\n'
+        "echo out; echo of its own >&7; echo srun: error: it >&2; exit 3",
+    )
+    words = ["bash", "-c", 'exec "$@" 2>&-', "closed", *Slurm().command_step(JobRef("7"), ["x"])]
+    done = subprocess.run(words, env=env, stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (3, b"out\n")
 
 
 def test_a_command_that_fails_has_its_exit_code_and_its_own_errors_as_they_come(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
     elif bill.cores:
         yield "CPU", f"{counted(bill.cores, 'core')}; how much of that was used was not reported"
     if bill.memory_peak is not None:
-        of = f" of {gigabytes(bill.memory_requested)}" if bill.memory_requested else ""
+        of = f" of {gigabytes(bill.memory)}" if bill.memory else ""
         yield "memory", f"{gigabytes(bill.memory_peak)}{of} GiB at most"
     if bill.gpus or bill.gpu_percent is not None:
         yield "GPU", _gpu(bill)

@@ -116,7 +116,8 @@ class Bill(Event, name="bill"):
     cores (Slurm's CPUTime, which says nothing about use). ``gpu_percent``: the mean over its time, of all its GPUs.
     ``energy_of``: ``GPUs`` or ``node``. ``cost`` in ``unit``. ``measured_by``: the source of the figures, as text.
     ``recommendations``: what to request next time, each a flag as it is typed and why. ``node``: where it ran.
-    ``gpu_type``: of all its GPUs.
+    ``gpu_type``: of all its GPUs. ``memory_allocated``: what it was given, by the accounting;
+    ``memory_requested``: what it asked for, or what the site set in its place.
     """
 
     session: str
@@ -140,6 +141,12 @@ class Bill(Event, name="bill"):
     recommendations: tuple[tuple[str, str], ...]
     node: str | None = None
     gpu_type: str | None = None
+    memory_allocated: float | None = None
+
+    @property
+    def memory(self) -> float | None:
+        """The memory that it had: what was allocated or, if that is not known, requested."""
+        return self.memory_allocated or self.memory_requested
 
 
 class CostEstimate(Event, name="cost_estimate"):

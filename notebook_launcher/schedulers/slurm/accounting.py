@@ -95,6 +95,7 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
     tres = dict(item.partition("=")[::2] for item in row["AllocTRES"].split(","))
     gpus, gpu_type = _gpus(tres)
     minutes = whole_number(row["TimelimitRaw"])
+    requested, allocated = _requested_memory(row["ReqMem"], cores, nodes), _mib(tres.get("mem", ""), plain_unit="M")
     return AccountingRecord(
         job,
         state=run.state,
@@ -108,7 +109,8 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
         cpu_used=_cpu_used(run),
         cpu_reserved=whole_number(row["CPUTimeRAW"]),
         memory_peak=max(filter(None, (_mib(step["MaxRSS"]) for step in run.steps)), default=None),
-        memory_limit=_mib(tres.get("mem", ""), plain_unit="M") or _requested_memory(row["ReqMem"], cores, nodes),
+        memory_limit=allocated or requested,
+        memory_requested=requested or allocated,
         joules=_joules(run),
         earlier=earlier,
         complete=complete,

@@ -54,13 +54,15 @@ _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S
 _GONE = re.compile(r"Invalid job id specified", re.I)
 # harmless messages of srun in a terminal
 _HARMLESS = "^srun: (error: .*: task 0: Exited with exit code|cluster configuration lacks support for cpu binding)"
-_WITHOUT_THAT = PLAIN_BASH + (
-    f'{{ "$@" 2>&1 >&4 | grep -v -E --line-buffered "{_HARMLESS}" >&2; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code'
-)
+# Ctrl-C goes to all processes of a group: what filters outlives the command, which may have something to say
+_OUTLIVING = "trap '' TERM INT; exec"
+_FILTER = f"({_OUTLIVING} grep -a -v -E --line-buffered '{_HARMLESS}' >&2)"
+_WITH_STDERR = PLAIN_BASH + "[[ -e /dev/fd/2 ]] || exec 2>/dev/null; "  # 2>&- has closed it
+_WITHOUT_THAT = _WITH_STDERR + (f'{{ "$@" 2>&1 >&4 | {_FILTER}; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code')
 # the same without a terminal, where the command's own standard error comes as it is by 5: a progress bar ends no line
-_WITHOUT_THAT_MESSAGE = PLAIN_BASH + (
-    f'{{ {{ "$@" 2>&1 >&4 5>&3 3>&- 4>&- | grep -v -E --line-buffered "{_HARMLESS}" >&2; exit "${{PIPESTATUS[0]}}"; }} '
-    '3>&1 | cat >&2; exit "${PIPESTATUS[0]}"; } 4>&1'
+_WITHOUT_THAT_MESSAGE = _WITH_STDERR + (
+    f'{{ {{ "$@" 2>&1 >&4 5>&3 3>&- 4>&- | {_FILTER}; exit "${{PIPESTATUS[0]}}"; }} '
+    f'3>&1 | ({_OUTLIVING} cat >&2); exit "${{PIPESTATUS[0]}}"; }} 4>&1'
 )
 # a pending job's state while its nodes are powered up or booted; Slurm reports no reason then
 _PREPARING = frozenset({"CONFIGURING", "CF", "POWER_UP_NODE"})

@@ -42,6 +42,8 @@ def test_a_duration(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
+        (-1, "0 s"),
+        (-90000, "0 s"),
         (0, "0 s"),
         (59.9, "59 s"),
         (119, "1 min"),

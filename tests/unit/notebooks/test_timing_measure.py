@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -30,6 +31,22 @@ pytestmark = pytest.mark.usefixtures("nothing_set")
 )
 def test_the_interval_of_the_median_is_that_of_order_statistics(count: int, out: int, covered: float) -> None:
     assert timing._ranks(count, 0.95) == (out, pytest.approx(covered, abs=1e-6))
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999, 1 - 1e-12])
+@pytest.mark.parametrize("count", [7, 999, 1000, 1001, 1002, 1500])
+def test_the_interval_of_many_times_is_that_of_order_statistics_too(count: int, confidence: float) -> None:
+    out, covered = timing._ranks(count, confidence)
+    outside = [2 * sum(math.comb(count, below) for below in range(most + 1)) / 2**count for most in (out, out + 1)]
+    assert covered == pytest.approx(1 - outside[0], abs=1e-9)
+    assert 1 - outside[1] < confidence + 1e-9
+    assert 1 - outside[0] >= min(confidence, 1 - 2 / 2**count) - 1e-9
+
+
+def test_the_interval_of_very_many_times_takes_no_time() -> None:
+    before = time.process_time()
+    assert timing._ranks(100_000, 0.95)[0] == pytest.approx(50_000 - 1.96 * math.sqrt(100_000) / 2, abs=2)
+    assert time.process_time() - before < 0.5
 
 
 def test_the_true_median_lies_in_the_interval_whatever_the_jitter(monkeypatch: pytest.MonkeyPatch) -> None:

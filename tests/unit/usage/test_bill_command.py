@@ -27,7 +27,7 @@ from notebook_launcher.core.usage_samples import COLUMNS
 from notebook_launcher.profiles.models import Price
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.record import Session
-from notebook_launcher.usage import bill_command
+from notebook_launcher.usage import accounting_wait, bill_command, inspect
 from notebook_launcher.usage.bill import Facts, make_bill
 from tests.doubles import FakeHost
 from tests.fuzzing import JSON_VALUES, TIMES, unseen
@@ -80,6 +80,13 @@ class Home:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o700)
 
+    def status(self) -> dict[str, Any]:
+        """Return the last event of ``status --json``, with the names of all under ``events``."""
+        self._capsys.readouterr()
+        assert run(("status", "k3fa", "--json")) == 0
+        told = [json.loads(line) for line in self._capsys.readouterr().out.splitlines()]
+        return {**told[-1], "events": [event["event"] for event in told]}
+
     def bill(self, *words: str) -> tuple[int, str, str, float]:
         """Return the exit code, what was printed to standard output and error, and the seconds that it took."""
         self._capsys.readouterr()
@@ -99,7 +106,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 @pytest.mark.real_time
 def test_an_accounting_that_does_not_answer_leaves_the_samples(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bill_command, "QUERY_TIMEOUT", 1.0)
-    monkeypatch.setattr(bill_command, "SLOW_AFTER", 0.2)
+    monkeypatch.setattr(accounting_wait, "SLOW_AFTER", 0.2)
     home.session()
     home.sacct("exec sleep 30")
     code, out, err, seconds = home.bill("k3fa", "--json")
@@ -156,6 +163,72 @@ def test_without_a_name_it_is_the_one_that_ended_last(home: Home) -> None:
     code, _, err, _ = home.bill("wait")
     assert code == 40
     assert "It never ran." in err
+
+
+# --- the limits in status ---
+
+_PENDING = "17|PENDING|1000|core|0|120|0|0||00:00:00|0||16G|"
+
+
+def _limits(status: dict[str, Any]) -> dict[str, float | None]:
+    return {one["label"]: one["capacity"] for one in status["series"]}
+
+
+def test_status_has_the_limits_of_the_accounting(home: Home) -> None:
+    home.session()
+    home.sacct(f'printf %s "{_ROW.format(state="RUNNING", step="RUNNING")}"')
+    status = home.status()
+    assert _limits(status) == {"CPU": 8, "memory": 16}
+    assert status["notes"] == []
+
+
+@pytest.mark.real_time
+def test_an_accounting_that_does_not_answer_is_not_waited_for_in_silence(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect, "ACCOUNTING_TIMEOUT", 0.6)
+    monkeypatch.setattr(accounting_wait, "SLOW_AFTER", 0.2)
+    home.session()
+    home.sacct("exec sleep 30")
+    status = home.status()
+    assert "querying" in status["events"]
+    assert "the accounting did not answer in time" in status["notes"][0]
+
+
+@pytest.mark.parametrize("script", ["exit 1", "exit 0", f'echo "{_PENDING}"'], ids=["off", "no job", "pending"])
+def test_limits_that_are_only_what_was_asked_for_say_so(home: Home, script: str) -> None:
+    home.session()
+    home.sacct(script)
+    (note,) = home.status()["notes"]
+    assert note.startswith("The limits of cores and memory are those asked for: the accounting ")
+
+
+@pytest.mark.parametrize(
+    ("first", "asked", "cores"),
+    [(f'echo "{_PENDING}"', 2, 8), ("exit 0", 2, 8), ("exit 1", 1, None), ("exec sleep 30", 1, None)],
+    ids=["pending", "not yet", "off", "silent"],
+)
+@pytest.mark.real_time
+def test_the_accounting_is_asked_again_until_it_has_an_answer(
+    home: Home, monkeypatch: pytest.MonkeyPatch, first: str, asked: int, cores: float | None, tmp_path: Path
+) -> None:
+    """A job that has just begun may still be there as pending."""
+    monkeypatch.setattr(inspect, "ACCOUNTING_TIMEOUT", 0.6)
+    home.session()
+    row = _ROW.format(state="RUNNING", step="RUNNING")
+    home.sacct(f'echo >>~/asked; test -e ~/first || {{ touch ~/first; {first}; exit; }}; printf %s "{row}"')
+    shown: list[dict[str, float | None]] = []
+    show = inspect._Inspection.show
+
+    def show_again(inspection: inspect._Inspection, **how: bool) -> None:
+        for _ in range(4):  # as status --watch does
+            shown.append({one.label: one.capacity for one in inspection.used().series})
+        show(inspection, **how)
+
+    monkeypatch.setattr(inspect._Inspection, "show", show_again)
+    home.status()
+    assert (tmp_path / "asked").read_text().count("\n") == asked
+    assert shown[-1]["CPU"] == cores
 
 
 FIELDS = st.sampled_from(

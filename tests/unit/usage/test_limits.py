@@ -1,13 +1,13 @@
-"""``status`` and ``bill`` name the same limit of memory, whatever was asked for."""
+"""``status`` and ``bill`` name the same limits of cores and memory, whatever was asked for."""
 
 from __future__ import annotations
 
 import pytest
 
 from notebook_launcher.schedulers.base import AccountingRecord
-from notebook_launcher.usage.bill import Facts
+from notebook_launcher.usage.bill import Facts, make_bill
 from notebook_launcher.usage.series import used
-from tests.unit.usage.usage_facts import accounted, billed, steady
+from tests.unit.usage.usage_facts import accounted, billed, record, steady
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from tests.unit.usage.usage_facts import accounted, billed, steady
         ({"mem-per-cpu": "1G", "ntasks": "3"}, None, 3, 3072),
         ({"mem": "0", "ntasks": "2"}, None, 2, None),
         ({"ntasks": "2"}, None, 2, None),
-        ({"mem": "much"}, accounted(cores=None, memory_limit=None), None, None),
+        ({"mem": "much"}, accounted(cores=None, memory_limit=None, memory_requested=None), None, None),
     ],
 )
 def test_status_and_bill_have_the_same_limits(
@@ -34,8 +34,25 @@ def test_status_and_bill_have_the_same_limits(
     shown = {one.label: one.capacity for one in used(samples, flags, allocated).series}
     bill = billed(Facts(allocated, samples, 600.0), {"time": "2:00:00", **flags})
     assert (shown["CPU"], shown["memory"]) == (cores, mib and pytest.approx(mib / 1024, abs=0.01))
-    assert bill.memory_requested == mib
-    assert bill.cores in (cores, None)
+    assert bill.memory == mib
+    assert bill.cores == cores
+
+
+def test_without_a_scheduler_they_are_the_same_too() -> None:
+    flags: dict[str, str | None] = {"time": "2:00:00", "ntasks": "2", "mem": "8G"}
+    samples = steady(600)
+    bill = make_bill(record(flags, "local"), "7", Facts(None, samples, 600.0), None)
+    assert bill is not None
+    assert [one.capacity for one in used(samples, flags).series] == [2, 8]
+    assert (bill.cores, bill.memory, bill.recommendations) == (2, 8192, ())
+
+
+def test_what_was_asked_for_and_what_was_allocated_are_two_figures() -> None:
+    told = accounted(memory_requested=4096.0, memory_limit=12800.0)
+    bill = billed(Facts(told, steady(600), 600.0), {"time": "2:00:00", "mem": "4G"})
+    assert (bill.memory_requested, bill.memory_allocated, bill.memory) == (4096, 12800, 12800)
+    bill = billed(Facts(None, steady(600), 600.0), {"time": "2:00:00", "mem": "4G"})
+    assert (bill.memory_requested, bill.memory_allocated, bill.memory) == (4096, None, 4096)
 
 
 @pytest.mark.parametrize("flags", [{"nodes": "2", "mem": "8G"}, {"ntasks": "40", "mem": "8G"}])

@@ -55,6 +55,7 @@ def accounted(**about: object) -> AccountingRecord:
         cpu_used=1680.0,
         cpu_reserved=72 * 60 * 8,
         memory_peak=3000.0,
+        memory_requested=55 * 1024.0,
         memory_limit=55 * 1024.0,
     )
     return dataclasses.replace(told, **about)  # type: ignore[arg-type]
