@@ -107,11 +107,11 @@ def rate(row: Row) -> str:
 
 
 def energy(row: Row) -> str:
-    """Return the energy of each unit of work, or of a call: ``1.17 mJ/image``, ``35.2 J per call``."""
+    """Return the energy of each unit of work, or of a call: ``1.17 mJ/images``, ``35.2 J per call``."""
     result = row.result
     if result.energy_per_unit is not None:
-        unit = result.unit.removesuffix("s") if len(result.unit) > 2 else result.unit
-        return f"{_joules(result.energy_per_unit)}/{unit or 'unit'}"
+        per = f"/{result.unit}" if result.unit else " per unit of work"  # written as timing.py does
+        return f"{_joules(result.energy_per_unit)}{per}"
     return NOTHING if result.energy is None else f"{_joules(result.energy)} per call"
 
 

@@ -481,5 +481,5 @@ def test_only_what_is_faster_beyond_doubt_is_marked_as_the_fastest() -> None:
 def test_energy_is_shown_where_it_was_recorded() -> None:
     rows = [record(energy_j=35.2), record("b", energy_j=35.2, energy_j_per_unit=0.00117), record("c", energy_j="much")]
     made = reported(ran({"a": "1"}, *rows))
-    assert [line.cells[-1] for line in report.lines(made)] == ["35.2 J per call", "1.17 mJ/image", "–"]
+    assert [line.cells[-1] for line in report.lines(made)] == ["35.2 J per call", "1.17 mJ/images", "–"]
     assert [row["energy_j"] for row in csv.DictReader(io.StringIO(as_csv(made)))] == ["35.2", "35.2", ""]
