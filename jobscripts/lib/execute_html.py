@@ -35,11 +35,11 @@ COLLAPSED = '''
 {%- block input -%}
 {%- if (cell.metadata.jupyter or {}).source_hidden and cell.source.strip() -%}
 {%- set lines = cell.source.strip().splitlines() -%}
-<details style="flex: 1 1 auto; align-self: stretch; min-width: 0">
+<details style="flex: 1 1 auto; min-width: 0">
 <summary style="padding: 5px; cursor: pointer; overflow-wrap: anywhere">
 <code>{{ lines[0] | e }}</code> … ({{ lines | length }} line{{ "s" if lines | length > 1 }})
 </summary>
-{{ super() }}
+<div style="display: table; table-layout: fixed; width: 100%">{{ super() }}</div>
 </details>
 {%- else -%}
 {{ super() }}
