@@ -22,13 +22,38 @@ MOST_BYTES = 2**25  # of the notebook: nbconvert takes up several times its size
 #: the end of a copy that was made here: a file of that name without it is the user's
 MARK = b"\n<!-- a copy made by notebook-launcher -->\n"
 # Without the folder it runs in, which comes first for `python -c`; without the grammars of rfc3987_syntax, as in
-# execute.py.
+# execute.py. nbconvert itself shows the code of a collapsed cell in full: the user's template, or else nbconvert's, is
+# extended by a block. <details> needs no script.
 CODE = """import sys
 sys.path[:] = [path for path in sys.path if path]
 sys.modules.setdefault("rfc3987_syntax", None)
+from nbconvert.exporters.html import HTMLExporter
 from nbconvert.nbconvertapp import main
+from traitlets import default
+
+COLLAPSED = '''
+{%- block input -%}
+{%- if (cell.metadata.jupyter or {}).source_hidden and cell.source.strip() -%}
+{%- set lines = cell.source.strip().splitlines() -%}
+<details style="flex: 1 1 auto; min-width: 0">
+<summary style="padding: 5px; cursor: pointer; overflow-wrap: anywhere">
+<code>{{ lines[0] | e }}</code> … ({{ lines | length }} line{{ "s" if lines | length > 1 }})
+</summary>
+<div style="display: table; table-layout: fixed; width: 100%">{{ super() }}</div>
+</details>
+{%- else -%}
+{{ super() }}
+{%- endif -%}
+{%- endblock input -%}'''
+
+class WithCollapsedCells(HTMLExporter):
+    @default("raw_template")
+    def _extend_template(self):
+        return "{%- extends " + repr(self.template_file) + " -%}" + COLLAPSED
+
 main()
 """
+FORMAT = "__main__.WithCollapsedCells"
 
 
 async def make_html(run: Any, stop: asyncio.Future[int]) -> None:
@@ -70,7 +95,7 @@ def _may_write(copy: Path) -> bool:
 
 async def _convert(notebook: Path, page: Path, stop: asyncio.Future[int]) -> str:
     """Run nbconvert, and return why there is no page; "": there is one."""
-    options = ["--to", "html", f"--output-dir={page.parent}", f"--output={page.stem}", glob.escape(str(notebook))]
+    options = ["--to", FORMAT, f"--output-dir={page.parent}", f"--output={page.stem}", glob.escape(str(notebook))]
     # A file: a pipe would have no end as long as something that nbconvert has started holds it.
     with tempfile.TemporaryFile(dir=page.parent) as errors:
         process = await asyncio.create_subprocess_exec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from collections.abc import Iterator
@@ -48,6 +49,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     content = notebook(*CELLS, kernel="course 2019")
     for cell in code_cells(content)[5:7]:
         cell.metadata["tags"] = ["raises-exception"]
+    code_cells(content)[3].metadata["jupyter"] = {"source_hidden": True}
+    code_cells(content)[4].metadata["jupyter"] = {"source_hidden": False}
     job = new_run(tmp_path_factory.mktemp("whole"), content, "html=yes")
     (job.dir / "work").mkdir(mode=0o700)
     (job.dir / "work" / "beside.py").write_text("ANSWER = 42\n")
@@ -157,6 +160,17 @@ def test_beside_it_lies_an_html_copy(whole: Job) -> None:
     assert permissions(page) == 0o640
     text = page.read_text()
     assert "<html" in text and "Where am I?" in text and "KeyError" in text
+
+
+def test_in_the_html_copy_collapsed_cells_are_collapsed(whole: Job) -> None:
+    """Their code, not what they print; nothing is lost."""
+    assert whole.exit()["cause"] == "finished"
+    text = (whole.dir / "work" / f"{STEM}.html").read_text()
+    (collapsed,) = re.findall(r"<details.*?</details>", text, re.DOTALL)
+    summary, code = collapsed.split("</summary>")
+    assert "<code>for i in range(200):</code> … (4 lines)" in summary
+    assert html.unescape(re.sub("<[^>]+>", "", code)).strip() == code_cells(result(whole))[3].source
+    assert "199 %" in text.replace(collapsed, "")
 
 
 def test_a_notebook_has_no_server(whole: Job) -> None:

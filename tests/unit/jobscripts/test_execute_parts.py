@@ -195,6 +195,8 @@ def test_nothing_in_the_folder_of_the_job_takes_part(tmp_path: Path, monkeypatch
     for folder, text in (("ours", AN_NBCONVERT), ("theirs", "raise OSError('theirs')")):
         (tmp_path / folder / "nbconvert").mkdir(parents=True)
         (tmp_path / folder / "nbconvert" / "__init__.py").touch()
+        (tmp_path / folder / "nbconvert" / "exporters").mkdir()
+        (tmp_path / folder / "nbconvert" / "exporters" / "html.py").write_text("HTMLExporter = object")
         (tmp_path / folder / "nbconvert" / "nbconvertapp.py").write_text(text)
     (tmp_path / "theirs" / "html.py").write_text("raise OSError('theirs')")
     (tmp_path / "runtime" / "html.py").write_text("raise OSError('in the folder it runs in')")
