@@ -135,9 +135,10 @@ class _AsSocket:
         return data
 
     def close(self) -> None:
-        """Close it; it may have been closed already."""
+        """Close it; it may have been closed already, and what it goes through may break while it is told."""
         self._closed = True
-        self._close()
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+            self._close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

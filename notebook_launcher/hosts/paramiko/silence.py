@@ -13,11 +13,14 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 #: seconds, times: a silent server is noticed within 50 s. The pause is below the idle limits of firewalls and NAT boxes
 ALIVE_EVERY, ALIVE_TRIES = 10.0, 3
 
+#: what a server may answer; nothing else is asked
+_ANSWERS = (paramiko.common.MSG_REQUEST_SUCCESS, paramiko.common.MSG_REQUEST_FAILURE, paramiko.common.MSG_UNIMPLEMENTED)
+
 
 def close_when_silent(transport: paramiko.Transport) -> None:
     """From now on ask the server of an authenticated transport for a sign of life while it sends nothing.
 
-    The transport is closed if several requests in a row bring none.
+    The transport is closed if several requests in a row bring none, and the server is known to answer such requests.
     """
     threading.Thread(target=_Watch(transport).run, name="ssh-alive", daemon=True).start()
 
@@ -30,21 +33,23 @@ class _Watch:
 
     def __init__(self, transport: paramiko.Transport) -> None:
         self._transport = transport
-        self._pauses = 0
+        self._pauses, self._answers = 0, False
         self._asking: threading.Thread | None = None
         self._read = transport.packetizer.read_message
         transport.packetizer.read_message = self._heard  # type: ignore[method-assign]
 
     def _heard(self) -> tuple[int, paramiko.Message]:
-        message = self._read()
+        kind, message = self._read()
         self._pauses = 0
-        return message
+        self._answers = self._answers or kind in _ANSWERS
+        return kind, message
 
     def run(self) -> None:
-        """Ask after each pause in which nothing was heard, until the transport ends."""
+        """Ask at the beginning and after each pause in which nothing was heard, until the transport ends."""
+        self._ask()
         while self._transport.is_active():
             self._transport.join(ALIVE_EVERY)  # its thread
-            if self._pauses > ALIVE_TRIES:
+            if self._pauses > ALIVE_TRIES and self._answers:
                 self._transport.close()
             elif self._pauses:
                 self._ask()
