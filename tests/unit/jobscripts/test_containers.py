@@ -291,7 +291,8 @@ def conda_environment(job: Job, own: str, *, python: bool = True) -> Path:
 def test_the_variables_of_a_conda_environment_may_have_any_name(job: Job) -> None:
     names = ("prefix", "root", "script", "variable", "prefixes", "name", "line")
     conda_environment(job, json.dumps({"env_vars": dict.fromkeys(names, "x")}))
-    shown = set_up(job, "conda=course", then='env | grep -E "^(SCRIPT|%s)=" | sort' % "|".join(names))
+    wanted = "|".join(names)
+    shown = set_up(job, "conda=course", then=f'env | grep -E "^(SCRIPT|{wanted})=" | sort')
     own = sorted([f"{name}={'mine' if name == 'root' else 'x'}" for name in names])
     assert shown == ("", "\n".join(["SCRIPT=ran", *own, ""]))
 
