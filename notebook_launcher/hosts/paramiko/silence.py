@@ -22,7 +22,9 @@ def close_when_silent(transport: paramiko.Transport) -> None:
 
     The transport is closed if several requests in a row bring none, and the server is known to answer such requests.
     """
-    threading.Thread(target=_Watch(transport).run, name="ssh-alive", daemon=True).start()
+    watch = _Watch(transport)
+    watch.send()  # before all else, so that its answer comes before all other answers
+    threading.Thread(target=watch.run, name="ssh-alive", daemon=True).start()
 
 
 class _Watch:
@@ -45,8 +47,7 @@ class _Watch:
         return kind, message
 
     def run(self) -> None:
-        """Ask at the beginning and after each pause in which nothing was heard, until the transport ends."""
-        self._ask()
+        """Ask after each pause in which nothing was heard, until the transport ends."""
         while self._transport.is_active():
             self._transport.join(ALIVE_EVERY)  # its thread
             if self._pauses > ALIVE_TRIES and self._answers:
@@ -58,10 +59,10 @@ class _Watch:
     def _ask(self) -> None:
         """Send a request, unless one still waits to be sent: nothing can be sent while the server reads nothing."""
         if self._asking is None or not self._asking.is_alive():
-            self._asking = threading.Thread(target=self._send, name="ssh-alive", daemon=True)
+            self._asking = threading.Thread(target=self.send, name="ssh-alive", daemon=True)
             self._asking.start()
 
-    def _send(self) -> None:
+    def send(self) -> None:
         """Send a request that no server knows: each has to answer that it does not (RFC 4254, section 4)."""
         request = paramiko.Message()
         request.add_byte(bytes([paramiko.common.MSG_GLOBAL_REQUEST]))
