@@ -17,20 +17,14 @@ ALIVE_EVERY, ALIVE_TRIES = 10.0, 3
 _ANSWERS = (paramiko.common.MSG_REQUEST_SUCCESS, paramiko.common.MSG_REQUEST_FAILURE, paramiko.common.MSG_UNIMPLEMENTED)
 
 
-def close_when_silent(transport: paramiko.Transport) -> None:
-    """From now on ask the server of an authenticated transport for a sign of life while it sends nothing.
+class Watch:
+    """Asks the server of a transport for a sign of life while it sends nothing.
 
     The transport is closed if several requests in a row bring none, and the server is known to answer such requests.
-    """
-    watch = _Watch(transport)
-    watch.send()  # before all else, so that its answer comes before all other answers
-    threading.Thread(target=watch.run, name="ssh-alive", daemon=True).start()
+    It counts the pauses since the server was last heard, not the seconds: when a launcher that was stopped continues,
+    the clock has gone on, and the server's data wait.
 
-
-class _Watch:
-    """Counts the pauses since the server was last heard.
-
-    Not the seconds: when a launcher that was stopped continues, the clock has gone on, and the server's data wait.
+    It is made before the transport starts, whose thread would miss the first message otherwise.
     """
 
     def __init__(self, transport: paramiko.Transport) -> None:
@@ -46,7 +40,13 @@ class _Watch:
         self._answers = self._answers or kind in _ANSWERS
         return kind, message
 
-    def run(self) -> None:
+    def begin(self) -> None:
+        """Ask for the first time, and from now on; the transport is authenticated."""
+        self._answers = False
+        self._send()
+        threading.Thread(target=self._run, name="ssh-alive", daemon=True).start()
+
+    def _run(self) -> None:
         """Ask after each pause in which nothing was heard, until the transport ends."""
         while self._transport.is_active():
             self._transport.join(ALIVE_EVERY)  # its thread
@@ -59,10 +59,10 @@ class _Watch:
     def _ask(self) -> None:
         """Send a request, unless one still waits to be sent: nothing can be sent while the server reads nothing."""
         if self._asking is None or not self._asking.is_alive():
-            self._asking = threading.Thread(target=self.send, name="ssh-alive", daemon=True)
+            self._asking = threading.Thread(target=self._send, name="ssh-alive", daemon=True)
             self._asking.start()
 
-    def send(self) -> None:
+    def _send(self) -> None:
         """Send a request that no server knows: each has to answer that it does not (RFC 4254, section 4)."""
         request = paramiko.Message()
         request.add_byte(bytes([paramiko.common.MSG_GLOBAL_REQUEST]))
