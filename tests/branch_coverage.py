@@ -32,6 +32,7 @@ class BranchCoverage:
     def __init__(self, counted: Slipcover) -> None:
         self._counted = counted
         self._by_workers: list[dict[str, Any]] = []
+        self._crashed = 0
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)
@@ -40,9 +41,11 @@ class BranchCoverage:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        counted = getattr(node, "workeroutput", {}).get("branch_coverage")  # nothing of one that crashed
+        counted = getattr(node, "workeroutput", {}).get("branch_coverage")
         if counted:
             self._by_workers.append(json.loads(counted))
+        else:
+            self._crashed += 1
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         from slipcover import merge_coverage, print_coverage
@@ -53,12 +56,23 @@ class BranchCoverage:
             merge_coverage(coverage, counted)
         terminalreporter.section("branch coverage of the package")
         print_coverage(coverage, outfile=terminalreporter, skip_covered=True, missing_width=60)
+        if self._crashed:
+            terminalreporter.write_line(f"too low: without what {self._crashed} crashed worker(s) went through")
 
 
-def begin() -> BranchCoverage | None:
+class NoBranchCoverage:
+    """Says why there is no table."""
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.write_line("no branch coverage: SlipCover does not know Python 3.15 yet")
+
+
+def begin() -> BranchCoverage | NoBranchCoverage | None:
     """Count from now on, if that is wanted; return the plugin that shows it."""
-    if "BRANCH_COVERAGE" not in os.environ or sys.version_info >= (3, 15):  # which SlipCover does not know yet
+    if "BRANCH_COVERAGE" not in os.environ:
         return None
+    if sys.version_info >= (3, 15):
+        return NoBranchCoverage()
     from slipcover import FileMatcher, ImportManager, Slipcover
 
     counted = Slipcover(branch=True, d_miss_threshold=STAYS, exclude_also=EXCLUDED)

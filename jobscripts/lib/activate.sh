@@ -59,11 +59,11 @@ activate() {
 
 activate_conda() {
   [[ -n $want_conda ]] || return 0
-  local script
-  script=$(find_conda_script)
-  if [[ -n $script ]]; then
+  local nbl_script   # see activate_conda_prefix
+  nbl_script=$(find_conda_script)
+  if [[ -n $nbl_script ]]; then
     # shellcheck disable=SC1090
-    source "$script" && conda activate "$want_conda" && return
+    source "$nbl_script" && conda activate "$want_conda" && return
   else
     activate_conda_prefix && return
   fi
@@ -86,19 +86,22 @@ find_conda_script() {
 }
 
 # Do without conda what `conda activate` does: an environment is complete in itself. So it is with micromamba, which is
-# one program and has no conda.sh.
+# one program and has no conda.sh. Any other name may be that of one of its variables, which would stay in here.
 activate_conda_prefix() {
-  local prefix script variable root=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}
-  local prefixes=("$want_conda" "$root/envs/$want_conda"
+  local nbl_prefix nbl_item nbl_all='' nbl_root=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}
+  local nbl_prefixes=("$want_conda" "$nbl_root/envs/$want_conda"
     "$HOME"/{.conda,micromamba,.local/share/mamba,miniforge3}/envs/"$want_conda")
-  [[ $want_conda != base ]] || prefixes+=("$root" "$HOME"/{.local/share/mamba,miniforge3})
-  for prefix in "${prefixes[@]}"; do
-    [[ -d $prefix/conda-meta ]] || continue
-    export CONDA_PREFIX=$prefix CONDA_DEFAULT_ENV=$want_conda CONDA_SHLVL=1 PATH=$prefix/bin:$PATH
-    while IFS= read -r -d '' variable; do export "${variable?}"; done < <(conda_variables "$prefix")
-    for script in "$prefix"/etc/conda/activate.d/*.sh; do
+  [[ $want_conda != base ]] || nbl_prefixes+=("$nbl_root" "$HOME"/{.local/share/mamba,miniforge3})
+  for nbl_prefix in "${nbl_prefixes[@]}"; do
+    [[ -d $nbl_prefix/conda-meta ]] || continue
+    export CONDA_PREFIX=$nbl_prefix CONDA_DEFAULT_ENV=$want_conda CONDA_SHLVL=1 PATH=$nbl_prefix/bin:$PATH
+    while IFS= read -r -d '' nbl_item; do
+      if [[ $nbl_item == *=* ]]; then export "${nbl_item?}"; else nbl_all=yes; fi
+    done < <(conda_variables "$nbl_prefix" && printf 'all\0')
+    [[ -n $nbl_all ]] || log "the variables of the conda environment $nbl_prefix are not all set"
+    for nbl_item in "$nbl_prefix"/etc/conda/activate.d/*.sh; do
       # shellcheck disable=SC1090
-      [[ -r $script ]] && source "$script"
+      [[ -r $nbl_item ]] && source "$nbl_item"
     done
     return 0
   done
@@ -107,21 +110,28 @@ activate_conda_prefix() {
 }
 
 # Print the variables of a conda environment, NAME=VALUE, a NUL after each: those of its packages, and those of
-# `conda env config vars set` or an environment.yml, which count more.
+# `conda env config vars set` or an environment.yml, which count more. Fails unless all could be read.
 conda_variables() {
-  "$1/bin/python" -I - "$1" 2>/dev/null <<'END'
+  local python=$1/bin/python
+  compgen -G "$1/etc/conda/env_vars.d/*.json" >/dev/null || [[ -e $1/conda-meta/state ]] || return 0
+  [[ -f $python && -x $python ]] || python=python3
+  "$python" -I - "$1" <<'END'
 import json, pathlib, re, sys
 
-prefix, found = pathlib.Path(sys.argv[1]), {}
+prefix, found, failed = pathlib.Path(sys.argv[1]), {}, 0
 for path in [*sorted(prefix.glob("etc/conda/env_vars.d/*.json")), prefix / "conda-meta" / "state"]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        found.update(values["env_vars"] if path.name == "state" else values)
-    except (OSError, ValueError, LookupError, TypeError):
-        continue
+        values = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        found.update(dict.items(values.get("env_vars", {}) if path.name == "state" else values))
+    except Exception as problem:
+        failed = print(f"conda: {path} has no variables that can be read: {problem!r}", file=sys.stderr) or 1
 for name, value in found.items():
     if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and isinstance(value, str) and value != "***unset***":
-        sys.stdout.write(f"{name}={value}".replace("\0", "") + "\0")
+        try:
+            sys.stdout.buffer.write(f"{name}={value}".replace("\0", "").encode("utf-8", "surrogateescape") + b"\0")
+        except UnicodeError as problem:
+            failed = print(f"conda: {name} cannot be set: {problem!r}", file=sys.stderr) or 1
+sys.exit(failed)
 END
 }
 

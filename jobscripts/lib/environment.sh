@@ -79,7 +79,7 @@ find_conda() {
   script=$(find_conda_script)
   for name in "${CONDA_EXE-}" "${MAMBA_EXE-}" "${script:+${script%/etc/*}/bin/mamba}" \
     "${script:+${script%/etc/*}/bin/conda}" "$HOME"/{.local/bin,bin}/micromamba; do
-    [[ -n $name && -x $name ]] && printf '%s\n' "$name" && return
+    [[ -f $name && -x $name ]] && printf '%s\n' "$name" && return
   done
   return 1
 }

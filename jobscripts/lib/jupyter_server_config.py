@@ -180,32 +180,65 @@ def close_replaced_connections_at_once() -> None:
     KernelWebsocketHandler.close = close
 
 
-def append_each_part_once() -> None:
-    """Append no part of a large file twice.
+MOST_UPLOADS = 100  # of which it is remembered what was appended
 
-    JupyterLab uploads such a file in numbered parts, which jupyter_server appends to it, the first one aside. If a
-    connection ends before the answer to a part, the browser may send that part again by itself.
+
+class Upload:
+    """What has been appended to one file, part by part; and whose turn it is."""
+
+    def __init__(self) -> None:
+        self.parts, self.is_whole, self.turn = [], False, asyncio.Lock()
+
+    def has(self, number: int, content: object) -> bool:
+        """Whether it has this part already. Raises for one that cannot be the next."""
+        if number == 1 or not self.parts:
+            return False
+        place = number if number != -1 else len(self.parts) + (not self.is_whole)
+        if place <= len(self.parts) and self.parts[place - 1] == content:
+            return True
+        if self.is_whole or place != len(self.parts) + 1:
+            raise web.HTTPError(409, f"Part {number} does not follow what this file has: please upload it again.")
+        return False
+
+    def add(self, number: int, content: object) -> None:
+        """Note a part that has been appended; the first begins anew. Of an upload not seen from there it is nothing."""
+        if number == 1:
+            self.parts = [content]
+        elif self.parts:
+            self.parts.append(content)
+        self.is_whole = number == -1
+
+
+def append_each_part_once() -> None:
+    """Append no part of a large file twice: if a connection ends before the answer, a browser sends a part again.
+
+    JupyterLab numbers the parts, the last being -1; jupyter_server appends all but the first.
     """
     try:
         from jupyter_server.services.contents import largefilemanager
     except ImportError:
         return
-    appended, waiting = {}, {}  # by path: the part that was appended last; who may append
+    uploads = {}  # by path, the one used last at the end
+
+    def upload_to(path: str) -> Upload:
+        uploads[path] = upload = uploads.pop(path, None) or Upload()
+        if len(uploads) > MOST_UPLOADS:
+            del uploads[next((each for each in uploads if not uploads[each].turn.locked()), path)]
+        return upload
 
     def part_of(model: dict) -> tuple:
-        content = model.get("content")
-        return model["chunk"], hash(content) if isinstance(content, str) else None
-
-    def is_further(model: dict) -> bool:
-        return model.get("chunk") not in (None, 1)
+        return model["chunk"], hash(str(model.get("content")))
 
     def once(save):
         def save_once(manager, model, path=""):
-            if is_further(model) and appended.get(path) == part_of(model):
+            if model.get("chunk") is None:
+                uploads.pop(path.strip("/"), None)
+                return save(manager, model, path)
+            upload = upload_to(path.strip("/"))
+            if upload.has(*part_of(model)):
                 return manager.get(path, content=False)
             saved = save(manager, model, path)
-            if model.get("chunk") is not None:
-                appended[path] = part_of(model)
+            upload.add(*part_of(model))
             return saved
 
         return save_once
@@ -213,12 +246,14 @@ def append_each_part_once() -> None:
     def once_async(save):
         async def save_once(manager, model, path=""):
             if model.get("chunk") is None:
+                uploads.pop(path.strip("/"), None)
                 return await save(manager, model, path)
-            async with waiting.setdefault(path, asyncio.Lock()):
-                if is_further(model) and appended.get(path) == part_of(model):
+            upload = upload_to(path.strip("/"))
+            async with upload.turn:
+                if upload.has(*part_of(model)):
                     return await manager.get(path, content=False)
                 saved = await save(manager, model, path)
-                appended[path] = part_of(model)
+                upload.add(*part_of(model))
                 return saved
 
         return save_once

@@ -397,20 +397,18 @@ is_tagged() {
   local entry entries=() own='' foreign=''
   seen=''
   # Bash 4.4 reads all of it at once. Most processes have nothing like it, and need no look at each entry.
-  if mapfile -d '' entries <"/proc/$1/environ"; then
-    ((!${#entries[@]})) || seen=yes
-    case "${entries[*]}" in *"$2"*) ;; *) return 1 ;; esac
+  if ! mapfile -d '' entries <"/proc/$1/environ"; then
+    while IFS= read -r -d '' entry; do entries+=("$entry"); done <"/proc/$1/environ"
   fi 2>/dev/null
-  {
-    while IFS= read -r -d '' entry; do
-      seen=yes
-      case $entry in
-        "$2") own=yes ;;
-        SLURM_JOB_ID="${SLURM_JOB_ID-}" | PBS_JOBID="${PBS_JOBID-}" | LSB_JOBID="${LSB_JOBID-}") ;;
-        SLURM_JOB_ID=* | PBS_JOBID=* | LSB_JOBID=*) foreign=yes ;;
-      esac
-    done <"/proc/$1/environ"
-  } 2>/dev/null
+  ((!${#entries[@]})) || seen=yes
+  case "${entries[*]}" in *"$2"*) ;; *) return 1 ;; esac
+  for entry in "${entries[@]}"; do
+    case $entry in
+      "$2") own=yes ;;
+      SLURM_JOB_ID="${SLURM_JOB_ID-}" | PBS_JOBID="${PBS_JOBID-}" | LSB_JOBID="${LSB_JOBID-}") ;;
+      SLURM_JOB_ID=* | PBS_JOBID=* | LSB_JOBID=*) foreign=yes ;;
+    esac
+  done
   [[ -n $own && -z $foreign ]]
 }
 

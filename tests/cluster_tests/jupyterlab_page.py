@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.practice_cluster import PracticeCluster
 
-# Built without windows, it computes two thirds of what the other one does, which will do where that is not installed.
+# Without windows, which takes a third less processor time. Where it is not installed, /usr/bin/chromium will do, too.
 CHROMIUM = Path("/usr/bin/chromium-headless-shell")
 if not CHROMIUM.exists():
     CHROMIUM = Path("/usr/bin/chromium")

@@ -1,7 +1,8 @@
 """Faults while somebody works in JupyterLab: the tab is never reloaded, and the kernel still has its variable.
 
-Everything is real: the practice cluster's network, sshd and Slurm, and Debian's Chromium on the laptop. The long ones
-(a minute, ten minutes) are in ``benchmarks/faults.py``, which prints the table of the documentation.
+Everything is real: the practice cluster's network, sshd and Slurm, and Debian's Chromium on the laptop (without windows
+where that is installed). The long ones (a minute, ten minutes) are in ``benchmarks/faults.py``, which prints the table
+of the documentation.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from notebook_launcher.hosts.openssh.messages import DEBUG, NOT_OPENED, explaine
 from notebook_launcher.hosts.openssh.mux import Master
 from notebook_launcher.hosts.ssh_config import SshSettings
 
-ALIVE_EVERY, ALIVE_TRIES = 5, 3  # seconds, times: a dead network is noticed after 15 s
+ALIVE_EVERY, ALIVE_TRIES = 5, 3  # seconds, times: a dead network is noticed after 20 s
 LOGIN_TIMEOUT = 130.0  # seconds without a message while logging in; servers time out after 120
 
 _PREFIX = "nl-ssh-"

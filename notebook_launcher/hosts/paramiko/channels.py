@@ -40,19 +40,41 @@ def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeou
     return ChannelBytes(channel)
 
 
+def _broken(error: Exception) -> ConnectionResetError:
+    return ConnectionResetError(str(error) or "the SSH connection broke")
+
+
 class ChannelBytes:
     """A channel as a socket that reports a broken connection; paramiko's looks as if the far end had finished."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
-        self.send = channel.send
-        self.settimeout, self.shutdown, self.close = channel.settimeout, channel.shutdown, channel.close
+        self.settimeout = channel.settimeout
+
+    def send(self, data: bytes) -> int:
+        """Send some of the data, and return how much. Raises ``OSError``."""
+        try:
+            return self._channel.send(data)
+        except (paramiko.SSHException, EOFError) as error:
+            raise _broken(error) from None
+
+    def shutdown(self, how: int) -> None:
+        """End one direction or both. Raises ``OSError``."""
+        try:
+            self._channel.shutdown(how)
+        except (paramiko.SSHException, EOFError) as error:
+            raise _broken(error) from None
+
+    def close(self) -> None:
+        """Close it; the transport may have broken, or break while it is told."""
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+            self._channel.close()
 
     def sendall(self, data: bytes | memoryview) -> None:
         """Send all of the data. Raises ``OSError``; paramiko's own copies all that is left for each packet."""
         rest = memoryview(data)
         while rest:
-            sent = self._channel.send(bytes(rest[:PACKET]))
+            sent = self.send(bytes(rest[:PACKET]))
             if not sent:
                 raise ConnectionResetError("the channel was closed")
             rest = rest[sent:]

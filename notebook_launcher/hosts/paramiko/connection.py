@@ -20,7 +20,7 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials, authenticate, refusal
 from notebook_launcher.hosts.paramiko.negotiation import for_openssh, restrict
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
-from notebook_launcher.hosts.paramiko.silence import close_when_silent
+from notebook_launcher.hosts.paramiko.silence import Watch
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
 from notebook_launcher.hosts.refusals import refused_before_login
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
@@ -64,7 +64,7 @@ def _open_once(
     transport, first_lines = None, list[str]()
     try:
         transport = paramiko.Transport(cast(socket.socket, _AsSocket(stream)))
-        first_lines = _first_lines(transport)
+        first_lines, watch = _first_lines(transport), Watch(transport)
         known = expected_keys(expected) or known_keys(settings)
         restrict(transport.get_security_options(), settings, known)
         transport.start_client(timeout=settings.connect_timeout)
@@ -72,7 +72,7 @@ def _open_once(
         if not transport.is_active():
             raise ServerTimedOut("it did not wait for the host key to be compared")
         authenticate(transport, settings, credentials)
-        close_when_silent(transport)
+        watch.begin()
     except BaseException as error:
         last_message = stream.last_message() if isinstance(stream, ProxyCommand) else None
         if transport is not None:
@@ -135,9 +135,10 @@ class _AsSocket:
         return data
 
     def close(self) -> None:
-        """Close it; it may have been closed already."""
+        """Close it; it may have been closed already, and what it goes through may break while it is told."""
         self._closed = True
-        self._close()
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+            self._close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

@@ -13,38 +13,44 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 #: seconds, times: a silent server is noticed within 50 s. The pause is below the idle limits of firewalls and NAT boxes
 ALIVE_EVERY, ALIVE_TRIES = 10.0, 3
 
-
-def close_when_silent(transport: paramiko.Transport) -> None:
-    """From now on ask the server of an authenticated transport for a sign of life while it sends nothing.
-
-    The transport is closed if several requests in a row bring none.
-    """
-    threading.Thread(target=_Watch(transport).run, name="ssh-alive", daemon=True).start()
+#: what a server may answer; nothing else is asked
+_ANSWERS = (paramiko.common.MSG_REQUEST_SUCCESS, paramiko.common.MSG_REQUEST_FAILURE, paramiko.common.MSG_UNIMPLEMENTED)
 
 
-class _Watch:
-    """Counts the pauses since the server was last heard.
+class Watch:
+    """Asks the server of a transport for a sign of life while it sends nothing.
 
-    Not the seconds: when a launcher that was stopped continues, the clock has gone on, and the server's data wait.
+    The transport is closed if several requests in a row bring none, and the server is known to answer such requests.
+    It counts the pauses since the server was last heard, not the seconds: when a launcher that was stopped continues,
+    the clock has gone on, and the server's data wait.
+
+    It is made before the transport starts, whose thread would miss the first message otherwise.
     """
 
     def __init__(self, transport: paramiko.Transport) -> None:
         self._transport = transport
-        self._pauses = 0
+        self._pauses, self._answers = 0, False
         self._asking: threading.Thread | None = None
         self._read = transport.packetizer.read_message
         transport.packetizer.read_message = self._heard  # type: ignore[method-assign]
 
     def _heard(self) -> tuple[int, paramiko.Message]:
-        message = self._read()
+        kind, message = self._read()
         self._pauses = 0
-        return message
+        self._answers = self._answers or kind in _ANSWERS
+        return kind, message
 
-    def run(self) -> None:
+    def begin(self) -> None:
+        """Ask for the first time, and from now on; the transport is authenticated."""
+        self._answers = False
+        self._send()
+        threading.Thread(target=self._run, name="ssh-alive", daemon=True).start()
+
+    def _run(self) -> None:
         """Ask after each pause in which nothing was heard, until the transport ends."""
         while self._transport.is_active():
             self._transport.join(ALIVE_EVERY)  # its thread
-            if self._pauses > ALIVE_TRIES:
+            if self._pauses > ALIVE_TRIES and self._answers:
                 self._transport.close()
             elif self._pauses:
                 self._ask()

@@ -132,6 +132,8 @@ def test_tab_completes_in_zsh(folders: Path) -> None:
             zsh.send(f"{typed}\t\x18")
             zsh.expect(r"<([^>]*)>")
             assert zsh.match[1] == f"{typed}{completed}"
+            echo = zsh.before.rstrip("\a").rpartition("\r")[2].rpartition("\x1b[?2004h")[2]
+            assert (echo, zsh.before.count("\n")) == (f"{typed}{completed}", 1), "nothing else is said"
     finally:
         zsh.close(force=True)
 

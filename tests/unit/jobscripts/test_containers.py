@@ -277,6 +277,49 @@ def test_micromamba_has_no_conda_sh(job: Job) -> None:
     assert not (job.work / "pwned").exists()
 
 
+def conda_environment(job: Job, own: str, *, python: bool = True) -> Path:
+    prefix = job.home / "micromamba" / "envs" / "course"
+    for name, text in {"conda-meta/state": own, "etc/conda/activate.d/x.sh": "export SCRIPT=ran root=mine"}.items():
+        (prefix / name).parent.mkdir(parents=True, exist_ok=True)
+        (prefix / name).write_text(text)
+    (prefix / "bin").mkdir()
+    if python:
+        (prefix / "bin" / "python").symlink_to(sys.executable)
+    return prefix
+
+
+def test_the_variables_of_a_conda_environment_may_have_any_name(job: Job) -> None:
+    names = ("prefix", "root", "script", "variable", "prefixes", "name", "line")
+    conda_environment(job, json.dumps({"env_vars": dict.fromkeys(names, "x")}))
+    wanted = "|".join(names)
+    shown = set_up(job, "conda=course", then=f'env | grep -E "^(SCRIPT|{wanted})=" | sort')
+    own = sorted([f"{name}={'mine' if name == 'root' else 'x'}" for name in names])
+    assert shown == ("", "\n".join(["SCRIPT=ran", *own, ""]))
+
+
+@pytest.mark.parametrize("broken", ['["not", "variables"]', '{"BAD": "\\ud800"}', "["])
+def test_a_variable_of_conda_that_cannot_be_set_is_told_and_the_others_are_set(job: Job, broken: str) -> None:
+    prefix = conda_environment(job, json.dumps({"env_vars": {"A": "\u00e9"}}))
+    (prefix / "etc/conda/env_vars.d").mkdir()
+    (prefix / "etc/conda/env_vars.d/package.json").write_text(broken)
+    assert set_up(job, "conda=course", then='echo "$A|$SCRIPT|${BAD-}"') == ("", "\u00e9|ran|\n")
+    assert "conda: " in job.log.read_text()
+    assert ("BAD" if "BAD" in broken else "package.json") in job.log.read_text()
+
+
+def test_a_conda_environment_without_python_has_variables_too(job: Job) -> None:
+    conda_environment(job, '{"env_vars": {"A": "a"}}', python=False)
+    assert set_up(job, "conda=course", then='echo "$A|$SCRIPT"') == ("", "a|ran\n")
+
+
+def test_where_the_variables_of_a_conda_environment_cannot_be_read_the_log_says_so(job: Job) -> None:
+    prefix = conda_environment(job, '{"env_vars": {"A": "a"}}', python=False)
+    (prefix / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
+    (prefix / "bin" / "python").chmod(0o755)
+    assert set_up(job, "conda=course", then='echo "${A-}|$SCRIPT"') == ("", "|ran\n")
+    assert f"the variables of the conda environment {prefix} are not all set" in job.log.read_text()
+
+
 @pytest.mark.parametrize("base", ["miniforge3", "micromamba"])
 def test_conda_in_the_home(job: Job, base: str) -> None:
     script = job.home / base / "etc" / "profile.d" / "conda.sh"

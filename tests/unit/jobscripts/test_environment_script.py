@@ -75,6 +75,13 @@ def test_conda_in_the_home_that_no_login_shell_has_on_its_path(
     assert conda("new", HOME=str(tmp_path / "home")) == "nbl-made work new"
 
 
+def test_a_folder_is_no_conda(tmp_path: Path, conda: Callable[..., str]) -> None:
+    (tmp_path / "mamba").mkdir()
+    program = (tmp_path / "bin" / "conda").rename(tmp_path / "mamba" / "micromamba")
+    places = {"CONDA_EXE": str(tmp_path / "mamba"), "MAMBA_EXE": str(program), "HOME": str(tmp_path / "nowhere")}
+    assert conda("new", **places) == "nbl-made work new"
+
+
 def test_what_conda_left_half_made_is_removed(tmp_path: Path, conda: Callable[..., str]) -> None:
     assert "could not make" in conda("new", "bad")
     assert "could not make" in conda(f"{tmp_path}/new", "bad")

@@ -73,9 +73,7 @@ def test_a_half_close_loses_nothing(ours: Tunnel, make_route: MakeLink, far: Sta
 OF_OPENSSH = "as with -W, ssh ends both directions once the far end has ended its own (channel_connect_stdio_fwd)"
 
 
-def test_a_half_close_of_the_far_end_loses_nothing(
-    ours: Tunnel, make_route: MakeLink, far: StartFar, request: pytest.FixtureRequest
-) -> None:
+def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
     arrived: list[str] = []
 
     def act(connection: socket.socket) -> None:
@@ -84,11 +82,15 @@ def test_a_half_close_of_the_far_end_loses_nothing(
         arrived.append(checksum(received(connection)))
 
     link = make_route()
-    if isinstance(link, OpenSshRoute):
-        request.applymarker(pytest.mark.xfail(raises=ConnectionError, strict=True, reason=OF_OPENSSH))
     ours.run_over(link)
     with connects(ours.jupyter(Endpoint(far(act).port))) as client:
         assert b"".join(received(client)) == b"now you"
+        if isinstance(link, OpenSshRoute):
+            with pytest.raises(ConnectionError):
+                for piece in blocks(8):
+                    client.sendall(piece)
+                pytest.fail(f"not so any more: {OF_OPENSSH}")
+            return
         for piece in blocks(8):
             client.sendall(piece)
         client.shutdown(socket.SHUT_WR)
@@ -102,6 +104,7 @@ def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
 ) -> None:
     """Pieces of 1 byte to 1 MiB on both sides, with pauses, ended by whoever has finished first; see ``OF_OPENSSH``."""
     arrived: list[bytes] = []
+    was_heard: list[bool] = []
     link, heard = make_route(), threading.Event()
 
     def speech(salt: int) -> list[bytes]:
@@ -114,7 +117,7 @@ def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
             connection.sendall(piece)
             time.sleep(dice.choice((0, 0, 0.002)))
         if salt == 2 and isinstance(link, OpenSshRoute):
-            heard.wait(PATIENCE)
+            was_heard.append(heard.wait(PATIENCE))
         connection.shutdown(socket.SHUT_WR)
 
     def act(connection: socket.socket) -> None:
@@ -132,6 +135,7 @@ def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
         sender.join()
         assert wait_until(lambda: arrived, PATIENCE)
     assert arrived == [b"".join(speech(1))]
+    assert all(was_heard), "all was said, and only then did the far end finish"
 
 
 def test_a_slow_reader_does_not_fill_the_memory(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
