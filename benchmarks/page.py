@@ -48,6 +48,9 @@ NODE, IMAGE = "gpu1", "/sw/images/jupyterlab.sif"
 TOKEN = "page"
 NETWORKS = "100/30,100/150,10/30,10/150,2/30,2/150"
 FIRST, SECOND = "first page", "second page"
+# the practice cluster's laptop has accounts of several people, where each session has a new port
+PERSONAL = ("from notebook_launcher.core import personal_machine; personal_machine.is_personal_machine = lambda: True; "
+            "from notebook_launcher.cli import main; main()")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -189,15 +192,15 @@ def by_fabric(cluster: PracticeCluster, config: str, stock: int, open_page: Open
 
 
 def by_launcher(cluster: PracticeCluster, relay: SlowNetwork, open_page: Open) -> dict[str, Page]:
-    """Two launches, one after the other."""
+    """Two launches, one after the other, as on a machine that is one person's."""
     config = f"Host login\n HostName 127.0.0.1\n HostKeyAlias login\n Port {relay.port}\n"
     write = ["sh", "-c", "umask 077; cat >~/.ssh/slow"]
     cluster.run("laptop", "alice", write, input=config, check=True)
     cluster.run("laptop", "alice", ["sh", "-c", "rm -f ~/.local/state/notebook-launcher/page-ports.json"])
     pages = {}
     for when in (FIRST, SECOND):
-        words = ["launch-notebook", "--json", "--ssh-config", "/home/alice/.ssh/slow", "--host", "login", "-t", "15",
-                 "--gpus", "1", "--", IMAGE]  # fmt: skip
+        words = ["/opt/launcher/bin/python3", "-c", PERSONAL, "--json", "--ssh-config",
+                 "/home/alice/.ssh/slow", "--host", "login", "-t", "15", "--gpus", "1", "--", IMAGE]  # fmt: skip
         argv = cluster.argv("laptop", "alice", words)
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as launcher:
             assert launcher.stdin and launcher.stdout

@@ -102,17 +102,16 @@ def remembered(kind: str, key: str) -> str | None:
 def remember(kind: str, key: str, value: str, at_most: int | None = None) -> None:
     """Save a value, if possible; it is only a cache.
 
-    ``at_most``: how many values to keep under ``kind``, those whose keys sort last.
+    ``at_most``: how many values to keep under ``kind``, those that were saved last.
     """
     known = _read(kind)
-    if known.get(key) != value:
-        entries = known | {key: value}
-        kept = entries if at_most is None else sorted(entries)[-at_most:]
-        _write(kind, {key: entries[key] for key in kept})
+    if known.get(key) != value or (at_most is not None and next(reversed(known)) != key):
+        entries = [*((one, known[one]) for one in known if one != key), (key, value)]
+        _write(kind, dict(entries[-at_most:] if at_most is not None else entries))
 
 
 def _write(kind: str, entries: dict[str, str]) -> None:
-    write_own(f"{kind}.json", json.dumps(entries, indent=1, sort_keys=True))
+    write_own(f"{kind}.json", json.dumps(entries, indent=1))
 
 
 def known_sessions(*, active: bool = False) -> list[tuple[str, str]]:

@@ -117,7 +117,7 @@ class Route(ABC):
     def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
         """Let another process carry a local connection to an address, if this route has one; else return ``None``.
 
-        ``local`` may not be read or written from then on. Raises ``OSError``.
+        ``local`` may not be read or written from then on, nor after a ``HandOverFailed``. Raises ``OSError``.
         """
         return None
 

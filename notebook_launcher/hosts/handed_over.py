@@ -11,3 +11,7 @@ class HandedOver(ABC):
     @abstractmethod
     def wait(self) -> None:
         """Wait until it has ended. Raises ``OSError`` if it broke before its end."""
+
+
+class HandOverFailed(OSError):
+    """The other process was given a connection, and did not say whether it carries it: nobody else may use it."""

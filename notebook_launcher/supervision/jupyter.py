@@ -420,7 +420,7 @@ class _JupyterSupervisor(Supervisor):
                 self._on_answer(0)
                 return
             before = local_state.last_port(self._session.id)
-            local_port = self._tunnel.jupyter(self._endpoint, before or self._page_port.preferred())
+            local_port = self._tunnel.jupyter(self._endpoint, self._page_port.preferred(before))
             self._warn_of_lost_port(before, local_port)
             self._node_connection.use(local_port, self._endpoint, self._access.token)
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from notebook_launcher.core.errors import JupyterSilent, LauncherError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import ByteStream, Route
-from notebook_launcher.hosts.handed_over import HandedOver
+from notebook_launcher.hosts.handed_over import HandedOver, HandOverFailed
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -192,7 +192,7 @@ class Tunnel:
                 continue
             try:
                 return route.hand_over(local, address) or route.open(address)
-            except (ConnectionRefusedError, PermissionError):  # refused by the far end
+            except (ConnectionRefusedError, PermissionError, HandOverFailed):  # refused by the far end, or out of reach
                 raise
             except OSError:  # the route has just broken, or is silent: there may soon be another one
                 with self._changed:

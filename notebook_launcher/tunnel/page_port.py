@@ -5,8 +5,10 @@ the next session's page loads next to nothing.
 
 With the port, the next session inherits whatever else the browser keeps for that address. Somebody else's program that
 had the port meanwhile, and was opened in the browser, could have left a script there that runs in the next session's
-page. So a port is used again only on a machine on which no other person runs anything, and only for the same user of
-the same cluster, in the same folder. Its number is the system's choice.
+page. So a port is used again only on a machine that is one person's, and only for the same user of the same cluster, in
+the same folder.
+
+While a session has a port, its file does not: a launcher that is killed cannot tell who came meanwhile.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Iterator
 
-from notebook_launcher.core import local_state, local_users
+from notebook_launcher.core import local_state, personal_machine
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 
 PAGE_PORTS = "page-ports"  # the file of this machine's ports, by what they led to
 MOST_PLACES = 100
 MOST_PORTS = 4  # for one place: those of as many sessions at once
+LOCK_TIMEOUT = 2.0  # seconds; another launcher reads and writes a small file
 
 
 class PagePort:
@@ -29,46 +33,87 @@ class PagePort:
 
     def __init__(self, place: str) -> None:
         self._place = place
-        self._port = 0
+        self._port = 0  # what the next session may have
+        self._is_spoilt = not place  # whether no other session may have the port of this one
+        self._preferred: int | None = None
 
     @classmethod
     def of_session(cls, context: Context, session: Session) -> PagePort:
-        """Return that of sessions with the same login and the same folder.
+        """Return that of sessions of this machine with the same login and the same folder.
 
         An open tab of an earlier one may come back to life, and save its notebooks. On a login node, which others use,
-        too, no two sessions have the same one.
+        too, no two sessions have the same one. The file may be that of several machines.
         """
         if not context.host.remote:
             return cls("")
         folder = session.record.flags.get("chdir") or ""
-        return cls("\t".join((context.target.name, context.host.label, context.site.home, folder)))
+        words = (socket.gethostname(), context.target.name, context.host.label, context.site.home, folder)
+        return cls("\t".join(words))
 
-    def preferred(self) -> int:
-        """Return a port of an earlier session that is free now; 0: there is none, or it should not be used again."""
-        return next(filter(_is_free, self._remembered()), 0) if self._may_be_shared() else 0
+    def preferred(self, before: int = 0) -> int:
+        """Return the port to ask for; 0: any. Another session gets it only after ``left``.
+
+        It is ``before``, by which this session was attached to last (0: it was not), or one that an earlier session
+        has left and that is free now.
+        """
+        if self._preferred is None:
+            self._preferred = self._taken(before)
+        return self._preferred
 
     def used(self, port: int) -> None:
-        """Remember the port for sessions to come, if it may be used again."""
-        if self._may_be_shared():
-            self._port = port
-            others = [one for one in self._remembered() if one != port]
-            self._remember([port, *others][:MOST_PORTS])
+        """The session is attached by this port, for the first time or again."""
+        self._check()
+        self._port = 0 if self._is_spoilt else port
 
     def left(self) -> None:
-        """The session is not attached any more: forget the port if others could know it by now."""
-        if self._port and not self._may_be_shared():
-            self._remember([one for one in self._remembered() if one != self._port])
-        self._port = 0
+        """The session is not attached any more: the next one may have its port, if nobody else could know it."""
+        self._check()
+        port = self._port or self._preferred or 0
+        if port and not self._is_spoilt:
+            with self._remembered() as ports:
+                ports[:] = [port, *(one for one in ports if one != port)][:MOST_PORTS]
+        self._port, self._preferred = 0, None
 
-    def _may_be_shared(self) -> bool:
-        return bool(self._place) and local_users.works_alone_here()
+    def _check(self) -> None:
+        self._is_spoilt = self._is_spoilt or not personal_machine.is_personal_machine()
 
-    def _remembered(self) -> list[int]:
-        words = (local_state.remembered(PAGE_PORTS, self._place) or "").split()
-        return [int(word) for word in words if word.isascii() and word.isdecimal() and 1024 <= int(word[:6]) < 65536]
+    def _taken(self, before: int) -> int:
+        """Take a port out of the file."""
+        self._check()
+        if self._is_spoilt and not (before and self._place):
+            return before
+        with self._remembered() as ports:
+            port = before or next(filter(_is_free, ports), 0)
+            if port in ports:
+                ports.remove(port)
+            elif before:  # it was used beside somebody else, or by a launcher that was killed
+                self._is_spoilt = True
+        return port
 
-    def _remember(self, ports: list[int]) -> None:
-        local_state.remember(PAGE_PORTS, self._place, " ".join(map(str, ports)), at_most=MOST_PLACES)
+    @contextlib.contextmanager
+    def _remembered(self) -> Iterator[list[int]]:
+        """Read the ports of this place, and write them again; none if that cannot be done."""
+        from filelock import FileLock, Timeout  # it takes its time to load
+
+        with contextlib.ExitStack() as held:
+            try:
+                # of the whole file, which is written at once
+                lock = FileLock(local_state.lock_file(PAGE_PORTS, ""), timeout=LOCK_TIMEOUT, mode=0o600)
+                held.enter_context(lock)
+            except (OSError, NotImplementedError, Timeout):
+                yield []
+                return
+            words = (local_state.remembered(PAGE_PORTS, self._place) or "").split()
+            before = [int(word) for word in words if _is_port(word)]
+            ports = before.copy()
+            yield ports
+            if ports or before:  # unchanged ones, too: those of the places used last are kept
+                text = " ".join(map(str, ports))
+                local_state.remember(PAGE_PORTS, self._place, text, at_most=MOST_PLACES)
+
+
+def _is_port(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and 1024 <= int(word[:6]) < 65536
 
 
 def _is_free(port: int) -> bool:

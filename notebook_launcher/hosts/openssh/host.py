@@ -120,6 +120,7 @@ class OpenSshHost(RemoteHost):
         self._destination = destination
         self._prompts = prompts
         self._memory = memory  # the secrets that worked, for the next login
+        self._may_forward = True  # as far as known
 
     @classmethod
     def open(
@@ -203,10 +204,11 @@ class OpenSshHost(RemoteHost):
 
     def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float) -> HandedOver | None:
         """Let the master carry a local connection; ``None`` if the login node forbids that."""
-        try:
-            return self._master.hand_over(local, address, timeout)
-        except PermissionError:
-            return None
+        if self._may_forward:
+            with contextlib.suppress(PermissionError):
+                return self._master.hand_over(local, address, timeout)
+            self._may_forward = False
+        return None
 
     def _started(self, line: str) -> ByteStream:
         return self._execute(line)

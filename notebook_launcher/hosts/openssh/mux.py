@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from notebook_launcher.hosts.handed_over import HandedOver
+from notebook_launcher.hosts.handed_over import HandedOver, HandOverFailed
 from notebook_launcher.hosts.output import Output, lines_of
 
 LOCAL_TIMEOUT = 10.0  # seconds; a master answers from memory within milliseconds
@@ -147,7 +147,7 @@ class Master:
             raise self._why_not(error) from None
 
     def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float) -> Carried:
-        """Carry a local connection from the far end. Raises what ``connect`` does."""
+        """Carry a local connection from the far end. Raises what ``connect`` does, and ``HandOverFailed``."""
         try:
             return Carried(self, local, _text("") + _text(address[0]) + _number(address[1]), timeout)
         except Refused as error:
@@ -188,9 +188,13 @@ class Carried(HandedOver):
         self._control = _Control(master.path, timeout)
         try:
             if self._control.request(_CONNECT, request, (local.fileno(), local.fileno())) != _OPENED:
-                raise OSError("the ssh master gave an answer that is none")
+                raise HandOverFailed("the ssh master gave an answer that is none")
+        except TimeoutError as error:  # it may carry the connection any moment
+            self._control.close()
+            raise HandOverFailed(str(error)) from None
         except BaseException:
             self._control.close()
+            local.setblocking(True)  # ssh has changed that for everybody who has the connection
             raise
 
     def wait(self) -> None:

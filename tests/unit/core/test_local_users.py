@@ -35,10 +35,8 @@ def test_a_person_s_program_shows(
     assert not local_users.others_work_here()
     with subprocess.Popen(["sleep", "60"], user=61234) as program:
         assert local_users.others_work_here() is is_shared
-        assert local_users.works_alone_here() is not is_shared
         program.kill()
     assert not local_users.others_work_here()
-    assert local_users.works_alone_here()
 
 
 def test_one_s_own_programs_and_the_system_s_are_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,25 +46,3 @@ def test_one_s_own_programs_and_the_system_s_are_nobody_else_s(monkeypatch: pyte
         assert not local_users.others_work_here()
         system.kill()
         ours.kill()
-
-
-@pytest.mark.parametrize(
-    ("listed", "is_alone"),
-    [
-        (f"    0\n   88\n  {os.getuid()}\n  501\n4294967294\n", os.getuid() == 501),
-        (f"    0\n   88\n  {os.getuid()}\n  250\n4294967294\n   -2\n", True),
-        ("", False),
-        ("ps: not permitted\n", False),
-    ],
-)
-def test_on_a_mac_ps_tells_it(listed: str, is_alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is listed here is what its manual says; it was not recorded on one."""
-    monkeypatch.setattr(sys, "platform", "darwin")
-    done = subprocess.CompletedProcess(["ps"], 0, stdout=listed)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    assert local_users.works_alone_here() is is_alone
-
-
-def test_where_it_is_not_known_nobody_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_users, "FIRST_PROCESS", "/proc/none")
-    assert not local_users.works_alone_here()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import threading
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from notebook_launcher.hosts.handed_over import HandOverFailed
 from notebook_launcher.hosts.openssh import mux
 from notebook_launcher.hosts.output import TooMuchOutput
 
@@ -133,6 +135,32 @@ def test_a_master_that_says_nothing_is_given_up(far: None) -> None:
     with master(lambda connection: time.sleep(0.5)) as path, pytest.raises(OSError):
         mux.Master(path)
     assert time.monotonic() - began < 3 * SOON
+
+
+def takes_all(connection: socket.socket) -> None:
+    """Take a request and its files, and do not answer."""
+    connection.sendall(HELLO)
+    time.sleep(0.6)
+
+
+def ends(connection: socket.socket) -> None:
+    """End instead of answering."""
+    connection.sendall(HELLO)
+    connection.recv(65536)
+
+
+@pytest.mark.parametrize(("act", "may_have_it"), [(takes_all, True), (ends, False)])
+def test_a_connection_that_the_master_may_have_is_lost(act: Callable[[socket.socket], None], may_have_it: bool) -> None:
+    """A master that lives may carry it any time; nothing carries on what one had that is gone."""
+    alive = answering(HELLO + struct.pack(">IIII", 12, 0x80000005, 0, 1))
+    ours, browser = socket.socketpair()
+    with master(alive) as path, ours, browser, contextlib.closing(mux.Master(path)) as known, master(act) as other:
+        known.path = other
+        os.set_blocking(ours.fileno(), False)  # as ssh does
+        with pytest.raises(OSError) as caught:
+            known.hand_over(ours, ("127.0.0.1", 1), 0.3)
+        assert os.get_blocking(ours.fileno()) is not may_have_it, "it is used as before, or left alone"
+    assert isinstance(caught.value, HandOverFailed) is may_have_it
 
 
 @given(ANSWERS, st.binary(max_size=9), st.binary(max_size=9))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 
 import pytest
 
-from notebook_launcher.core import events, local_users
+from notebook_launcher.core import events, personal_machine
 from notebook_launcher.core import local_state as state
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
@@ -227,16 +228,32 @@ def test_the_port_of_last_time_is_asked_for_again(launcher: Launcher) -> None:
 
 
 def test_a_new_session_has_the_port_of_the_one_before(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the browser has its page already."""
-    monkeypatch.setattr(local_users, "works_alone_here", lambda: True)
-    state.remember("page-ports", "uni\tlogin\t/home/alice\t", "43817")
+    """So the browser has its page already. The file may be another machine's, too, which has the same home."""
+    monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: True)
+    place = "\t".join((socket.gethostname(), "uni", "login", "/home/alice", ""))
+    elsewhere = "\t".join(("desktop", "uni", "login", "/home/alice", ""))
+    state.remember("page-ports", place, "43817")
+    state.remember("page-ports", elsewhere, "43818")
     launcher.launch()
     assert launcher.attach().local_port == 43817
-    monkeypatch.setattr(local_users, "works_alone_here", lambda: False)
+    monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: False)
     launcher.types("")
     launcher.well()
-    assert not state.remembered("page-ports", "uni\tlogin\t/home/alice\t"), "somebody else has come meanwhile"
+    assert not state.remembered("page-ports", place), "somebody else has come meanwhile"
+    assert state.remembered("page-ports", elsewhere) == "43818"
     assert not [note for note in launcher.notes if "43817" in note]
+
+
+def test_a_session_that_ends_leaves_its_port_to_the_next_one(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: True)
+    launcher.launch()
+    port = launcher.attach().local_port
+    launcher.types("")
+    launcher.well()
+    place = "\t".join((socket.gethostname(), "uni", "login", "/home/alice", ""))
+    assert state.remembered("page-ports", place) == str(port)
 
 
 def test_a_port_that_a_stranger_has_taken_meanwhile_is_warned_of(launcher: Launcher) -> None:

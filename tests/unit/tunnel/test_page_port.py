@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from notebook_launcher.core import local_state as state
-from notebook_launcher.core import local_users
+from notebook_launcher.core import personal_machine
+from notebook_launcher.tunnel import page_port
 from notebook_launcher.tunnel.page_port import PAGE_PORTS, PagePort
 from tests.unit.tunnel.far_end import free_port
 
@@ -15,8 +17,12 @@ PLACE = "uni\tlogin\t/home/alice\t"
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_users, "works_alone_here", lambda: True)
+def personal(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_personal(monkeypatch, True)
+
+
+def is_personal(monkeypatch: pytest.MonkeyPatch, value: bool) -> None:
+    monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: value)
 
 
 def ended(place: str, port: int) -> None:
@@ -37,34 +43,84 @@ def test_the_next_session_in_the_same_place_gets_the_same_port() -> None:
 
 
 def test_two_sessions_at_once_have_a_port_each_and_so_have_the_next_two() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        ports = [listener.getsockname()[1] for listener in (first, second)]
-        sessions = [PagePort(PLACE), PagePort(PLACE)]
-        for session, port in zip(sessions, ports, strict=True):
-            assert session.preferred() == 0, "those before are taken"
-            session.used(port)
-    found = PagePort(PLACE).preferred()
-    assert found == ports[1]
-    with socket.create_server(("127.0.0.1", found)):
-        assert PagePort(PLACE).preferred() == ports[0]
+    ports = [free_port(), free_port()]
+    sessions = [PagePort(PLACE), PagePort(PLACE)]
+    for session, port in zip(sessions, ports, strict=True):
+        assert session.preferred() == 0, "no session has ended yet"
+        session.used(port)
+    for session in sessions:
+        session.left()
+    found = PagePort(PLACE)
+    assert found.preferred() == found.preferred() == ports[1]
+    assert [PagePort(PLACE).preferred() for _ in range(2)] == [ports[0], 0], "nobody else gets that of a session"
 
 
-@pytest.mark.parametrize("when", ["at the start", "at the end", "at the next start"])
-def test_where_somebody_else_is_a_port_is_used_once(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_taken_is_left_out() -> None:
+    ended(PLACE, free_port())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended(PLACE, taken.getsockname()[1])
+        assert PagePort(PLACE).preferred() not in (0, taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("when", ["at the start", "at the first answer", "at the next answer", "at the end"])
+def test_a_port_that_others_could_know_is_never_given_out_again(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They could take it meanwhile, and leave a script in the browser that runs in the next session's page."""
-
-    def is_alone(value: bool) -> None:
-        monkeypatch.setattr(local_users, "works_alone_here", lambda: value)
-
-    is_alone(when != "at the start")
-    session, port = PagePort(PLACE), free_port()
-    session.used(port)
-    is_alone(when != "at the end")
+    ended(PLACE, port := free_port())
+    session = PagePort(PLACE)
+    is_personal(monkeypatch, when != "at the start")
+    assert session.preferred() == (0 if when == "at the start" else port)
+    for answer in ("at the first answer", "at the next answer"):
+        is_personal(monkeypatch, when != answer)
+        session.used(port)
+    is_personal(monkeypatch, when != "at the end")
     session.left()
-    is_alone(when != "at the next start")
+    is_personal(monkeypatch, True)
+    if when == "at the start":
+        assert PagePort(PLACE).preferred() == port, "that session had another one"
+    else:
+        assert PagePort(PLACE).preferred() == 0
+
+
+def test_a_killed_launcher_leaves_no_port() -> None:
+    """It could not look who was there at its end."""
+    ended(PLACE, port := free_port())
+    killed = PagePort(PLACE)
+    assert killed.preferred() == port
+    killed.used(port)
     assert PagePort(PLACE).preferred() == 0
-    is_alone(True)
-    assert PagePort(PLACE).preferred() == (port if when == "at the next start" else 0)
+    again = PagePort(PLACE)
+    assert again.preferred(before=port) == port, "its own session has it again"
+    again.used(port)
+    again.left()
+    assert PagePort(PLACE).preferred() == 0
+
+
+def test_a_session_that_is_attached_again_leaves_its_port_again() -> None:
+    ended(PLACE, port := free_port())
+    again = PagePort(PLACE)
+    assert again.preferred(before=port) == port
+    assert PagePort(PLACE).preferred() == 0
+    again.used(port)
+    again.left()
+    assert PagePort(PLACE).preferred() == port
+
+
+def test_the_ports_that_are_kept_are_those_of_the_places_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those whose names come last in the alphabet."""
+    monkeypatch.setattr(page_port, "MOST_PLACES", 2)
+    ports = {place: free_port() for place in ("zeta", "alpha", "beta")}
+    for place in ("zeta", "alpha", "zeta", "beta"):
+        ended(place, ports[place])
+    found = {place: PagePort(place).preferred() for place in ports}
+    assert found == ports | {"alpha": 0}
+
+
+def test_sessions_that_end_at_once_lose_no_port() -> None:
+    ports = {f"place{number}": 20000 + number for number in range(20)}
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ended, ports, ports.values()))
+    for place, port in ports.items():
+        assert state.remembered(PAGE_PORTS, place) == str(port)
 
 
 @pytest.mark.parametrize("damaged", ["", "x", "0", "80", "65536", "99999999999999999999", "-1", "²", "1e4"])
