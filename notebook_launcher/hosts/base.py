@@ -27,7 +27,7 @@ from notebook_launcher.hosts.framing import Frame, NoFrame
 from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.output import TooMuchOutput
-from notebook_launcher.hosts.waiting_shell import WaitingShell
+from notebook_launcher.hosts.waiting_shell import NotYetStarted, WaitingShell
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -364,9 +364,11 @@ class RemoteHost(Host):
         began = time.monotonic()
         try:
             answer = waiting.run(argv, stdin, timeout) if waiting else None
-        except TimeoutError:
+        except TimeoutError as error:
             what = f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}."
-            raise HostCommandFailed(what, why=self.login_setup.named_in("")) from None
+            late = HostCommandFailed(what, why=self.login_setup.named_in(""))
+            late.may_have_run = not isinstance(error, NotYetStarted)
+            raise late from None
         except TooMuchOutput as error:
             raise error.as_error(argv[0], self.label) from None
         except OSError as error:

@@ -65,6 +65,8 @@ def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | N
     except LoginShellSilent as error:
         return _find_queued_job(context, session, error)
     except (ConnectionLost, HostCommandFailed) as error:
+        if isinstance(error, HostCommandFailed) and not error.may_have_run:
+            raise
         return _find_queued_job(context, session, error, patience=context.timing.submitted_appears_within)
     if files:
         answer = context.host.after_files(session.directory, answer)
