@@ -257,19 +257,22 @@ class Host(ABC):
         answer = self.run(file_writing.write_command(directory), stdin=file_writing.archive(files), timeout=timeout)
         file_writing.refuse_unwritten(directory, self.label, answer)
 
-    def files_then(self, directory: str, files: Mapping[str, bytes], argv: Sequence[str]) -> tuple[list[str], bytes]:
+    def files_then(
+        self, directory: str, files: Mapping[str, bytes], argv: Sequence[str], mark: str
+    ) -> tuple[list[str], bytes]:
         """Return a command, and its input, that does what ``write_files`` does and then becomes another one.
 
-        One command for both saves the round trips of one. ``after_files`` reads the answer.
+        One command for both saves the round trips of one. ``after_files`` reads the answer, by the ``mark``, which is
+        to come from ``file_writing.make_mark``.
         """
-        return file_writing.write_then_command(directory, argv), file_writing.archive(files)
+        return file_writing.write_then_command(directory, argv, mark), file_writing.archive(files)
 
-    def after_files(self, directory: str, answer: CommandResult) -> CommandResult:
+    def after_files(self, directory: str, answer: CommandResult, mark: str) -> CommandResult:
         """Return the other command's answer from that of ``files_then``.
 
         Raises what ``write_files`` raises if the files were not written; then the other command did not run either.
         """
-        wrote, other = file_writing.split_answer(answer)
+        wrote, other = file_writing.split_answer(answer, mark)
         file_writing.refuse_unwritten(directory, self.label, wrote)
         return answer if other is None else other
 

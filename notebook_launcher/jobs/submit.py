@@ -36,6 +36,7 @@ from notebook_launcher.core.package_data import CHECKSUMS, JOB_FILES, digest_in
 from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
 from notebook_launcher.diagnosis.request_check import EXPLAINED, SchedulerReport, reword_refusal
+from notebook_launcher.hosts.file_writing import make_mark
 from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.evidence import read_refusal_report
 from notebook_launcher.planning.plan import Plan
@@ -59,8 +60,9 @@ def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | N
     _refuse_if_interrupted(context)
     submit_command = context.scheduler.submit(Request(session.record.flags), session.submission)
     command = ["bash", f"{session.directory}/submit.sh", session.directory, *submit_command]
+    mark = make_mark()
     try:
-        answer = _write_and_submit(context, session, files, command) if files else _run_submit(context, command)
+        answer = _write_and_submit(context, session, files, command, mark) if files else _run_submit(context, command)
     except LoginShellSilent as error:
         return _find_queued_job(context, session, error)
     except (ConnectionLost, HostCommandFailed) as error:
@@ -69,7 +71,7 @@ def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | N
         patience = context.timing.submitted_appears_within
         return _find_queued_job(context, session, error, patience=patience, writes=bool(files))
     if files:
-        answer = context.host.after_files(session.directory, answer)
+        answer = context.host.after_files(session.directory, answer, mark)
     return _read_submit(context, session, answer)
 
 
@@ -79,7 +81,7 @@ def _refuse_if_interrupted(context: Context) -> None:
 
 
 def _write_and_submit(
-    context: Context, session: Session, files: Mapping[str, bytes], command: list[str]
+    context: Context, session: Session, files: Mapping[str, bytes], command: list[str], mark: str
 ) -> CommandResult:
     """Write the session's files and submit the job, with one command; return the answer for ``Host.after_files``.
 
@@ -88,12 +90,12 @@ def _write_and_submit(
     """
     if digest_in(files[CHECKSUMS]) in context.shared_scripts:
         few = {name: content for name, content in files.items() if name not in JOB_FILES or name == "submit.sh"}
-        answer = _run_submit(context, *context.host.files_then(session.directory, few, command))
+        answer = _run_submit(context, *context.host.files_then(session.directory, few, command, mark))
         code, words = SCRIPTS_NEEDED
         if answer.exit_code != code or not answer.stdout.endswith(words):
             return answer
         _refuse_if_interrupted(context)
-    return _run_submit(context, *context.host.files_then(session.directory, files, command))
+    return _run_submit(context, *context.host.files_then(session.directory, files, command, mark))
 
 
 def _read_submit(context: Context, session: Session, answer: CommandResult) -> JobRef:
