@@ -183,6 +183,9 @@ class Host(ABC):
     def prepare_login_shell(self) -> None:  # noqa: B027  # on this machine there is nothing to prepare
         """Start what makes the next ``run_prepared`` quick; does not wait for it."""
 
+    def end_login_shell(self) -> None:  # noqa: B027
+        """End what ``prepare_login_shell`` started and nothing has used; may be called whether there is any or not."""
+
     def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
         """Run a command to completion in a login shell, as ``run``: in the one that was prepared, if there is one."""
         return self.run(argv, stdin=stdin, login_shell=True, timeout=timeout)
@@ -318,7 +321,7 @@ class RemoteHost(Host):
             raise ConnectionFailed(f"A connection to {self.label} is being made already.")
         try:
             if self._made == before or not self.alive:
-                self._end_waiting()
+                self.end_login_shell()
                 self._made += self._replaced(timeout, replace)
         finally:
             self._one_at_a_time.release()
@@ -358,7 +361,7 @@ class RemoteHost(Host):
 
     def prepare_login_shell(self) -> None:
         """Start a login shell that waits for a command."""
-        self._end_waiting()
+        self.end_login_shell()
         self._waiting = WaitingShell(self._started, self.login_setup)
 
     def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
@@ -382,7 +385,8 @@ class RemoteHost(Host):
             self._note_login_shell(waiting.took + time.monotonic() - began)
         return answer or super().run_prepared(argv, stdin=stdin, timeout=timeout)
 
-    def _end_waiting(self) -> None:
+    def end_login_shell(self) -> None:
+        """End the login shell that waits, if there is one."""
         waiting, self._waiting = self._waiting, None
         if waiting:
             waiting.close()

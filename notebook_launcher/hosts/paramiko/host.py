@@ -247,5 +247,5 @@ class ParamikoHost(RemoteHost):
 
     def close(self) -> None:
         """Close the transport and with it every channel."""
-        self._end_waiting()
+        self.end_login_shell()
         self.transport.close()

@@ -82,6 +82,7 @@ class FakeHost(Host):
         self.scancel_works = True
         self.streams: list[FakeStream] = []
         self.closed = False
+        self.shell_waits = False
         self.prompts: Prompts = FakePrompts(asks=False)
         self.connection, self.connected, self.reachable, self.silent = 0, True, True, False
         self.outcomes: list[Exception | Callable[[], object]] = []
@@ -111,6 +112,16 @@ class FakeHost(Host):
             with self._changed:
                 self._asked += kind == "squeue"
                 self._changed.notify_all()
+
+    def prepare_login_shell(self) -> None:
+        self.shell_waits = True
+
+    def end_login_shell(self) -> None:
+        self.shell_waits = False
+
+    def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 90.0) -> CommandResult:
+        self.shell_waits = False
+        return super().run_prepared(argv, stdin=stdin, timeout=timeout)
 
     def _write_then(self, mark: str, directory: str, argv: Sequence[str], stdin: bytes) -> CommandResult:
         wrote = self.run(["sh", "-c", "", "write-files", directory], stdin=stdin)
