@@ -85,7 +85,7 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
 
     Raises a ``LauncherError`` if there was no answer; a refused request is an answer, not an error.
     """
-    with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=True, prepares=False) as context:
         check_unlisted_flags(context, plan.request.flags)
         _show_notes(plan, context)
         if context.scheduler.cluster_info is None:
@@ -103,7 +103,7 @@ def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompt
 
     Raises ``SchedulerSilent`` if the scheduler reports nothing about its nodes.
     """
-    with open_context(target, view, prompts, interrupts, submits=True) as context:
+    with open_context(target, view, prompts, interrupts, submits=True, prepares=False) as context:
         cluster_info = context.scheduler.cluster_info
         if cluster_info is None:
             _require_no_queue(context)

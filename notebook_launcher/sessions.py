@@ -402,6 +402,7 @@ def offer_existing_session(plan: Plan, context: Context) -> bool:
         )
     if not wanted:
         return False
+    context.host.end_login_shell()  # nothing will be submitted
     reattach(context, select_session(context, entry))
     return True
 

@@ -71,7 +71,7 @@ def bench(
     path = request.output or Path(f"bench-{Path(notebook.name).stem}")
 
     def connect() -> contextlib.AbstractContextManager[Context]:
-        return open_context(target, view, prompts, interrupts, submits=True)
+        return open_context(target, view, prompts, interrupts, submits=True, prepares=False)
 
     def before_fresh(old: Journal) -> None:
         _refuse_with_jobs(old, path, target, connect, timing)

@@ -128,9 +128,13 @@ class ConnectionLost(LauncherError):
 
 
 class HostCommandFailed(LauncherError):
-    """A command of the launcher failed on the login node: disk full, no shell, no permission, timeout."""
+    """A command of the launcher failed on the login node: disk full, no shell, no permission, timeout.
+
+    ``may_have_run``: whether the command may have done something.
+    """
 
     exit_code = 16
+    may_have_run = True
 
 
 class LoginShellSilent(HostCommandFailed):

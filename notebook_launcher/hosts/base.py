@@ -27,7 +27,7 @@ from notebook_launcher.hosts.framing import Frame, NoFrame
 from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.output import TooMuchOutput
-from notebook_launcher.hosts.waiting_shell import WaitingShell
+from notebook_launcher.hosts.waiting_shell import NotYetStarted, WaitingShell
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -183,6 +183,9 @@ class Host(ABC):
     def prepare_login_shell(self) -> None:  # noqa: B027  # on this machine there is nothing to prepare
         """Start what makes the next ``run_prepared`` quick; does not wait for it."""
 
+    def end_login_shell(self) -> None:  # noqa: B027
+        """End what ``prepare_login_shell`` started and nothing has used; may be called whether there is any or not."""
+
     def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
         """Run a command to completion in a login shell, as ``run``: in the one that was prepared, if there is one."""
         return self.run(argv, stdin=stdin, login_shell=True, timeout=timeout)
@@ -257,19 +260,22 @@ class Host(ABC):
         answer = self.run(file_writing.write_command(directory), stdin=file_writing.archive(files), timeout=timeout)
         file_writing.refuse_unwritten(directory, self.label, answer)
 
-    def files_then(self, directory: str, files: Mapping[str, bytes], argv: Sequence[str]) -> tuple[list[str], bytes]:
+    def files_then(
+        self, directory: str, files: Mapping[str, bytes], argv: Sequence[str], mark: str
+    ) -> tuple[list[str], bytes]:
         """Return a command, and its input, that does what ``write_files`` does and then becomes another one.
 
-        One command for both saves the round trips of one. ``after_files`` reads the answer.
+        One command for both saves the round trips of one. ``after_files`` reads the answer, by the ``mark``, which is
+        to come from ``file_writing.make_mark``.
         """
-        return file_writing.write_then_command(directory, argv), file_writing.archive(files)
+        return file_writing.write_then_command(directory, argv, mark), file_writing.archive(files)
 
-    def after_files(self, directory: str, answer: CommandResult) -> CommandResult:
+    def after_files(self, directory: str, answer: CommandResult, mark: str) -> CommandResult:
         """Return the other command's answer from that of ``files_then``.
 
         Raises what ``write_files`` raises if the files were not written; then the other command did not run either.
         """
-        wrote, other = file_writing.split_answer(answer)
+        wrote, other = file_writing.split_answer(answer, mark)
         file_writing.refuse_unwritten(directory, self.label, wrote)
         return answer if other is None else other
 
@@ -315,7 +321,7 @@ class RemoteHost(Host):
             raise ConnectionFailed(f"A connection to {self.label} is being made already.")
         try:
             if self._made == before or not self.alive:
-                self._end_waiting()
+                self.end_login_shell()
                 self._made += self._replaced(timeout, replace)
         finally:
             self._one_at_a_time.release()
@@ -355,7 +361,7 @@ class RemoteHost(Host):
 
     def prepare_login_shell(self) -> None:
         """Start a login shell that waits for a command."""
-        self._end_waiting()
+        self.end_login_shell()
         self._waiting = WaitingShell(self._started, self.login_setup)
 
     def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
@@ -364,9 +370,11 @@ class RemoteHost(Host):
         began = time.monotonic()
         try:
             answer = waiting.run(argv, stdin, timeout) if waiting else None
-        except TimeoutError:
+        except TimeoutError as error:
             what = f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}."
-            raise HostCommandFailed(what, why=self.login_setup.named_in("")) from None
+            late = HostCommandFailed(what, why=self.login_setup.named_in(""))
+            late.may_have_run = not isinstance(error, NotYetStarted)
+            raise late from None
         except TooMuchOutput as error:
             raise error.as_error(argv[0], self.label) from None
         except OSError as error:
@@ -377,7 +385,8 @@ class RemoteHost(Host):
             self._note_login_shell(waiting.took + time.monotonic() - began)
         return answer or super().run_prepared(argv, stdin=stdin, timeout=timeout)
 
-    def _end_waiting(self) -> None:
+    def end_login_shell(self) -> None:
+        """End the login shell that waits, if there is one."""
         waiting, self._waiting = self._waiting, None
         if waiting:
             waiting.close()

@@ -5,6 +5,7 @@ Pure: commands and input as text, and the reading of what they answered.
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -18,9 +19,17 @@ def write_command(directory: str) -> list[str]:
     return ["sh", "-c", _WRITE_FILES, "write-files", directory]
 
 
-def write_then_command(directory: str, argv: Sequence[str]) -> list[str]:
-    """Return the command that does the same and then becomes another one."""
-    return ["bash", "-c", _WRITE_THEN, "write-files-then", _WRITE_FILES, directory, *argv]
+def make_mark() -> str:
+    """Return what no start-up file prints, for ``write_then_command``."""
+    return f"launch-notebook-{secrets.token_hex(8)}"
+
+
+def write_then_command(directory: str, argv: Sequence[str], mark: str) -> list[str]:
+    """Return the command that does the same and then becomes another one.
+
+    The files are written in a clean environment: what a login sets changes neither the look at the folders nor `tar`.
+    """
+    return ["bash", "-c", _WRITE_THEN, "write-files-then", _WRITE_FILES, mark, directory, *argv]
 
 
 def refuse_command(directory: str) -> list[str]:
@@ -28,10 +37,10 @@ def refuse_command(directory: str) -> list[str]:
     return ["sh", "-c", _REFUSE_UNSAFE, "refuse-unsafe", f"{directory}/new"]
 
 
-def split_answer(answer: CommandResult) -> tuple[CommandResult, CommandResult | None]:
+def split_answer(answer: CommandResult, mark: str) -> tuple[CommandResult, CommandResult | None]:
     """Return what writing answered, and what the other command of ``write_then_command`` did, if it ran."""
-    before, written, output = answer.stdout.partition(f"{WRITTEN}\n")
-    _, _, wrote = before.partition(f"{WRITING}\n")
+    before, written, output = answer.stdout.partition(f"{mark}: written\n")
+    _, _, wrote = before.partition(f"{mark}: writing\n")
     own = CommandResult(0 if written else answer.exit_code, wrote, answer.stderr)
     return own, CommandResult(answer.exit_code, output, answer.stderr) if written else None
 
@@ -133,10 +142,11 @@ _UNSAFE = 66  # its exit code where another user may rename a folder on the way
 
 # In bash: dash, as sh, would drop the exported functions that a job inherits (`module`). `builtin`: an exported
 # function may have the name of any of these. What stands before the first line was printed by what BASH_ENV names.
-WRITING, WRITTEN = "launch-notebook: writing", "launch-notebook: written"
+# By its path, and with the system's folders first: a login's PATH may begin with another `tar` (conda has one).
+_CLEANLY = '/usr/bin/env -i ${HOME+"HOME=$HOME"} PATH="/usr/bin:/bin:/usr/sbin:/sbin:$PATH"'
 _WRITE_THEN = (
-    f'builtin echo "{WRITING}" && builtin command -- sh -c "$1" write-files "$2" && builtin echo "{WRITTEN}" && '
-    'builtin shift 2 && builtin exec "$@" </dev/null'
+    f'builtin echo "$2: writing" && builtin command -- {_CLEANLY} sh -c "$1" write-files "$3" && '
+    'builtin echo "$2: written" && builtin shift 3 && builtin exec "$@" </dev/null'
 )
 
 # A third of the size takes a third of the time on a slow line, and a round trip or two less on a long one.

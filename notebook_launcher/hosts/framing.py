@@ -36,14 +36,16 @@ _BOTH: Final = (
 )
 _BEGINNING: Final = 'builtin echo {begins}; builtin export SHLVL=3; builtin exec "$@"'
 # Waits for a command on its input: the number of its words, and these, each with a zero byte at its end. The rest of
-# the input is the command's, and its standard error comes after its output. -t, which has priority over a TMOUT; and no
+# the input is the command's, and its standard error comes after its output. A line tells that it has all words: without
+# it, nothing is run. -t, which has priority over a TMOUT; and no
 # variable has a name that the command's may have, because a login shell may export those.
 _WAITING: Final = (
     "builtin echo {begins}; launch_notebook_words=(); "
     'IFS= builtin read -r -t {waits} -d "" launch_notebook_count || builtin exit 0; '
     "while ((${{#launch_notebook_words[@]}} < launch_notebook_count)); do "
     'IFS= builtin read -r -t {waits} -d "" launch_notebook_word || builtin exit 1; '
-    'launch_notebook_words+=("$launch_notebook_word"); done; builtin exec {{launch_notebook_out}}>&1; '
+    'launch_notebook_words+=("$launch_notebook_word"); done; builtin echo {taken}; '
+    "builtin exec {{launch_notebook_out}}>&1; "
     'errors=$(builtin command -- "${{launch_notebook_words[@]}}" 2>&1 >&$launch_notebook_out '
     "{{launch_notebook_out}}>&-) && code=0 || code=$?; "
     'builtin echo "{ends} $code"; builtin printf "%s\\n%s\\n" "$errors" {over}'
@@ -82,7 +84,9 @@ class Frame:
         self.begins = f"{name}--"
         #: after it, with the exit code; at the end of the last line, which may have no newline
         self.ends = f"{name}-ended--"
-        self._over = f"{name}-over--"
+        self._taken, self._over = f"{name}-taken--\n", f"{name}-over--"
+        #: the last that a shell prints that has waited, and run its command
+        self.last_line = f"\n{self._over}\n".encode()
 
     def command_line(self, argv: Sequence[str], *, login_shell: bool, end: bool = True) -> str:
         """Return the argument list as one line for a remote shell, as ``command_line``, with its output framed.
@@ -97,7 +101,8 @@ class Frame:
 
     def waiting_line(self) -> str:
         """Return the line with which a login shell waits for ``words`` on its input, and answers ``read_answer``."""
-        script = _BASH_ENV + _WAITING.format(begins=self.begins, ends=self.ends, over=self._over, waits=WAITS)
+        marks = {"begins": self.begins, "taken": self._taken.rstrip(), "ends": self.ends, "over": self._over}
+        script = _BASH_ENV + _WAITING.format(**marks, waits=WAITS)
         start = self._setup.script(self._setup_mark) + _LOGIN_SHELL
         return _as_line(["bash", "-l", "-c", start, "launch-notebook", script])
 
@@ -106,8 +111,15 @@ class Frame:
         """Return a command as a shell that waits for one reads it."""
         return b"".join(os.fsencode(word) + b"\0" for word in (str(len(argv)), *argv))
 
+    def is_taken(self, text: str) -> bool:
+        """Whether a shell that has waited had all words of its command, by what it printed after the beginning."""
+        return self._taken in text
+
     def read_answer(self, text: str) -> CommandResult | None:
         """Return the answer of a shell that has waited, from what it printed after the beginning; ``None``: not yet."""
+        _, taken, text = text.partition(self._taken)  # before: what start-up files have left running
+        if not taken:
+            return None
         end = re.search(rf"{self.ends} (\d{{1,3}})\n", text, re.ASCII)
         if end is None or not text.endswith(f"\n{self._over}\n"):
             return None

@@ -36,6 +36,10 @@ class Stream(Readable, Protocol):
         """Close both directions."""
 
 
+class NotYetStarted(TimeoutError):
+    """The shell's start-up files took longer than the command had: it was not run."""
+
+
 class WaitingShell:
     """One login shell. ``start`` lets the remote shell run a line, and returns its input and output as a stream."""
 
@@ -64,34 +68,41 @@ class WaitingShell:
     def run(self, argv: Sequence[str], stdin: bytes, timeout: float) -> CommandResult | None:
         """Run the command, once; ``None``: the shell cannot be used, and nothing was run.
 
-        Raises ``TimeoutError``, ``TooMuchOutput``, ``NoFrame`` if the shell ended without an answer, or another
-        ``OSError``: then the command may have been run.
+        Raises ``NotYetStarted``, after which nothing was run either. After ``TimeoutError``, ``TooMuchOutput``,
+        ``NoFrame`` (the shell ended without an answer) or another ``OSError`` the command may have been run.
         """
         deadline = time.monotonic() + timeout
         self._thread.join(timeout)
         with self._lock:
             stream, self._stream, self._closed = self._stream, None, True
         if self._thread.is_alive():  # another one would take as long
-            raise TimeoutError
+            raise NotYetStarted
         if stream is None:
             return None
         with contextlib.closing(stream):
             if not 0 <= time.time() - self._began < USED_WITHIN:
                 return None
             stream.settimeout(timeout)
-            stream.sendall(self._frame.words(argv) + stdin)
-            stream.shutdown(socket.SHUT_WR)
+            sent = self._frame.words(argv) + stdin
+            # on a thread of its own: a command may fill its output before it has read its input
+            threading.Thread(target=_send, args=(stream, sent), name="input", daemon=True).start()
             return self._answer(stream, deadline)
 
-    def _answer(self, stream: Stream, deadline: float) -> CommandResult:
-        output = Output()
-        while (answer := self._frame.read_answer(output.text())) is None:
-            stream.settimeout(max(0.001, deadline - time.monotonic()))
+    def _answer(self, stream: Stream, deadline: float) -> CommandResult | None:
+        """Return the answer, ``None`` if the shell has ended before it had the whole command."""
+        output, last, tail = Output(), self._frame.last_line, b""
+        while (left := deadline - time.monotonic()) > 0:  # even if data still arrive
+            stream.settimeout(left)
             data = stream.recv(65536)
             if not data:
-                raise NoFrame("the login shell there ended without an answer")
+                if self._frame.is_taken(output.text()):
+                    raise NoFrame("the login shell there ended without an answer")
+                return None
             output.add(data)
-        return answer
+            tail = (tail + data)[-len(last) :]
+            if tail == last and (answer := self._frame.read_answer(output.text())):
+                return answer
+        raise TimeoutError
 
     def close(self) -> None:
         """End the shell, if it still waits; may be called twice."""
@@ -99,3 +110,9 @@ class WaitingShell:
             stream, self._stream, self._closed = self._stream, None, True
         if stream is not None:
             stream.close()
+
+
+def _send(stream: Stream, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # a shell, or a command, that ends without reading its input
+        stream.sendall(data)
+        stream.shutdown(socket.SHUT_WR)

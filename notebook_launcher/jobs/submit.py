@@ -36,6 +36,7 @@ from notebook_launcher.core.package_data import CHECKSUMS, JOB_FILES, digest_in
 from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
 from notebook_launcher.diagnosis.request_check import EXPLAINED, SchedulerReport, reword_refusal
+from notebook_launcher.hosts.file_writing import make_mark
 from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.evidence import read_refusal_report
 from notebook_launcher.planning.plan import Plan
@@ -43,7 +44,7 @@ from notebook_launcher.profiles.courses import flags_of
 from notebook_launcher.profiles.store import flag_tables, profile_layers, user_profiles
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context
-from notebook_launcher.session.record import Session, read_job
+from notebook_launcher.session.record import Session, discard_session, read_job
 
 SCRIPTS_NEEDED = (75, "\njob scripts needed\n")  # exit code and words of submit.sh: nothing was submitted
 EXPLANATION_TIMEOUT = 15.0  # seconds to read why a request was refused
@@ -56,23 +57,31 @@ def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | N
     interrupt meanwhile shows a note and is handled later: then the job exists, and can be cancelled. Raises
     ``SubmitRefused``, ``SubmitUncertain`` or ``Interrupted``, and what ``write_files`` raises.
     """
-    if not context.interrupts.inbox.empty():
-        raise Interrupted("Interrupted.", why="No job was started.")
+    _refuse_if_interrupted(context)
     submit_command = context.scheduler.submit(Request(session.record.flags), session.submission)
     command = ["bash", f"{session.directory}/submit.sh", session.directory, *submit_command]
+    mark = make_mark()
     try:
-        answer = _write_and_submit(context, session, files, command) if files else _run_submit(context, command)
+        answer = _write_and_submit(context, session, files, command, mark) if files else _run_submit(context, command)
     except LoginShellSilent as error:
         return _find_queued_job(context, session, error)
     except (ConnectionLost, HostCommandFailed) as error:
-        return _find_queued_job(context, session, error, patience=context.timing.submitted_appears_within)
+        if isinstance(error, HostCommandFailed) and not error.may_have_run:
+            raise
+        patience = context.timing.submitted_appears_within
+        return _find_queued_job(context, session, error, patience=patience, writes=bool(files))
     if files:
-        answer = context.host.after_files(session.directory, answer)
+        answer = context.host.after_files(session.directory, answer, mark)
     return _read_submit(context, session, answer)
 
 
+def _refuse_if_interrupted(context: Context) -> None:
+    if not context.interrupts.inbox.empty():
+        raise Interrupted("Interrupted.", why="No job was started.")
+
+
 def _write_and_submit(
-    context: Context, session: Session, files: Mapping[str, bytes], command: list[str]
+    context: Context, session: Session, files: Mapping[str, bytes], command: list[str], mark: str
 ) -> CommandResult:
     """Write the session's files and submit the job, with one command; return the answer for ``Host.after_files``.
 
@@ -81,11 +90,12 @@ def _write_and_submit(
     """
     if digest_in(files[CHECKSUMS]) in context.shared_scripts:
         few = {name: content for name, content in files.items() if name not in JOB_FILES or name == "submit.sh"}
-        answer = _run_submit(context, *context.host.files_then(session.directory, few, command))
+        answer = _run_submit(context, *context.host.files_then(session.directory, few, command, mark))
         code, words = SCRIPTS_NEEDED
         if answer.exit_code != code or not answer.stdout.endswith(words):
             return answer
-    return _run_submit(context, *context.host.files_then(session.directory, files, command))
+        _refuse_if_interrupted(context)
+    return _run_submit(context, *context.host.files_then(session.directory, files, command, mark))
 
 
 def _read_submit(context: Context, session: Session, answer: CommandResult) -> JobRef:
@@ -213,11 +223,13 @@ def _preserved_inbox(inbox: queue.SimpleQueue[object]) -> Iterator[list[object]]
             inbox.put(item)
 
 
-def _find_queued_job(context: Context, session: Session, error: LauncherError, patience: float = 0.0) -> JobRef:
+def _find_queued_job(
+    context: Context, session: Session, error: LauncherError, *, patience: float = 0.0, writes: bool = False
+) -> JobRef:
     """Look for a job that may have been queued although its id was not received.
 
-    ``patience``: seconds for it to appear. Raises ``error`` itself if there is certainly none, ``SubmitUncertain`` if
-    the scheduler does not answer.
+    ``patience``: seconds for it to appear. ``writes``: the same command wrote the session's files before. Raises
+    ``error`` itself if there is certainly none, ``SubmitUncertain`` if the scheduler does not answer.
     """
     find = context.scheduler.find(session.id, Request(session.record.flags))
     deadline, pause = time.monotonic() + patience, context.timing.lookup_pause
@@ -241,6 +253,9 @@ def _find_queued_job(context: Context, session: Session, error: LauncherError, p
             break
         time.sleep(pause)
         pause = min(2 * pause, context.timing.longest_lookup_pause)
+    if not sure and writes and _is_unwritten(context, session):
+        error.why = joined(error.why, "The session's files were not written, and no job was submitted.")
+        sure = True
     if sure:
         raise error
     raise SubmitUncertain(
@@ -249,3 +264,16 @@ def _find_queued_job(context: Context, session: Session, error: LauncherError, p
         hint=f"end it, if it was, with: {launcher_command(context, session, 'stop')}   "
         f"or look on {context.host.label} with: {shlex.join(find)}",
     )
+
+
+def _is_unwritten(context: Context, session: Session) -> bool:
+    """Whether a command that writes the session's files and submits the job did not come to its second half.
+
+    Then what is there of the files is removed, so that it never will.
+    """
+    with contextlib.suppress(LauncherError):
+        looked = context.host.run(["test", "-e", f"{session.directory}/submit.sh"])
+        if looked.exit_code == 1:
+            discard_session(context.host, session)
+            return True
+    return False

@@ -36,17 +36,19 @@ def open_context(
     forwards: Sequence[int] = (),
     *,
     submits: bool = False,
+    prepares: bool = True,
 ) -> Iterator[Context]:
     """Connect, inspect the host once, and yield the context; the connection is closed afterwards.
 
     ``submits``: a job may be submitted, so that a host without a scheduler is refused; sessions that run there without
-    one can still be listed, reached and ended. Raises what opening the host raises, ``HostCommandFailed`` where it runs
-    no commands, or ``SchedulerMissing``.
+    one can still be listed, reached and ended. ``prepares``: if so, a login shell is started that waits for the
+    submission, for a command that submits a job soon. Raises what opening the host raises, ``HostCommandFailed`` where
+    it runs no commands, or ``SchedulerMissing``.
     """
     counted = CountedPrompts(prompts)
     with naming_contact(target), open_host(target, view, counted) as host:
         site = inspect_host(host)
-        if submits:
+        if submits and prepares:
             host.prepare_login_shell()
         root = site.expand(target.profile.session_root)
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, target, submits)

@@ -256,7 +256,7 @@ class OpenSshHost(RemoteHost):
 
     def close(self) -> None:
         """End the master if it is ours, and with it everything that runs over it."""
-        self._end_waiting()
+        self.end_login_shell()
         self._master.close()
 
 

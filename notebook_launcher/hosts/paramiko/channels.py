@@ -149,6 +149,18 @@ def drain_quietly(receive: Callable[[int], bytes], into: Output) -> None:
             into.add(data)
 
 
+def discard_errors(channel: paramiko.Channel) -> None:
+    """Read a command's standard error to its end, and forget it: unread, it would leave its output no window."""
+    data: bytes | None = None
+    with contextlib.suppress(OSError):
+        while data is None or data:
+            try:
+                data = channel.recv_stderr(65536)
+            except TimeoutError:  # of whoever reads the output; it may be none at all
+                data = None
+                time.sleep(0.1)
+
+
 class ChannelLines(LineStream):
     """The output of a command in a channel, line by line."""
 

@@ -30,6 +30,7 @@ from notebook_launcher.hosts.paramiko.channels import (
     ChannelLines,
     ChannelTerminal,
     copy_errors,
+    discard_errors,
     drain_quietly,
     drain_until,
     open_channel,
@@ -217,7 +218,9 @@ class ParamikoHost(RemoteHost):
         return open_channel(self.transport, address, timeout)
 
     def _started(self, line: str) -> ByteStream:
-        return ChannelBytes(self._execute(line))
+        channel = self._execute(line)
+        threading.Thread(target=discard_errors, args=(channel,), name="standard error", daemon=True).start()
+        return ChannelBytes(channel)
 
     def open_route(self, hop: NextHop | None = None) -> Route:
         """Open a second transport through this one, or share this one."""
@@ -244,5 +247,5 @@ class ParamikoHost(RemoteHost):
 
     def close(self) -> None:
         """Close the transport and with it every channel."""
-        self._end_waiting()
+        self.end_login_shell()
         self.transport.close()

@@ -15,10 +15,13 @@ import pytest
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import FolderUnsafe, HostCommandFailed
 from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.file_writing import make_mark
 from notebook_launcher.hosts.local import LocalHost
 from tests.ssh_server import running
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.real_time]
+
+MARK = make_mark()
 
 
 def mode(path: Path) -> int:
@@ -91,8 +94,8 @@ def test_files_are_written_and_a_command_is_run_at_once(host: Host, tmp_path: Pa
     umask, here = host.run(["bash", "-c", "umask; pwd"], login_shell=True).stdout.split("\n")[:2]
     if prepared:
         host.prepare_login_shell()
-    argv, stdin = host.files_then(directory, {"token": b"secret\n"}, words)
-    answer = host.after_files(directory, host.run_prepared(argv, stdin=stdin))
+    argv, stdin = host.files_then(directory, {"token": b"secret\n"}, words, MARK)
+    answer = host.after_files(directory, host.run_prepared(argv, stdin=stdin), MARK)
     assert answer == CommandResult(5, f"{umask}\nsecret\n{here}\n", "careful\n")
     assert mode(tmp_path / "a b/new") == 0o700
 
@@ -104,17 +107,41 @@ def test_what_a_login_exports_reaches_a_command_behind_files(tmp_path: Path, mon
     monkeypatch.setenv("BASH_FUNC_module%%", "() { echo a module; }")
     monkeypatch.setenv("BASH_FUNC_exec%%", "() { echo not this one; }")
     host, directory = LocalHost(), str(tmp_path / "new")
-    argv, stdin = host.files_then(directory, {"token": b"x"}, ["bash", "-c", "module"])
-    assert host.after_files(directory, host.run(argv, stdin=stdin)).stdout == "noise\na module\n"
+    argv, stdin = host.files_then(directory, {"token": b"x"}, ["bash", "-c", "module"], MARK)
+    assert host.after_files(directory, host.run(argv, stdin=stdin), MARK).stdout == "noise\na module\n"
+
+
+def test_files_are_written_whatever_the_login_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As conda's own `tar`, options for it, or functions in place of commands; the command itself gets all of it."""
+    (tmp_path / "bin").mkdir()
+    for name in ("tar", "mv", "id", "ls", "sh"):
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\necho not this one\nexit 9\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+        monkeypatch.setenv(f"BASH_FUNC_{name}%%", "() { echo nor this one; return 8; }")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("TAR_OPTIONS", "--no-such-option")
+    host, directory = LocalHost(), str(tmp_path / "new")
+    words = ["bash", "-c", 'echo "$TAR_OPTIONS"; type -p mkdir tar; cat "$1"', "-", f"{directory}/token"]
+    argv, stdin = host.files_then(directory, {"token": b"secret\n"}, words, MARK)
+    printed = host.after_files(directory, host.run(argv, stdin=stdin), MARK).stdout
+    assert printed.startswith("--no-such-option\n") and printed.endswith("secret\n")
+
+
+def test_what_a_login_prints_is_taken_for_no_mark(tmp_path: Path) -> None:
+    marks = {make_mark() for _ in range(3)}
+    assert len(marks) == 3
+    answer = CommandResult(1, "launch-notebook: writing\nlaunch-notebook: written\n7\n", "tar: Disk quota exceeded")
+    with pytest.raises(HostCommandFailed, match="could not be written"):
+        LocalHost().after_files(str(tmp_path), answer, marks.pop())
 
 
 def test_nothing_is_run_where_the_files_cannot_be_written(host: Host, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     below = str(tmp_path / "file" / "below")
-    argv, stdin = host.files_then(below, {"token": b"x"}, ["touch", str(tmp_path / "run")])
+    argv, stdin = host.files_then(below, {"token": b"x"}, ["touch", str(tmp_path / "run")], MARK)
     answer = host.run(argv, stdin=stdin)
     with pytest.raises(HostCommandFailed, match="could not be written"):
-        host.after_files(below, answer)
+        host.after_files(below, answer, MARK)
     assert not (tmp_path / "run").exists()
 
 
@@ -142,9 +169,9 @@ def test_nothing_is_written_where_others_may_rename_a_folder_on_the_way(
     if not why:
         LocalHost().write_files(f"{shared}/root/new", {"token": b"x"})
         return
-    argv, stdin = LocalHost().files_then(f"{shared}/root/new", {"token": b"x"}, ["touch", str(tmp_path / "run")])
+    argv, stdin = LocalHost().files_then(f"{shared}/root/new", {"token": b"x"}, ["touch", str(tmp_path / "run")], MARK)
     with pytest.raises(FolderUnsafe, match="would not be safe"):
-        LocalHost().after_files(f"{shared}/root/new", LocalHost().run(argv, stdin=stdin))
+        LocalHost().after_files(f"{shared}/root/new", LocalHost().run(argv, stdin=stdin), MARK)
     assert not (tmp_path / "run").exists()
     with pytest.raises(FolderUnsafe) as caught:
         LocalHost().write_files(f"{shared}/root/new", {"token": b"x"})

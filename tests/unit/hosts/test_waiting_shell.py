@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from notebook_launcher.core.command_result import CommandResult
@@ -30,6 +32,19 @@ def started(host: Host) -> Host:
     if thread:
         thread.join(20)
     return host
+
+
+def shell_of(host: Host) -> psutil.Process:
+    """Return the process that waits."""
+    if not host.remote:
+        pytest.skip("on this machine none waits")
+    mark = host._waiting._frame.begins  # type: ignore[attr-defined]
+    (found,) = [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if (words := p.info["cmdline"] or [])[1:3] == ["--norc", "-c"] and mark in words[3]
+    ]
+    return found
 
 
 def test_a_command_is_the_same_in_a_shell_that_has_waited(host: Host) -> None:
@@ -67,13 +82,52 @@ def test_start_up_files_that_take_too_long(of_the_sshd: Account, open_host: Open
         with pytest.raises(HostCommandFailed, match="did not answer within 1 s") as caught:
             host.run_prepared(["echo"], timeout=1.0)
         assert time.monotonic() - began < 2 and "uni.toml" in caught.value.why
+        assert not caught.value.may_have_run
+
+
+def test_a_command_that_prints_all_the_time_and_takes_too_long(host: Host) -> None:
+    began = time.monotonic()
+    with pytest.raises(HostCommandFailed, match="did not answer within 1 s"):
+        started(host).run_prepared(["bash", "-c", "while :; do printf %100s; done"], timeout=1.0)
+    assert time.monotonic() - began < 5
 
 
 def test_one_that_waited_too_long_is_not_used(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    started(host)
-    now = time.time()
+    waits = shell_of(started(host))
+    script, now = waits.cmdline()[3], time.time()
     monkeypatch.setattr(time, "time", lambda: now + waiting_shell.USED_WITHIN + 1)
-    assert host.run_prepared(["echo", "here"]).stdout == "here\n"
+    its_shell = host.run_prepared(["bash", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline"]).stdout
+    assert "--notebook-launcher-" in its_shell and script not in its_shell
+    wait_until(lambda: not waits.is_running())
+
+
+def test_one_that_ended_while_it_waited_is_not_used(host: Host) -> None:
+    """As where a site ends idle processes of login nodes: nothing was run yet, so another shell runs it."""
+    shell_of(started(host)).kill()
+    answer = host.run_prepared(["cat"], stdin=b"x" * 1_000_000)
+    assert answer == CommandResult(0, "x" * 1_000_000)
+
+
+def test_a_command_that_ends_its_shell_is_not_run_again(host: Host, tmp_path: Path) -> None:
+    pid = str(shell_of(started(host)).pid)
+    with pytest.raises(HostCommandFailed) as caught:
+        host.run_prepared(["bash", "-c", 'echo run >>"$1"; kill -9 "$2"', "-", str(tmp_path / "runs"), pid])
+    assert caught.value.may_have_run
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_start_up_files_with_many_errors(of_the_sshd: Account, open_host: Open) -> None:
+    """More than an SSH window takes, which the output shares."""
+    of_the_sshd.has(bash_profile="head -c 5000000 /dev/zero >&2\n")
+    with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
+        assert started(host).run_prepared(["echo", "here"], timeout=20.0).stdout == "here\n"
+        assert host._waiting is None  # type: ignore[attr-defined]
+
+
+def test_a_command_that_fills_its_output_before_it_reads(host: Host) -> None:
+    script = "head -c 4000000 /dev/zero | tr '\\0' y; wc -c"
+    answer = started(host).run_prepared(["bash", "-c", script], stdin=b"x" * 6_000_000, timeout=30.0)
+    assert answer.stdout.strip("y").strip() == "6000000" and len(answer.stdout) > 4_000_000
 
 
 def test_its_start_up_files_have_run(of_the_sshd: Account, open_host: Open) -> None:
@@ -103,8 +157,7 @@ def test_a_shell_that_is_not_needed_ends(server: Server, open_host: Open) -> Non
     wait_until(lambda: not running(mark))
 
 
-def test_a_connection_that_breaks_meanwhile(server: Server, open_host: Open, tmp_path: Path) -> None:
-    """Whether the command was run is not known then: it is not run again."""
+def test_a_connection_that_breaks_before(server: Server, open_host: Open, tmp_path: Path) -> None:
     others = server.connections()
     with open_host(server.destination(), Credentials(User())) as host:
         started(host)
@@ -115,9 +168,28 @@ def test_a_connection_that_breaks_meanwhile(server: Server, open_host: Open, tmp
     assert not (tmp_path / "run").exists()
 
 
+def test_a_connection_that_breaks_while_the_command_runs(server: Server, open_host: Open, tmp_path: Path) -> None:
+    """Whether the command was run is not known then: it is not run again."""
+    runs = tmp_path / "runs"
+
+    def breaks() -> None:
+        wait_until(runs.exists)
+        end_connections(server, others)
+
+    others = server.connections()
+    with open_host(server.destination(), Credentials(User())) as host:
+        breaker = threading.Thread(target=breaks)
+        started(host)
+        breaker.start()
+        with pytest.raises(LauncherError):
+            host.run_prepared(["bash", "-c", 'echo run >>"$1"; sleep 20.375', "-", str(runs)])
+        breaker.join()
+    assert runs.read_text() == "run\n"
+
+
 def test_an_answer_is_complete_only_with_its_last_line() -> None:
     frame = Frame()
-    whole = f"out{frame.ends} 5\nerr\n{frame.begins[:-2]}-over--\n"
+    whole = f"left running\n{frame.begins[:-2]}-taken--\nout{frame.ends} 5\nerr\n{frame.begins[:-2]}-over--\n"
     assert all(frame.read_answer(whole[:length]) is None for length in range(len(whole)))
     assert frame.read_answer(whole) == CommandResult(5, "out", "err\n")
 

@@ -15,7 +15,6 @@ from notebook_launcher.core.errors import (
     HostCommandFailed,
 )
 from notebook_launcher.hosts.base import ByteStream, Host, LineStream, NextHop, OnEnd, OnLine, Prompts, Route
-from notebook_launcher.hosts.file_writing import WRITING, WRITTEN
 from tests.doubles import FakePrompts
 
 PATIENCE = 8.0  # seconds in which anything that should happen has happened; only a failing test waits so long
@@ -83,6 +82,7 @@ class FakeHost(Host):
         self.scancel_works = True
         self.streams: list[FakeStream] = []
         self.closed = False
+        self.shell_waits = False
         self.prompts: Prompts = FakePrompts(asks=False)
         self.connection, self.connected, self.reachable, self.silent = 0, True, True, False
         self.outcomes: list[Exception | Callable[[], object]] = []
@@ -96,7 +96,7 @@ class FakeHost(Host):
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
     ) -> CommandResult:
         if argv[:1] == ["bash"] and argv[3:4] == ["write-files-then"]:
-            return self._write_then(argv[5], argv[6:], stdin)
+            return self._write_then(argv[5], argv[6], argv[7:], stdin)
         kind = _kind(argv)
         if kind == "write":
             self.sent.append(stdin)
@@ -113,12 +113,22 @@ class FakeHost(Host):
                 self._asked += kind == "squeue"
                 self._changed.notify_all()
 
-    def _write_then(self, directory: str, argv: Sequence[str], stdin: bytes) -> CommandResult:
+    def prepare_login_shell(self) -> None:
+        self.shell_waits = True
+
+    def end_login_shell(self) -> None:
+        self.shell_waits = False
+
+    def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 90.0) -> CommandResult:
+        self.shell_waits = False
+        return super().run_prepared(argv, stdin=stdin, timeout=timeout)
+
+    def _write_then(self, mark: str, directory: str, argv: Sequence[str], stdin: bytes) -> CommandResult:
         wrote = self.run(["sh", "-c", "", "write-files", directory], stdin=stdin)
         if wrote.exit_code:
-            return replace(wrote, stdout=f"{WRITING}\n{wrote.stdout}")
+            return replace(wrote, stdout=f"{mark}: writing\n{wrote.stdout}")
         answer = self.run(argv)
-        return replace(answer, stdout=f"{WRITING}\n{WRITTEN}\n{answer.stdout}")
+        return replace(answer, stdout=f"{mark}: writing\n{mark}: written\n{answer.stdout}")
 
     def _reaches(self, argv: Sequence[str]) -> None:
         if not self.connected:

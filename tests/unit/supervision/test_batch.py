@@ -21,7 +21,7 @@ from notebook_launcher.core.errors import (
     NotebookFailed,
     OutOfMemory,
 )
-from notebook_launcher.core.interrupts import HungUp
+from notebook_launcher.core.interrupts import HungUp, Kind
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.schedulers.slurm.commands import Slurm
@@ -76,6 +76,15 @@ def running(launcher: Launcher, output: Path | None = None) -> None:
     launcher.host.starts()
     launcher.host.says("progress", **progress(4, 3))
     launcher.shown(events.NotebookProgress)
+
+
+@pytest.mark.parametrize("kind", ["end", "leave"])
+def test_an_interrupt_while_the_files_of_a_run_are_written_queues_nothing(launcher: Launcher, kind: Kind) -> None:
+    """A command of its own writes them, before there is anything to cancel."""
+    launcher.hooks.at("write", lambda: launcher.interrupts.arrive(kind))
+    begin(launcher)
+    assert launcher.fails(Interrupted).why == "No job was started."
+    assert (launcher.host.count("sbatch"), launcher.host.count("rm")) == (0, 1)
 
 
 def test_a_run_is_followed_to_its_end_and_what_it_made_is_fetched(launcher: Launcher, fetched: Fetched) -> None:

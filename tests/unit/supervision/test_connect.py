@@ -15,6 +15,7 @@ from notebook_launcher.core.errors import (
     NodeUnreachable,
 )
 from notebook_launcher.core.interrupts import HungUp
+from tests.doubles import FakePrompts
 from tests.unit.supervision.fake_login import SESSION_ID
 from tests.unit.supervision.launcher_doubles import Launcher, come_back, come_back_to_ready, failing
 
@@ -34,6 +35,18 @@ def test_a_session_that_cannot_be_reached_from_here_goes_on(
     assert launcher.over() is error
     assert launcher.host.count("scancel") == launcher.host.count("rm") == 0
     assert "ready" not in launcher.names
+
+
+def test_a_launch_that_comes_back_instead_needs_no_login_shell_to_submit(launcher: Launcher) -> None:
+    launcher._old_session()
+    launcher.prompts = FakePrompts(confirms=[True])
+    waited: list[bool] = []
+    launcher.hooks.at("list", lambda: waited.append(launcher.host.shell_waits))
+    launcher.launch()
+    launcher.shown(events.Pending)
+    assert waited == [True] and not launcher.host.shell_waits
+    launcher.types("d")
+    launcher.well()
 
 
 @pytest.mark.parametrize("how", ["d", "Ctrl-C"])

@@ -26,6 +26,7 @@ from notebook_launcher.core.errors import (
     SubmitUncertain,
     WalltimeRefused,
 )
+from notebook_launcher.core.interrupts import Kind
 from notebook_launcher.core.package_data import JOB_FILES, checksums, digest_in, job_files
 from notebook_launcher.core.request import Request, merge_flags
 from notebook_launcher.profiles import ClusterProfile
@@ -306,6 +307,45 @@ def test_job_scripts_that_a_session_has_left_are_not_sent_again(launcher: Launch
     assert [files >= {*JOB_FILES} for files in rest] == ([] if there else [True])
     launcher.presses_ctrl_c(1)
     launcher.fails(Interrupted)
+
+
+@pytest.mark.parametrize("kind", ["end", "leave"])
+def test_an_interrupt_before_the_job_scripts_are_sent_after_all(launcher: Launcher, kind: Kind) -> None:
+    """Nothing was submitted until then, so nothing is."""
+    launcher.host.shared_scripts = [digest_in(checksums(job_files()))]
+    launcher.host.answers["sbatch"] = lambda: CommandResult(75, "job scripts needed\n")
+    launcher.hooks.at("sbatch", lambda: launcher.interrupts.arrive(kind))
+    launcher.launch()
+    assert "No job was started" in launcher.fails(Interrupted).why
+    assert launcher.host.count("sbatch") == launcher.host.count("rm") == 1
+    assert len([note for note in launcher.notes if "cancelled as soon" in note]) == (kind == "end")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("there", [False, True])
+def test_a_connection_that_breaks_while_the_files_are_written(launcher: Launcher, there: bool) -> None:
+    """Without submit.sh in its place nothing can have been submitted."""
+    launcher.set_timing(submitted_appears_within=0.1, lookup_pause=0.02)
+    launcher.host.answers |= {
+        "write": failing(ConnectionLost("The connection to login is lost.")),
+        "find": lambda: CommandResult(0, ""),
+        "test": lambda: CommandResult(0 if there else 1),
+    }
+    launcher.launch()
+    if there:
+        launcher.fails(SubmitUncertain)
+    else:
+        assert "files were not written, and no job was submitted" in launcher.fails(ConnectionLost).why
+    assert launcher.host.count("rm") == (not there)
+
+
+def test_a_login_shell_that_takes_too_long_to_start_submits_nothing(launcher: Launcher) -> None:
+    late = HostCommandFailed("bash did not answer within 90 s on login.")
+    late.may_have_run = False
+    launcher.host.answers["sbatch"] = failing(late)
+    launcher.launch()
+    assert "did not answer within 90 s" in launcher.fails(HostCommandFailed).what
+    assert (launcher.host.count("find"), launcher.host.count("rm")) == (0, 1)
 
 
 def test_a_submit_command_that_fails_with_the_same_exit_code_is_not_run_twice(launcher: Launcher) -> None:
