@@ -39,7 +39,7 @@ def sent(runs: str = "runs", pairs: tuple[tuple[str, str], ...] = (), extra: tup
 
 def nothing_to_compare() -> str:
     """It is refused before anything is submitted; returns why."""
-    with pytest.raises(NotebookInvalid, match="There is nothing to compare.") as refused:
+    with pytest.raises(NotebookInvalid, match=r"There is nothing to compare\.") as refused:
         sent()
     assert "launch-notebook run beginner-torch -- torch" in refused.value.hint
     assert "numpy and matplotlib" in refused.value.hint
