@@ -21,6 +21,7 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.planning.course_summary import idle_rules
 from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import (
     Plan,
@@ -219,7 +220,8 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
     useless = useless_flags_note(plan.user_flags) if scheduler.same_machine else None
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
-    return [note for note in (*plan.notes, begin_note(plan.request, site.clock()), useless, open_port) if note]
+    idle = idle_rules(plan) if program == "jupyterlab" else None
+    return [note for note in (*plan.notes, begin_note(plan.request, site.clock()), useless, open_port, idle) if note]
 
 
 def software_note(plan: Plan, scheduler: Scheduler) -> str | None:

@@ -61,6 +61,8 @@ def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interr
             why = silent if _ran(entry) else "It never ran."
             raise SessionNotFound(f"There is no usage report for session {session.id}.", why=why)
         view.show(found)
+        if context.target.profile.price is None and not context.scheduler.same_machine:
+            view.show(events.Note("What it cost is not known: no price is known here."))
 
 
 # --- which session -------------------------------------------------------------------------------------------
