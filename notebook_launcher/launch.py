@@ -21,6 +21,7 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.planning.course_summary import idle_rules
 from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import (
     Plan,
@@ -221,8 +222,9 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
     notice = plan.environment_notice if program == "jupyterlab" else None
+    idle = idle_rules(plan) if program == "jupyterlab" else None
     begin = begin_note(plan.request, site.clock())
-    return [note for note in (*plan.notes, notice, begin, useless, open_port) if note]
+    return [note for note in (*plan.notes, notice, begin, useless, open_port, idle) if note]
 
 
 def software_note(plan: Plan, scheduler: Scheduler) -> str | None:

@@ -39,7 +39,7 @@ def _of_fastest(best: Fastest, report: Report) -> str:
     low, high, ratio = row.speedup.low, row.speedup.high, three_digits(row.speedup.ratio)
     if low is None or high is None:
         return f"{of}{row.ran.shown} was {ratio} times as fast as {against}, with too few times to be sure."
-    span = f"{three_digits(low)} to {three_digits(high)}"
+    span = f"{three_digits(low)} to {three_digits(high)}, in one run each"  # how runs vary, it does not know
     if not is_surely_faster(row):
         seen = f"{row.ran.shown} was {ratio} times as fast ({span})"
         return f"{of}{no} combination was shown to be faster than {against}; {seen}."

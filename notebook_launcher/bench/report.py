@@ -27,6 +27,8 @@ _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 NOTHING = "–"
 _DIGEST = 12  # digits of a digest that are shown; CSV has all
+_SHORT = 15.0  # seconds of a run that may be over before there is a sample
+_SAMPLED = "one every 5 s, or as the profile's usage_seconds says"
 TO_RECORD = 'timing.measure(lambda: train(), name="train").record()'
 
 
@@ -275,8 +277,18 @@ def run_lines(report: Report) -> list[Line]:
             NOTHING if use.watt_hours is None else f"{amount(use.watt_hours)} Wh",
             digest(ran.image),
         )
-        found.append(Line(cells, ran.state, joined(ran.why, _of_recording(ran) if report.rows else "")))
+        of_recording = _of_recording(ran) if report.rows else ""
+        found.append(Line(cells, ran.state, joined(ran.why, of_recording, _of_samples(ran))))
     return found
+
+
+def _of_samples(ran: CombinationRun) -> str:
+    """Return why it is not known what a run that is done has used."""
+    use = ran.use
+    if ran.state != "done" or use.wall is None or use.cores is not None or use.memory_peak is not None:
+        return ""
+    short = f", as it was short ({_SAMPLED})" if use.wall < _SHORT else ""
+    return f"CPU and memory are not known: no sample was taken{short}."
 
 
 def _of_recording(ran: CombinationRun) -> str:

@@ -103,8 +103,9 @@ def _markdown(report: Report, folder: str) -> Iterator[str]:
     if report.prints.rows:
         yield ""
         yield from _table(("combination", *report.prints.columns), [(name, *row) for name, row in report.prints.rows])
-    yield from ("", "## Made", "", f"Of the matrix {_code(report.matrix)} by", "")
+    yield from ("", "## Made by", "")
     yield from (f"    {' '.join(printable(report.command).split())}", "")  # a second line would be none of the code
+    yield from (f"Matrix: {_code(report.matrix or 'none')}", "")
 
 
 def _whole_table(table: Table) -> Iterator[str]:

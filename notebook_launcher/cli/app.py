@@ -245,13 +245,13 @@ def _unknown_flag(error: click.NoSuchOption, argv: Sequence[str]) -> UsageError:
         near = closest(name, tuple(known))
         words = error.ctx.command_path if error.ctx else f"launch-notebook {command}"
         takers = _takers(name)
-        hint = f"it belongs to: {takers}" if takers else f"see: {words} --help"
+        hint = f"it is a flag of: {takers}" if takers else f"see: {words} --help"
         hint = f"did you mean {near}?" if near in known else hint
         return UsageError(f"“{command}” has no flag {name}.", hint=hint)
     near = closest(name, _flags_of(find_command("launch")))
     if takers := _takers(name):
         is_end = near is not None and near.endswith(name.removeprefix("-"))  # --name of --job-name
-        hint = f"did you mean {near}? {name} belongs to: {takers}" if is_end else f"it belongs to: {takers}"
+        hint = f"did you mean {near}? {name} is a flag of: {takers}" if is_end else f"it is a flag of: {takers}"
     elif near:
         hint = f"did you mean {near}?"
     else:

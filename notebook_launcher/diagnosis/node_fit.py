@@ -9,8 +9,8 @@ from notebook_launcher.core.quantities import counted, memory_as_typed
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import listed
 from notebook_launcher.diagnosis.choices import closest_first
-from notebook_launcher.diagnosis.requirements import cores_of_node, memory_of_node
-from notebook_launcher.schedulers.cluster_info import NodeSize
+from notebook_launcher.diagnosis.requirements import amount_requested, cores_of_node, memory_of_node
+from notebook_launcher.schedulers.cluster_info import Node, NodeSize
 
 #: flags that need a node of a certain size
 SIZE_FLAGS = frozenset(
@@ -37,6 +37,25 @@ def judge_node_size(
         flag = f"--mem={memory_as_typed(most)}" if "mem" in request.flags else f"{_memory_text(most)} on each node"
         return _fault(f"{_memory_text(memory)} on one node", _where(names), _memory_text(most), flag, others)
     return None
+
+
+def judge_cores(request: Request, names: Sequence[str], nodes: Sequence[Node], usable: Sequence[str]) -> Finding | None:
+    """Return the fault if all nodes of each of these partitions together have fewer cores than the request needs."""
+    wanted = amount_requested(request, "cpu")
+    totals: dict[str, int] = {}
+    for node in nodes:
+        if node.cores is None:
+            return None
+        totals[node.partition] = totals.get(node.partition, 0) + node.cores
+    there = [most for name, most in totals.items() if name in names or not names]
+    if not there or wanted is None or wanted <= max(there):
+        return None
+    most = max(there)
+    where = _where(names) if names else "the largest partition"
+    others = [f"-p {name} ({_cores_text(totals[name])})" for name in usable if totals.get(name, 0) >= wanted]
+    also = f", or name a larger partition: {listed(others, MOST_OTHERS)}" if others else ""
+    asked, instead = _cores_text(int(wanted)), _cores_text(most)
+    return fault(f"It asks for {asked}, and {where} has {most}.", f"ask for at most {instead}{also}")
 
 
 def _too_large(

@@ -39,7 +39,7 @@ from notebook_launcher.diagnosis.choices import (
     usable_reservations,
 )
 from notebook_launcher.diagnosis.licence_fit import judge_licences
-from notebook_launcher.diagnosis.node_fit import judge_node_size
+from notebook_launcher.diagnosis.node_fit import judge_cores, judge_node_size
 from notebook_launcher.diagnosis.partition_fit import Obstacle, may_use, too_long, wrong_size
 from notebook_launcher.schedulers.cluster_info import (
     Licence,
@@ -198,11 +198,13 @@ def _lacking(
         hint = "leave out --gpus"
         if others:
             hint = f"another partition has it: -p {others[0]}"
+        elif near and ":" not in (request.flags.get("gpus") or ":"):
+            hint = f"--gpus takes a number or TYPE:NUMBER, for example --gpus {near[0]}:1"
         elif near:
             hint = f"name one that is there, for example --gpus {near[0]}:1"
         if not there:
             return fault(f"There are no GPUs in {where}.", hint)
-        there_are = kinds_of({kind: there[kind] for kind in near})
+        there_are = kinds_of({kind: count for kind, count in there.items() if kind in near})
         return fault(f"There is no GPU {', '.join(kinds)} in {where}; there are {there_are}.", hint)
     for flag, value in request.flags.items():
         is_total = flag == "gpus"
@@ -409,12 +411,12 @@ def gpu_types(request: Request) -> set[str]:
 
 
 def gpus_of(nodes: Iterable[Node]) -> dict[str, int]:
-    """Return how many GPUs of each type some nodes have; a node that is listed twice counts once."""
+    """Return how many GPUs of each type some nodes have, sorted by type; a node that is listed twice counts once."""
     found: dict[str, int] = {}
     for node in _once(nodes):
         for kind, count in node.gpus.items():
             found[kind] = found.get(kind, 0) + count
-    return found
+    return dict(sorted(found.items()))
 
 
 def _once(nodes: Iterable[Node]) -> list[Node]:
@@ -468,6 +470,7 @@ def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerR
         findings.append(judge_size(request, names, report))
         usable, _ = open_partitions(report.partitions or (), flags.get("account"), report.accounts)
         findings.append(judge_node_size(request, names, report.sizes or (), usable))
+        findings.append(judge_cores(request, names, report.nodes or (), usable))
     if isinstance(refusal, SizeRefused | GresRefused) and request.gpus:
         findings.append(judge_gpus(request, names, report))
     if isinstance(refusal, GresRefused) and "gres" in flags and not request.gpus and report.nodes:

@@ -162,6 +162,8 @@ def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
                 if kept
                 else f"a flag of yours replaces the {whose.partition(' ')[0]}'s; {error.hint}"
             )
+        if plan.target.course:  # the default from now on, though no launch with it has worked yet
+            error.hint += f"   or without the course: launch-notebook course forget {plan.target.course.name}"
         raise
 
 

@@ -95,8 +95,8 @@ def _of_links(places: Sequence[_Place]) -> str:
 def _nothing(places: Sequence[_Place]) -> str:
     named = ", ".join(str(place.shown) for place in places if not place.prefix)
     return (
-        f"There are no results to compare in {named} or bench-*/{RUNS} here. Run a notebook that measures first, or "
-        "send files of results: --with FILE"
+        f"There are no results to compare in {named} or bench-*/{RUNS} here. "
+        "Files of results from elsewhere are sent by --with FILE."
     )
 
 

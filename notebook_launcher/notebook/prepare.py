@@ -22,6 +22,10 @@ HELPER = "timing.py"  # the module that the bundled notebooks measure with
 COMPARES, FILES_COMPARED = "compare.ipynb", "RESULTS"  # the bundled notebook that reads results, and its parameter
 _ENDING = ".ipynb"
 _SEE = "list the bundled notebooks: launch-notebook notebooks list"
+_TO_MEASURE = (
+    "run a notebook that measures: launch-notebook run beginner-torch -- torch   and then this one again; it needs "
+    "numpy and matplotlib, as torch and tensorflow have where they are listed by: launch-notebook env list"
+)
 _OPEN_IT = "open it in JupyterLab, and save it anew"
 _INJECTED = "injected-parameters"
 _MINOR = 5  # the newest version of nbformat 4 whose keys are all known here
@@ -56,7 +60,7 @@ def prepare(
     ``path_or_name``: a file, or the name of a bundled notebook, with or without its suffix. ``pairs``: names and values
     of parameters, as typed; of several for one name the last counts. ``extra``: more files and folders to send with it.
     ``runs``: the folder with the results of runs, which the bundled notebook that compares them takes along, unless
-    ``pairs`` or ``extra`` say what it compares. Raises ``NotebookInvalid``.
+    ``pairs`` or ``extra`` say what it compares. Raises ``NotebookInvalid``, also if there is nothing to compare.
     """
     found = find(path_or_name)
     notebook = _read(found.path)
@@ -76,6 +80,8 @@ def prepare(
         from notebook_launcher.notebook.own_results import own_results
 
         own = own_results(runs)
+        if not own.files:
+            raise NotebookInvalid("There is nothing to compare.", why=own.note, hint=_TO_MEASURE)
         dependencies.add_contents(own.files)
         notes.append(own.note)
     helpers = (HELPER,) if dependencies.add_helper(absolute(shipped("notebooks") / HELPER)) else ()

@@ -10,6 +10,8 @@ from typing import Any
 from notebook_launcher.core.errors import (
     ProfileError,
 )
+from notebook_launcher.core.quantities import duration
+from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.courses import (
     CourseFiles,
     SavedCourse,
@@ -19,6 +21,14 @@ from notebook_launcher.profiles.models import CourseProfile, Environment
 from notebook_launcher.profiles.store import (
     as_flags,
 )
+
+
+def idle_rules(plan: Plan) -> str | None:
+    """Return in a sentence when a session of a course ends by itself; ``None`` without a course or such a rule."""
+    if not plan.target.course or not plan.idle_stop:
+        return None
+    gpu = ", or with an idle GPU" if plan.request.gpus and plan.target.profile.gpu_idle == "end" else ""
+    return f"A session of this course ends by itself after {duration(plan.idle_stop)} without use{gpu}."
 
 
 def summary(found: CourseFiles) -> list[str]:

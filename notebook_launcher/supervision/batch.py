@@ -75,6 +75,7 @@ class _RunSupervisor(Supervisor):
     """Shows the notebook's progress. ``attached``: whether the job has started, so that there may be results."""
 
     program = "notebook"
+    keys_waiting = (KEYS_OURS, KEYS_CONNECTED)
 
     def __init__(
         self, context: Context, session: Session, output: Path, *, ours: bool, printed: str | None = None
@@ -84,7 +85,6 @@ class _RunSupervisor(Supervisor):
         self._printed = PrintedLines(context, f"{session.directory}/{printed}") if printed else None
         self._progress: events.NotebookProgress | None = None
         self._finished: events.NotebookFinished | None = None
-        self._keys_shown = False
         self._is_cell_to_blame = False  # whether it failed by an error in a cell, which the notebook itself shows
 
     def close(self) -> None:
@@ -157,9 +157,7 @@ class _RunSupervisor(Supervisor):
         self.attached = True
         self._context.view.show(event)
         if before is None:
-            if self._context.prompts.asks and not self._keys_shown:  # once, even if the job restarts
-                self._keys_shown = True
-                self._note(KEYS_OURS if self._ours else KEYS_CONNECTED)
+            self._show_keys(self.keys_waiting)  # once, even if the job restarts
             self._attached_status.attach()
 
     def _how_far(self, data: Mapping[str, object]) -> events.NotebookProgress | None:

@@ -67,7 +67,6 @@ KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C cancels the job; d and ENTER
 KEYS_CONNECTING = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, detaches; the session goes on."
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."
 
-
 CONFIRM_WITHIN = 60.0  # seconds within which a second ENTER or Ctrl-C is the answer to what was asked after the first
 
 
@@ -105,6 +104,8 @@ def supervise_jupyter(
 
 class _JupyterSupervisor(Supervisor):
     """Waits until JupyterLab answers through the tunnel, and stays attached; or only forwards ports of the node."""
+
+    keys_waiting = (KEYS_WAITING, KEYS_CONNECTING)
 
     def __init__(
         self,

@@ -87,6 +87,8 @@ class Supervisor:
 
     #: what the launcher waits for after the job's start, for ``events.Running``
     program = "jupyterlab"
+    #: what the keys do while the job waits, if this command has submitted it, and if not; "": the keyboard is not read
+    keys_waiting = ("", "")
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
         self._context, self._session, self._ours, self._timing = context, session, ours, context.timing
@@ -97,7 +99,7 @@ class Supervisor:
         self._attached_status = AttachedStatus(context, session)
         self._silent_since: float | None = None  # since when the job runs without a line from its script
         self._shown_node = ""
-        self._is_suspended = self._is_unanswered = False
+        self._is_suspended = self._is_unanswered = self._keys_shown = False
         self.attached = False
 
     def supervise(self, first: events.Event) -> None:
@@ -380,10 +382,18 @@ class Supervisor:
             if self._run:
                 self._forget_run(why_requeued(self._context, self._session))
             self._silent_since, self._shown_node = None, ""
+            self._show_keys(self.keys_waiting)
             show_pending(self._context, self._session, status, item.evidence, item.read_at)
         else:
             self._attached_status.status_changed(status)
             self._job_on_node(status)
+
+    def _show_keys(self, keys: tuple[str, str]) -> None:
+        """Say once what the keys do, where there is a keyboard. ``keys``: as ``keys_waiting``."""
+        text = keys[0] if self._ours else keys[1]
+        if text and self._context.prompts.asks and not self._keys_shown:
+            self._keys_shown = True
+            self._note(text)
 
     def _job_on_node(self, status: JobStatus) -> None:
         if status.state is State.SUSPENDED:

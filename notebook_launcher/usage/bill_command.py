@@ -59,6 +59,8 @@ def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interr
             silent = "Neither its files nor the scheduler's accounting tell how long it ran."
             why = silent if _ran(entry) else "It never ran."
             raise SessionNotFound(f"There is no usage report for session {session.id}.", why=why)
+        if context.target.profile.price is None and not context.scheduler.same_machine:
+            view.show(events.Note("What it cost is not known: no price is known here."))
         view.show(found)
 
 

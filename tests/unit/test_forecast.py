@@ -434,6 +434,7 @@ def test_the_queue_fits_eighty_columns_and_is_plain_text_in_a_pipe(slurm: Double
         "                         t4        0     2    0",
         "",
         "GPUs in all: a100 1 of 4 free, t4 0 of 2 free.",
+        "Cores: those of nodes without GPUs.",
         "Waiting: 13 jobs (18 GPUs asked for), none of them yours.",
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -100,6 +101,13 @@ def without_save(words: Sequence[str]) -> list[str]:
     return [*kept[kept[:1] == ["launch"] :], *words[end:]]
 
 
+def _would_open(place: str, *, remote: bool) -> str:
+    """Return what a dry run says of the place that JupyterLab would open with."""
+    if remote and place.endswith(".ipynb") and Path(place).is_file():
+        return f"{place} would be copied to the cluster, unless the same is there, and opened in JupyterLab."
+    return f"JupyterLab would open with {place}, if it is there."
+
+
 def _launch(
     launch_options: LaunchOptions,
     where: Where,
@@ -124,6 +132,8 @@ def _launch(
         plan = make_plan(options, here)
         if dry_run:
             launch_module.dry_run(plan, view)
+            if plan.open_at is not None:
+                view.show(events.Note(_would_open(plan.open_at, remote=plan.target.destination is not None)))
             if preset is not None:
                 view.show(events.Note(f"A dry run saves nothing: the preset “{preset}” was not saved."))
         else:

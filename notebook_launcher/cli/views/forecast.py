@@ -92,6 +92,8 @@ class ForecastView:
         self._table(headings, rows, numbers=range(3, 8))
         gpus = [f"{_kind(load)} {_or_unknown(load.free)} of {_all(load)} free" for load in event.gpus]
         self._line(f"\nGPUs in all: {', '.join(gpus)}." if gpus else "")
+        if gpus and any(_has(partition.cores) for partition in event.partitions):
+            self._line("Cores: those of nodes without GPUs.")
         self._line(_waiting(event))
 
     # --- both ---
@@ -153,7 +155,7 @@ def _partition_rows(partition: events.PartitionLoad) -> list[tuple[str, ...]]:
     state = "closed" if partition.up is False else "default" if partition.default else ""
     name = f"{partition.name} ({state})" if state else partition.name
     limit = _walltime(partition.walltime) if partition.walltime else ""
-    has_cores = _all(partition.cores) != "0" or not partition.gpus
+    has_cores = _has(partition.cores) or not partition.gpus
     loads = [*partition.gpus, *([partition.cores] if has_cores else [])]
     rows: list[tuple[str, ...]] = []
     for load in loads:
@@ -165,6 +167,10 @@ def _partition_rows(partition: events.PartitionLoad) -> list[tuple[str, ...]]:
 
 def _kind(load: events.ResourceLoad) -> str:
     return load.type or "GPU"
+
+
+def _has(load: events.ResourceLoad) -> bool:
+    return _all(load) != "0"
 
 
 def _or_unknown(count: int | None) -> str:

@@ -39,8 +39,8 @@ def pending_parts(event: events.Pending, now: datetime) -> list[str]:
 def _estimate(event: events.Pending, now: datetime) -> str:
     at = parse_iso(event.estimate)
     if at is None:
-        return f"≈ {event.estimate}"
-    text = f"≈ {clock(at, now)}" if at > now - _FRESH else f"it was expected to start at {clock(at, now)}"
+        return f"starts ≈ {event.estimate}"
+    text = f"starts ≈ {clock(at, now)}" if at > now - _FRESH else f"it was expected to start at {clock(at, now)}"
     read = parse_iso(event.as_of) or now
     return f"{text}, as of {ago(read, now)}" if now - read >= _FRESH else text
 

@@ -22,6 +22,14 @@ from notebook_launcher.schedulers.slurm.refusal_messages import REFUSAL_MESSAGES
 _UNHEARD = re.compile(
     r"timed out|receive failure|\(shutdown failure\)|Zero Bytes were transmitted|Insane message|Header lengths", re.I
 )
+_MEMORY = "for example: {0} 16G, or {0} 500M"
+_EXAMPLES = {  # by the flag that sbatch says is invalid
+    **{flag: _MEMORY.format(flag) for flag in ("--mem", "--mem-per-cpu", "--mem-per-gpu", "--tmp")},
+    **{
+        flag: f"{flag} takes a number or TYPE:NUMBER: {flag} 1, or {flag} a100:1"
+        for flag in ("--gpus", "--gpus-per-node")
+    },
+}
 _NOT_REFUSED = (SchedulerAway, NoRoom, ClusterRefused)  # the request was not examined
 
 
@@ -42,6 +50,8 @@ def explain(answer: CommandResult) -> LauncherError:
     if row is None:
         return SubmitRefused("Slurm refused the job.", why=why, hint="the flags of sbatch: sbatch --help")
     meaning, hint = (_limit(answer.stderr) if row.kind is LimitRefused else None) or (row.meaning, row.hint)
+    if row.kind is SubmitRefused and (flag := re.search(r"Invalid (--[a-z][a-z-]*) specification", answer.stderr)):
+        meaning, hint = f"{flag[1]} has a value that it cannot have.", _EXAMPLES.get(flag[1], hint)
     if row.kind is SchedulerAway and _UNHEARD.search(answer.stderr):
         return _no_answer(meaning, why)
     opening = "The job was not queued." if row.kind in _NOT_REFUSED else "Slurm refused the job."

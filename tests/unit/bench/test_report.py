@@ -359,7 +359,7 @@ def test_what_all_combinations_share_is_said_once() -> None:
 @pytest.mark.parametrize(
     ("runs", "sentence"),
     [
-        (timed([4.0] * 6, [1.0] * 6), "a=2 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00)."),
+        (timed([4.0] * 6, [1.0] * 6), "a=2 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00, in one run each)."),
         (timed([1.0] * 6, [4.0] * 6), "No combination was shown to be faster than the baseline, a=1."),
         (
             timed([1.0, 2.0, 3.0] * 3, [0.9, 1.9, 2.9] * 3),
@@ -369,11 +369,13 @@ def test_what_all_combinations_share_is_said_once() -> None:
         (timed([1.0] * 6, [0.5]), "a=2 was 2.00 times as fast as a=1, with too few times to be sure."),
         (
             timed([4.0] * 6, [2.0, 2.1, 1.9, 2.0, 1.8, 2.2], [1.9, 1.98, 2.1, 1.8, 2.2, 1.99]),
-            "a=3 is 2.01 times as fast as a=1 (1.86 to 2.16), and not shown to be faster than a=2 (2.00 times).",
+            "a=3 is 2.01 times as fast as a=1 (1.86 to 2.16, in one run each), "
+            "and not shown to be faster than a=2 (2.00 times).",
         ),
         (
             [*timed([4.0] * 6, [2.0] * 6, [1.0] * 6), ran({"a": "4"}, state="failed")],
-            "a=3 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00). 1 of 4 combinations has no time that can be ",
+            "a=3 is fastest, 4.00 times as fast as a=1 (4.00 to 4.00, in one run each). "
+            "1 of 4 combinations has no time that can be ",
         ),
         (
             timed([4.0] * 6, [0.9, 0.9, 1.5, 1.98, 2.1, 2.1], [2.0] * 6, [2.0] * 6),

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from notebook_launcher.bench import charts, report
 from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
 from notebook_launcher.bench.run_use import RunUse
 from notebook_launcher.bench.use import read_use
+from notebook_launcher.profiles.models import ClusterProfile
 from tests.unit.bench.page import Page
 from tests.unit.bench.recorded import ran, reported
 
@@ -40,6 +42,23 @@ def test_what_a_run_used_is_known_though_its_notebook_records_nothing(tmp_path: 
     assert [plot.name for plot in charts.draw_all(made)] == ["0-runs"]
     rows = list(csv.DictReader(io.StringIO(as_csv(made))))
     assert [(row["run_time_s"], row["gpu_energy_wh"]) for row in rows] == [("90.0", "1.5"), ("30.0", "")]
+
+
+def test_a_run_too_short_for_a_sample_says_so() -> None:
+    short = reported(ran({"cores": "1"}, use=RunUse(3.0)), ran({"cores": "2"}, use=RunUse(2.0)))
+    why = "CPU and memory are not known: no sample was taken, as it was short (one every 5 s, or as the profile's"
+    assert ClusterProfile().usage_seconds == 5
+    assert report.runs_table(short).note.startswith(why)
+    for text in (Page(as_html(short)).text, as_markdown(short, "p").replace("\\_", "_")):
+        assert text.count(why) == 1
+    sampled = reported(ran({"cores": "1"}, use=RunUse(3.0, 1.0, 100.0)), ran({"cores": "2"}, use=RunUse(60.0)))
+    assert [line.note for line in report.run_lines(sampled)] == [
+        "", "CPU and memory are not known: no sample was taken."]  # fmt: skip
+
+
+def test_markdown_says_by_what_it_was_made() -> None:
+    text = as_markdown(reported(ran({"cores": "1"})), "p")
+    assert re.search(r"\n## Made by\n\n    \S.*\n\nMatrix: `", text)
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def test_what_is_typed_wrong_is_named_with_an_example(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["list", "--uv", "x"], "it belongs to: a launch, bench, doctor, run or shell"),
-        (["stop", "--follow"], "it belongs to: launch-notebook connect or logs or run"),
+        (["list", "--uv", "x"], "it is a flag of: a launch, bench, doctor, run or shell"),
+        (["stop", "--follow"], "it is a flag of: launch-notebook connect or logs or run"),
         (["list", "--alll"], "did you mean --all?"),
         (["list", "--no-such-flag-anywhere"], "see: launch-notebook list --help"),
     ],
@@ -67,8 +67,8 @@ def test_a_flag_of_another_command_is_named_as_that(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["--name", "x"], "did you mean --job-name? --name belongs to: launch-notebook env or init"),
-        (["-n", "4", "--name=x"], "did you mean --job-name? --name belongs to: launch-notebook env or init"),
+        (["--name", "x"], "did you mean --job-name? --name is a flag of: launch-notebook env or init"),
+        (["-n", "4", "--name=x"], "did you mean --job-name? --name is a flag of: launch-notebook env or init"),
         (["--nmae", "x"], "did you mean --job-name?"),
         (["-name", "x"], "did you mean --job-name x?"),
         (["-nmae", "x"], "did you mean --job-name x?"),

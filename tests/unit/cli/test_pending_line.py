@@ -46,19 +46,19 @@ def waiting(**changes: object) -> events.Pending:
         (waiting(explanation="waits for its begin time"), ["job 7 waits for its begin time"]),
         (waiting(explanation="is held"), ["job 7 is held"]),
         (waiting(state="SUSPENDED", explanation="for a while"), ["job 7 is suspended: for a while"]),
-        (waiting(estimate=at(minutes=80), as_of=at(seconds=-20)), [..., "≈ 14:20"]),
-        (waiting(estimate=at(minutes=80), as_of=at(seconds=-140)), [..., "≈ 14:20, as of 2 min ago"]),
-        (waiting(estimate=at(minutes=80)), [..., "≈ 14:20"]),
-        (waiting(estimate=at(days=2)), [..., "≈ Mon 13:00"]),
-        (waiting(estimate=at(days=9)), [..., "≈ 2026-11-30 13:00"]),
-        (waiting(estimate="2026-11-21T15:20:00+01:00"), [..., "≈ 14:20"]),
+        (waiting(estimate=at(minutes=80), as_of=at(seconds=-20)), [..., "starts ≈ 14:20"]),
+        (waiting(estimate=at(minutes=80), as_of=at(seconds=-140)), [..., "starts ≈ 14:20, as of 2 min ago"]),
+        (waiting(estimate=at(minutes=80)), [..., "starts ≈ 14:20"]),
+        (waiting(estimate=at(days=2)), [..., "starts ≈ Mon 13:00"]),
+        (waiting(estimate=at(days=9)), [..., "starts ≈ 2026-11-30 13:00"]),
+        (waiting(estimate="2026-11-21T15:20:00+01:00"), [..., "starts ≈ 14:20"]),
         (
             waiting(estimate=at(minutes=-30), as_of=at(hours=-3)),
             [..., "it was expected to start at 12:30, as of 3 h ago"],
         ),
         (
             waiting(estimate=at(minutes=5), action="try -t 1:00:00"),
-            [..., "≈ 13:05", "→ try -t 1:00:00"],
+            [..., "starts ≈ 13:05", "→ try -t 1:00:00"],
         ),
     ],
 )
@@ -98,7 +98,7 @@ def printed(width: int, parts: list[str]) -> list[str]:
 
 def test_one_line_where_it_fits_and_one_for_each_part_where_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_line, "elapsed", lambda: 65.0)
-    parts = ["job 7 waits: 12 jobs are ahead in partition gpu", "≈ 14:20, as of 2 min ago", "→ try -t 1:00:00"]
+    parts = ["job 7 waits: 12 jobs are ahead in partition gpu", "starts ≈ 14:20, as of 2 min ago", "→ try -t 1:00:00"]
     assert printed(200, parts) == ["1:05  " + "; ".join(parts)]
     assert printed(78, parts) == ["1:05  " + parts[0], *parts[1:]]
     assert all(len(line) <= 30 for line in printed(30, parts))

@@ -82,7 +82,21 @@ def test_too_many_nodes_are_named(report: SchedulerReport) -> None:
         "try -N 2, or another partition with -p",
     )
     assert why(refusal, report, nodes="9", partition="gpu")[0] == "It asks for 9 nodes, and partition gpu has 1."
-    assert why(refusal, report, nodes="1", ntasks="900") == ("", "")  # nothing here shows the cause
+    assert why(refusal, report, nodes="1", ntasks="9") == ("", "")  # nothing here shows the cause
+
+
+def test_more_cores_than_a_partition_has_are_answered_with_how_many_it_has() -> None:
+    nodes = (Node("n1", "core", "idle", True, 16, 0), Node("n2", "core", "idle", True, 16, 0),
+             Node("b1", "big", "idle", True, 800, 0))  # fmt: skip
+    there = SchedulerReport((Partition("core", is_default=True), Partition("big")), nodes)
+    assert why(SizeRefused("Refused. No."), there, ntasks="500") == (
+        "It asks for 500 cores, and partition core has 32.",
+        "ask for at most 32 cores, or name a larger partition: -p big (800 cores)",
+    )
+    assert why(SizeRefused("Refused. No."), there, ntasks="16", cpus_per_task="3", partition="core")[0] == (
+        "It asks for 48 cores, and partition core has 32."
+    )
+    assert why(SizeRefused("Refused. No."), there, ntasks="500", partition="big") == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -94,6 +108,7 @@ def test_too_many_nodes_are_named(report: SchedulerReport) -> None:
             "It asks for 5 GPUs of type a100, and a node of partition gpu has 4 at most.",
             "fewer",
         ),
+        ({"gpus": "two"}, "There is no GPU two", "--gpus takes a number or TYPE:NUMBER, for example --gpus "),
         ({"gpus": "7"}, "It asks for 7 GPUs, and partition gpu has 6.", "fewer"),
         ({"gpus": "t4:2,a100:4"}, "", ""),
         ({"gpus": "1", "partition": "devcore"}, "There are no GPUs in partition devcore", "-p core"),
@@ -317,7 +332,7 @@ def test_the_closest_type_of_gpu_comes_first(report: SchedulerReport) -> None:
         "There is no GPU a1000 in partition gpu; there are 4 × a100, 2 × t4.",
         "name one that is there, for example --gpus a100:1",
     )
-    assert why(refusal, report, gres="tape:1") == ("No such GPU.", "partition core has these GPUs: 2 × t4, 4 × a100")
+    assert why(refusal, report, gres="tape:1") == ("No such GPU.", "partition core has these GPUs: 4 × a100, 2 × t4")
     none = SchedulerReport((Partition("cpu"),), (Node("n1", "cpu", "idle", True, 16, 0),))
     assert why(refusal, none, partition="cpu", gpus="1") == ("There are no GPUs in partition cpu.", "leave out --gpus")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.notebook import own_results as module
 from notebook_launcher.notebook.prepare import prepare
 from notebook_launcher.transfer.real_folder import RealFolder
@@ -36,6 +37,15 @@ def sent(runs: str = "runs", pairs: tuple[tuple[str, str], ...] = (), extra: tup
     return set(prepare("compare", pairs, extra, Path(runs)).dependencies) - {"timing.py"}
 
 
+def nothing_to_compare() -> str:
+    """It is refused before anything is submitted; returns why."""
+    with pytest.raises(NotebookInvalid, match=r"There is nothing to compare\.") as refused:
+        sent()
+    assert "launch-notebook run beginner-torch -- torch" in refused.value.hint
+    assert "numpy and matplotlib" in refused.value.hint
+    return refused.value.why
+
+
 def test_results_of_runs_and_benches_go_along_and_it_is_said() -> None:
     write_run("runs/train-1")
     write_run("bench-tiny/runs/cores=1 gpus=0")
@@ -51,7 +61,7 @@ def test_results_of_runs_and_benches_go_along_and_it_is_said() -> None:
 
 def test_results_in_another_folder_go_along_too_where_it_is_named(tmp_path: Path) -> None:
     write_run("elsewhere/train-1")
-    assert sent() == set()
+    nothing_to_compare()
     write_run("runs/train-2")
     both = {"runs/train-1/results.jsonl", "runs/train-2/results.jsonl"}
     assert sent("elsewhere") == sent(str(tmp_path / "elsewhere")) == both
@@ -79,7 +89,7 @@ def test_only_what_a_run_of_the_users_has_recorded_goes_along(tmp_path: Path) ->
     unrecorded.mkdir()
     (unrecorded / "results.jsonl").write_text(LINE)
     write_run("runs/empty", text="")
-    assert sent() == set()
+    nothing_to_compare()
 
 
 @pytest.mark.parametrize("link", ["runs", "bench-l/runs", "bench-l"])
@@ -87,7 +97,7 @@ def test_no_place_is_a_link_and_it_is_said(link: str) -> None:
     write_run("secret/runs/train-1" if link == "bench-l" else "secret/train-1")
     Path(link).parent.mkdir(exist_ok=True)
     Path(link).symlink_to(Path("secret").absolute(), target_is_directory=True)
-    assert sent() == set()
+    nothing_to_compare()
     note, shown = module.own_results(Path("runs")).note, "runs" if link == "runs" else "bench-l/runs"
     assert f"Not looked into, as it is a symbolic link: {shown}. --output DIR names the folder itself." in note
 
@@ -107,7 +117,7 @@ def test_what_is_put_in_the_place_of_results_meanwhile_does_not_go_along(
         return found
 
     monkeypatch.setattr(RealFolder, "stat", swapping)
-    assert sent() == set()
+    nothing_to_compare()
 
 
 @pytest.mark.parametrize("name", ["run.json", "results.jsonl"])
@@ -115,7 +125,7 @@ def test_a_pipe_is_not_waited_for(name: str) -> None:
     folder = write_run("runs/train-1")
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    assert sent() == set()
+    nothing_to_compare()
 
 
 def test_what_is_too_large_is_named_and_older_ones_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +165,7 @@ def test_nothing_is_sent_with_another_notebook_or_the_users_own() -> None:
     assert sent() == set()
 
 
-def test_without_results_a_note_says_how_to_have_some() -> None:
-    notes = " ".join(prepare("compare", (), (), Path("runs")).notes)
+def test_without_results_it_is_refused_with_what_to_do() -> None:
+    notes = nothing_to_compare()
     assert "There are no results to compare in runs or bench-*/runs here." in notes
     assert "--with FILE" in notes

@@ -276,6 +276,29 @@ def test_compare_puts_the_same_work_side_by_side_and_says_what_it_leaves_out(pla
         assert "fit, 100 ms: the GPU was not waited for" in said
 
 
+OF_A_BENCH = """
+import timing
+for cores, seconds in ((1, 0.2), (2, 0.1)):
+    print_on = {"threads": None, "cores_allotted": cores}
+    for name, work in (("sinus", None), ("cosinus", 5.0)):
+        file = f"runs/bench-mine.cores={cores},gpus=0/results.jsonl"
+        timing.Measurement(name, (seconds, 1.01 * seconds, 0.99 * seconds) * 3, timing.cpu_device(), work,
+                           fingerprint=print_on).record(file)
+"""
+
+
+def test_compare_puts_the_combinations_of_a_bench_side_by_side_with_or_without_work(place: Path) -> None:
+    for cores in (1, 2):
+        (place / f"runs/bench-mine.cores={cores},gpus=0").mkdir(parents=True)
+    in_place(place, OF_A_BENCH)
+    said = outputs("compare", place)
+    assert "4 results in 2 files\n" in said
+    assert "measured again later" not in said
+    assert "sinus (bench-mine):\n  2 cores is 2.00 times as fast as 1 core (1.9" in said
+    assert "cosinus (5):\n  2 cores is 2.00 times as fast as 1 core (1.9" in said
+    assert "Not compared" not in said
+
+
 def test_core_scaling_uses_no_more_cores_than_the_job_has(place: Path) -> None:
     said = outputs("core-scaling", place, SLURM_CPUS_ON_NODE=1, CORES="1,2,64", LIBRARY="numpy")
     assert "numpy, with threads: 1\n" in said
@@ -396,7 +419,7 @@ for version, seconds, onednn in (("1.0", 1.0, "1"), ("2.13", 3.0, "1"), ("2.13",
 def test_compare_is_not_misled_by_a_parameter_of_the_name_of_a_trait(place: Path) -> None:
     in_place(place, NEWER)
     said = outputs("compare", place)
-    assert "3 results in 1 files" in said
+    assert "3 results in 1 file\n" in said
     assert "measured again later" not in said
     assert "torch 1.0, oneDNN 1 is 6.00 times as fast as torch 2.13, oneDNN 0" in said
 

@@ -66,6 +66,16 @@ def test_what_sbatch_printed_is_told_in_its_words_and_in_ours() -> None:
             assert re.sub(r"^sbatch: (error: |fatal: )?", "", line).strip() in error.why
 
 
+def test_a_flag_with_an_invalid_value_is_named_with_an_example() -> None:
+    memory = refused("sbatch: error: Invalid --mem specification\n")
+    assert memory.what == "Slurm refused the job. --mem has a value that it cannot have."
+    assert memory.hint == "for example: --mem 16G, or --mem 500M"
+    assert "--gpus takes a number or TYPE:NUMBER" in refused("sbatch: error: Invalid --gpus specification\n").hint
+    other = refused("sbatch: error: Invalid --open-mode specification\n")
+    assert "--open-mode has a value that it cannot have." in other.what
+    assert other.hint
+
+
 def test_the_rest_of_slurms_table_of_errors() -> None:
     for kind, text in unprovoked():
         error = refused(f"sbatch: error: Batch job submission failed: {text}\n")

@@ -21,9 +21,9 @@ ASKING = "Asking JupyterLab whether a kernel is busy; ENTER or Ctrl-C again ends
 
 @pytest.fixture
 def attached(launcher: Launcher) -> Launcher:
-    launcher.prompts.asks = True
     launcher.launch()
     launcher.attach()
+    launcher.prompts.asks = True  # not before: while it waits, it says what the keys do
     return launcher
 
 

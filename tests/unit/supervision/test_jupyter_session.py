@@ -58,6 +58,22 @@ def test_d_is_understood_while_it_waits(launcher: Launcher) -> None:
     assert launcher.host.count("scancel") == 0
 
 
+@pytest.mark.parametrize(
+    ("ours", "ctrl_c"), [(True, "Ctrl-C cancels the job"), (False, "Ctrl-C, or d and ENTER, detaches")]
+)
+def test_on_a_terminal_it_is_said_once_what_the_keys_do_while_it_waits(
+    launcher: Launcher, ours: bool, ctrl_c: str
+) -> None:
+    launcher.prompts.asks = True
+    launcher.launch() if ours else launcher.connect()
+    launcher.shown(events.Pending)
+    launcher.types("d")
+    launcher.well()
+    (keys,) = (note for note in launcher.notes if "not ready yet" in note)
+    assert ctrl_c in keys
+    assert launcher.names.index("note") < launcher.names.index("pending"), "it would end the line that updates"
+
+
 @pytest.mark.parametrize("ours", [True, False], ids=["launch", "connect"])
 def test_an_impatient_enter_costs_nothing(launcher: Launcher, ours: bool) -> None:
     """A place in the queue may have taken a day."""

@@ -6,12 +6,14 @@ import dataclasses
 import io
 import tarfile
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
+    AccountRefused,
     ClusterRefused,
     ConnectionLost,
     ConstraintRefused,
@@ -29,7 +31,10 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.interrupts import Kind
 from notebook_launcher.core.package_data import JOB_FILES, checksums, digest_in, job_files
 from notebook_launcher.core.request import Request, merge_flags
+from notebook_launcher.jobs.submit import name_profile_in_refusal
+from notebook_launcher.planning.course_summary import idle_rules
 from notebook_launcher.profiles import ClusterProfile
+from notebook_launcher.profiles.models import CourseProfile
 from tests.unit.supervision.launcher_doubles import PLAN, TARGET, Launcher, failing, no_answer
 
 
@@ -88,6 +93,31 @@ def test_a_refusal_of_what_the_profile_asked_for_says_so(launcher: Launcher, ask
     error = launcher.fails(PartitionRefused)
     assert asked or "specified: old. The profile" in error.why
     assert ("The profile “uni” asks for it: --partition=old." in error.why) is not asked
+
+
+def test_a_refused_launch_of_a_course_says_how_to_launch_without_it() -> None:
+    plan = dataclasses.replace(PLAN, target=dataclasses.replace(TARGET, course=CourseProfile(name="ml")))
+    with pytest.raises(AccountRefused) as refused, name_profile_in_refusal(plan):
+        raise AccountRefused("The account is not yours.", hint="name one of yours with -A")
+    assert refused.value.hint == ("name one of yours with -A   or without the course: launch-notebook course forget ml")
+
+
+@pytest.mark.parametrize(
+    ("idle_stop", "gpu_idle", "gpus", "rule"),
+    [
+        (1800, "end", "1", "A session of this course ends by itself after 30 min without use, or with an idle GPU."),
+        (1800, "warn", "1", "A session of this course ends by itself after 30 min without use."),
+        (1800, "end", "0", "A session of this course ends by itself after 30 min without use."),
+        (0, "end", "1", None),
+    ],
+)
+def test_the_idle_rules_of_a_course_are_said_in_a_line(
+    idle_stop: int, gpu_idle: Literal["warn", "end"], gpus: str, rule: str | None
+) -> None:
+    target = dataclasses.replace(TARGET, course=CourseProfile(name="ml"), profile=ClusterProfile(gpu_idle=gpu_idle))
+    plan = dataclasses.replace(PLAN, target=target, idle_stop=idle_stop, request=Request({"gpus": gpus}))
+    assert idle_rules(plan) == rule
+    assert idle_rules(dataclasses.replace(plan, target=TARGET)) is None
 
 
 def test_the_launchers_own_walltime_is_no_wish_of_the_profiles(launcher: Launcher) -> None:
