@@ -36,7 +36,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
 
     @contextlib.contextmanager
     def open_context(
-        target: LaunchTarget, view: Any, prompts: Any, interrupts: Interrupts, *, submits: bool
+        target: LaunchTarget, view: Any, prompts: Any, interrupts: Interrupts, *, submits: bool, prepares: bool
     ) -> Iterator[Context]:
         fake.connections += 1
         site = Site("/home/alice", "alice", "login", now())
