@@ -271,7 +271,7 @@ class _Accounting:
         elif answer.exit_code != 0:
             self.why_not, self._queries_left = "cannot be queried", 0
         else:
-            self.why_not = "does not tell what the job was allocated"
+            self.why_not = "does not report what the job was allocated"
 
 
 # The count first, and no line that is written meanwhile. On one line: csh, as a login shell, cannot quote more.
