@@ -47,7 +47,7 @@ ifdef ARGS
 	$(MAKE) --no-print-directory check
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
-	$(MAKE) --no-print-directory -j 2 --output-sync=line build-clusters test-computing
+	$(MAKE) --no-print-directory -j 3 --output-sync=line build-clusters check test-computing
 	$(MAKE) --no-print-directory -j 2 --output-sync=target test-cluster test-beside
 endif
 
@@ -58,8 +58,7 @@ build-clusters:
 	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm sid || $(NO_SID_TODAY)
 
 # Two workers: while their tests wait, clusters are built; to begin, each takes ten seconds of processor time.
-test-computing:
-	$(MAKE) --no-print-directory -j 2 --output-sync=target prepare check
+test-computing: prepare
 	BRANCH_COVERAGE=1 $(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 2 --dist worksteal
 
 # What every worker would make for itself at once: pytest's asserts, hypothesis's constants and characters. What is wrong

@@ -56,7 +56,7 @@ make_venv() {
 # Without -y: with it, `env create` removes what is in its way before anything else.
 make_conda() {
   local conda by=-n
-  conda=$(find_conda) || give_up "There is neither mamba nor conda on $(uname -n); name a module that has it."
+  conda=$(find_conda) || give_up "There is no conda, mamba or micromamba on $(uname -n); name a module that has one."
   export CONDA_ALWAYS_YES=false MAMBA_ALWAYS_YES=false
   if [[ $target == */* ]]; then
     by=-p places=("$target")

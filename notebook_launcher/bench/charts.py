@@ -125,7 +125,7 @@ def _scaling(label: str, curves: Sequence[Curve], height: float) -> Callable[[fl
     shown = curves[:MOST_CURVES]
     least = min(points[0][0] for _, points in shown)
     drawn = [(name, [scaling.Point(*point) for point in _points(points, least)]) for name, points in shown]
-    about = [f"times as quick as with {'one core' if least == 1 else f'{least} cores'}, over the number of cores"]
+    about = [f"times as fast as with {'one core' if least == 1 else f'{least} cores'}, over the number of cores"]
     if any(points[0][0] > least for _, points in shown):
         about.append("a curve that begins later begins as if ideal")
     if len(curves) > MOST_CURVES:

@@ -20,11 +20,11 @@ def conclusion(report: Report) -> str:
         below = f"{counted(more, 'more comparison')} below." if more else ""
         return joined(_of_fastest(report.fastest[0], report), _of_others(report), below)
     if not any(row.result.synchronised for row in report.rows):
-        return "No time can be compared: the device was not waited for when they were taken."
+        return "No times can be compared: none was taken after waiting for the device."
     if len(report.rows) == 1:
         row = report.rows[0]
         return f"{row.label} takes {seconds(row.result.median)}; there is nothing yet to compare it with."
-    return f"There are {len(report.rows)} results, and no two that can be compared."
+    return f"There are {len(report.rows)} results, but no two of them can be compared."
 
 
 def _of_fastest(best: Fastest, report: Report) -> str:
@@ -38,7 +38,7 @@ def _of_fastest(best: Fastest, report: Report) -> str:
     against = names.get(row.speedup.against, row.speedup.against)
     low, high, ratio = row.speedup.low, row.speedup.high, three_digits(row.speedup.ratio)
     if low is None or high is None:
-        return f"{of}{row.ran.shown} was {ratio} times as fast as {against}, with too few times to be sure."
+        return f"{of}{row.ran.shown} was {ratio} times as fast as {against}, with too few repeats to be sure."
     span = f"{three_digits(low)} to {three_digits(high)}, in one run each"  # how runs vary, it does not know
     if not is_surely_faster(row):
         seen = f"{row.ran.shown} was {ratio} times as fast ({span})"

@@ -287,7 +287,7 @@ def _of_samples(ran: CombinationRun) -> str:
     use = ran.use
     if ran.state != "done" or use.wall is None or use.cores is not None or use.memory_peak is not None:
         return ""
-    short = f", as it was short ({_SAMPLED})" if use.wall < _SHORT else ""
+    short = f", because the run was short ({_SAMPLED})" if use.wall < _SHORT else ""
     return f"CPU and memory are not known: no sample was taken{short}."
 
 

@@ -30,8 +30,8 @@ from notebook_launcher.core.text import printable
 NUMBERS = ("median", "interval", "throughput", "speed-up", "energy", "in queue", "run time", "CPU cores", "memory",
            "GPU use", "GPU memory", "GPU energy")  # fmt: skip
 HOW_TO_RECORD = (
-    "To have times compared, let the notebook record them: bench sends timing.py along, and these lines do it "
-    "(train stands for what is to be timed)."
+    "To get times that can be compared, record them in the notebook with these lines (train stands for what is to be "
+    "timed). bench sends timing.py along."
 )
 
 # --- HTML ---------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def draw(title: str, about: str, curves: Sequence[Curve], width: float, height: 
     for number, (name, _) in enumerate(curves):
         _legend(canvas, name, number)
     canvas.line([(4, canvas.height + 9), (26, canvas.height + 9)], DIM, dashed=True)
-    canvas.text(36, canvas.height + 13, "ideal: twice the cores, twice as quick", colour=DIM)
+    canvas.text(36, canvas.height + 13, "ideal: twice the cores, twice as fast", colour=DIM)
     canvas.height += LINE + 12
     frame.top = canvas.height
     canvas.height += height + 2 * LINE + 4

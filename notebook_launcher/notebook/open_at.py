@@ -99,6 +99,6 @@ def _sent(context: Context, notebook: Path, folder: str) -> str:
     context.view.show(copied)
     if ours != notebook.name and context.prompts.asks:
         where = context.host.label
-        question = f"{notebook.name} on {where} is another version, and stays. Open yours, which is {ours} there?"
+        question = f"{notebook.name} on {where} is another version, and is kept. Open yours instead ({ours})?"
         return ours if context.prompts.confirm(question) else notebook.name
     return notebook.name

@@ -76,14 +76,14 @@ def _of_sent(sent: Sequence[_Recorded], size: int) -> str:
     if not sent:
         return "No results are sent along to compare."
     places = " and ".join(dict.fromkeys(str(one.shown.parent) for one in sent))
-    return f"Sent along: what {counted(len(sent), 'run')} recorded, {file_size(size)} of {RESULTS} from {places}."
+    return f"Sent along: the results of {counted(len(sent), 'run')}, {file_size(size)} of {RESULTS} from {places}."
 
 
 def _of_left(large: Sequence[_Recorded], older: int) -> str:
     names = listed([f"{one.shown / RESULTS} ({file_size(one.size)})" for one in large])
     return joined(
         f"Left out: {counted(older, 'older one')}." if older else "",
-        f"Left out, as all together may have {file_size(LARGEST)}: {names}. --with FILE sends it." if large else "",
+        f"Left out (at most {file_size(LARGEST)} in all): {names}. Send it with: --with FILE" if large else "",
     )
 
 
@@ -96,7 +96,7 @@ def _nothing(places: Sequence[_Place]) -> str:
     named = ", ".join(str(place.shown) for place in places if not place.prefix)
     return (
         f"There are no results to compare in {named} or bench-*/{RUNS} here. "
-        "Files of results from elsewhere are sent by --with FILE."
+        "Send files of results from elsewhere with: --with FILE"
     )
 
 

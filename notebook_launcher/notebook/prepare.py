@@ -23,8 +23,8 @@ COMPARES, FILES_COMPARED = "compare.ipynb", "RESULTS"  # the bundled notebook th
 _ENDING = ".ipynb"
 _SEE = "list the bundled notebooks: launch-notebook notebooks list"
 _TO_MEASURE = (
-    "run a notebook that measures: launch-notebook run beginner-torch -- torch   and then this one again; it needs "
-    "numpy and matplotlib, as torch and tensorflow have where they are listed by: launch-notebook env list"
+    "run a notebook that records times first, in an environment with numpy and matplotlib, for example: "
+    "launch-notebook run beginner-torch -- torch   and then: launch-notebook run compare -- torch"
 )
 _OPEN_IT = "open it in JupyterLab, and save it anew"
 _INJECTED = "injected-parameters"

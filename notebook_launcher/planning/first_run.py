@@ -142,7 +142,7 @@ def _which_cluster(view: View, questions: LinePrompts) -> str:
     view.show(events.Note("Nothing is configured yet. These clusters are known; the first letters will do:"))
     clusters = list_usable_clusters()
     view.show(clusters)
-    text = "Which one, or you@login for another? (ENTER: this machine, no cluster) "
+    text = "Which one, or you@login? (ENTER: this machine alone) "
     otherwise = AnswerMissing(
         "No cluster was named.", hint="name it: --cluster NAME, --host you@login, or --cluster here for this machine"
     )

@@ -17,7 +17,7 @@ from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.profiles.models import Price
 from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.record import SessionRecord
-from notebook_launcher.usage.limits import cores_of, memory_of
+from notebook_launcher.usage.limits import cores_of, flags_that_count, memory_of
 from notebook_launcher.usage.pricing import Share, cost_of, share_of, type_requested
 from notebook_launcher.usage.recommendations import next_time
 from notebook_launcher.usage.totals import Use, add_up, last_run
@@ -43,7 +43,8 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
     shared = record.scheduler != "local"  # only a scheduler allocates resources
     limit = request.walltime
     gpus = accounted.gpus if accounted and accounted.gpus is not None else request.gpus if shared else use.gpus
-    cores = cores_of(flags, accounted)
+    asked = flags_that_count(record)
+    cores = cores_of(asked, accounted)
     peaks = [peak for peak in (accounted.memory_peak if accounted else None, use.memory_peak) if peak]
     energy, energy_of = _energy(accounted, use)
     gpu_type = (accounted.gpu_type if accounted else None) or type_requested(flags)
@@ -57,7 +58,7 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
         cpu_used=_cpu_used(accounted, use),
         cpu_reserved=accounted.cpu_reserved if accounted else None,
         memory_peak=max(peaks, default=None),
-        memory_requested=(accounted.memory_requested if accounted else None) or memory_of(flags, None),
+        memory_requested=(accounted.memory_requested if accounted else None) or memory_of(asked, None),
         memory_allocated=accounted.memory_limit if accounted else None,
         gpus=gpus,
         gpu_percent=use.gpu_percent,

@@ -60,7 +60,7 @@ def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interr
             why = silent if _ran(entry) else "It never ran."
             raise SessionNotFound(f"There is no usage report for session {session.id}.", why=why)
         if context.target.profile.price is None and not context.scheduler.same_machine:
-            view.show(events.Note("What it cost is not known: no price is known here."))
+            view.show(events.Note("The cost is not known: no price is set here."))
         view.show(found)
 
 

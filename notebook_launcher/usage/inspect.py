@@ -30,6 +30,7 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.accounting_wait import note_if_slow
+from notebook_launcher.usage.limits import flags_that_count
 from notebook_launcher.usage.series import Used, add_rows, used
 
 SHOWN_TIME = timedelta(hours=1)  # by status; usage shows the rest
@@ -188,7 +189,8 @@ class _Inspection:
         if not self.samples:
             return Used()
         self._accounting.ask()
-        shown = used(self.samples, self.session.record.flags, self._accounting.record, window=window, **settings)
+        asked = flags_that_count(self.session.record)
+        shown = used(self.samples, asked, self._accounting.record, window=window, **settings)
         if not self._accounting.why_not:
             return shown
         note = f"The limits of cores and memory are those asked for: the accounting {self._accounting.why_not}."
@@ -271,7 +273,7 @@ class _Accounting:
         elif answer.exit_code != 0:
             self.why_not, self._queries_left = "cannot be queried", 0
         else:
-            self.why_not = "does not tell what the job was allocated"
+            self.why_not = "does not report what the job was allocated"
 
 
 # The count first, and no line that is written meanwhile. On one line: csh, as a login shell, cannot quote more.

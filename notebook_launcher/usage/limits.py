@@ -13,8 +13,14 @@ from collections.abc import Mapping
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.requirements import amount_requested
 from notebook_launcher.schedulers.base import AccountingRecord
+from notebook_launcher.session.record import SessionRecord
 
 Flags = Mapping[str, "str | None"]
+
+
+def flags_that_count(record: SessionRecord) -> Flags:
+    """Return the flags that have asked for cores and memory: none where no scheduler allocates any."""
+    return {} if record.scheduler == "local" else record.flags
 
 
 def cores_of(flags: Flags, accounted: AccountingRecord | None) -> float | None:

@@ -122,7 +122,7 @@ REFUSED = (
     Situation(Part.REFUSED, "unknown kind of GRES", "`--gres=tape:1`",
               (*ONE, "--gres=tape:1"), (r"no such GPU \(or other GRES\)", r"→ .*t4"), errors.GresRefused),
     Situation(Part.REFUSED, "unknown type of GPU", "`--gres=gpu:h9000:1`",
-              (*ONE, "--gres=gpu:h9000:1"), (r"no GPU h9000 in partition core", r"→ .*--gpus t4:1"), errors.SizeRefused,
+              (*ONE, "--gres=gpu:h9000:1"), (r"no GPU h9000 in partition core", r"→ .*--gpus a100:1"), errors.SizeRefused,
               each_slurm=True, newest_slurm=True),
     Situation(Part.REFUSED, "more GPUs than a node has", "`-p gpu --gres=gpu:a100:5`",
               ("-n", "1", "-p", "gpu", "--gres=gpu:a100:5"), (r"asks for 5 GPUs of type a100", r"→ .*fewer"),

@@ -366,7 +366,7 @@ def test_what_all_combinations_share_is_said_once() -> None:
             "No combination was shown to be faster than a=1; a=2 was",
         ),
         (timed([1.0] * 6, [0.999] * 6), "No combination was shown to be faster than a=1; a=2 was 1.00"),
-        (timed([1.0] * 6, [0.5]), "a=2 was 2.00 times as fast as a=1, with too few times to be sure."),
+        (timed([1.0] * 6, [0.5]), "a=2 was 2.00 times as fast as a=1, with too few repeats to be sure."),
         (
             timed([4.0] * 6, [2.0, 2.1, 1.9, 2.0, 1.8, 2.2], [1.9, 1.98, 2.1, 1.8, 2.2, 1.99]),
             "a=3 is 2.01 times as fast as a=1 (1.86 to 2.16, in one run each), "
@@ -385,7 +385,7 @@ def test_what_all_combinations_share_is_said_once() -> None:
             [*timed([1.0] * 6, [4.0] * 6), ran({"a": "4"}, record(synchronised=False)), ran({"a": "5"}, "{damaged")],
             "than the baseline, a=1. 2 of 4 combinations have no time that can be compared.",
         ),
-        ([ran({"a": "1"}, record(synchronised=False))], "No time can be compared: the device was not waited for"),
+        ([ran({"a": "1"}, record(synchronised=False))], "No times can be compared: none was taken after waiting"),
         ([ran({"a": "1"}, record())], "there is nothing yet to compare it with."),
         ([ran({"a": "1"}, state="failed"), ran({"a": "2"}, state="failed")], "All 2 combinations failed."),
         ([ran({"a": "1"}, state="waiting")], "There are no results yet."),

@@ -46,7 +46,8 @@ def test_what_a_run_used_is_known_though_its_notebook_records_nothing(tmp_path: 
 
 def test_a_run_too_short_for_a_sample_says_so() -> None:
     short = reported(ran({"cores": "1"}, use=RunUse(3.0)), ran({"cores": "2"}, use=RunUse(2.0)))
-    why = "CPU and memory are not known: no sample was taken, as it was short (one every 5 s, or as the profile's"
+    why = "CPU and memory are not known: no sample was taken, because the run was short "
+    why += "(one every 5 s, or as the profile's"
     assert ClusterProfile().usage_seconds == 5
     assert report.runs_table(short).note.startswith(why)
     for text in (Page(as_html(short)).text, as_markdown(short, "p").replace("\\_", "_")):

@@ -68,7 +68,7 @@ def test_conda_in_the_home_that_no_login_shell_has_on_its_path(
     program = tmp_path / "home" / place
     program.parent.mkdir(parents=True)
     (tmp_path / "bin" / "conda").rename(program)
-    assert "neither mamba nor conda" in conda("new")
+    assert "There is no conda, mamba or micromamba on" in conda("new")
     script = tmp_path / "home" / "miniforge3" / "etc" / "profile.d" / "conda.sh"
     script.parent.mkdir(parents=True)
     script.touch()

@@ -140,7 +140,7 @@ def test_of_two_versions_the_user_is_asked_which_to_open(home: Path) -> None:
     new = opened("train.ipynb", prompts=prompts)
     assert new.startswith("train.new-") and (home / new).read_text() == '{"mine": 1}'
     assert there.read_text() == '{"hers": 1}', "which is never replaced"
-    assert prompts.asked == [f"train.ipynb on login is another version, and stays. Open yours, which is {new} there?"]
+    assert prompts.asked == [f"train.ipynb on login is another version, and is kept. Open yours instead ({new})?"]
     for number, prompts in enumerate((FakePrompts(confirms=[False]), FakePrompts(asks=False))):
         (home / new).unlink()
         here.write_text(f'{{"mine": {number}, "again": 1}}')
@@ -155,7 +155,7 @@ def test_each_further_launch_asks_again_and_opens_the_version_that_is_beside_the
     first = opened("train.ipynb", prompts=FakePrompts(confirms=[True]))
     prompts = FakePrompts(confirms=[True])
     assert opened("train.ipynb", prompts=prompts) == first
-    assert prompts.asked == [f"train.ipynb on login is another version, and stays. Open yours, which is {first} there?"]
+    assert prompts.asked == [f"train.ipynb on login is another version, and is kept. Open yours instead ({first})?"]
     assert opened("train.ipynb", prompts=FakePrompts(confirms=[False])) == "train.ipynb"
     (home / first).write_text('{"mine": 1, "and worked on there": 1}')
     assert opened("train.ipynb", prompts=FakePrompts(confirms=[True])) == first, "work goes on where it was left"

@@ -131,7 +131,7 @@ def test_a_pipe_is_not_waited_for(name: str) -> None:
 def test_what_is_too_large_is_named_and_older_ones_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST", 2 * 1024 * 1024)
     write_run("runs/large", text=LINE * 200_000)
-    left = "Left out, as all together may have 2.0 MiB: runs/large/results.jsonl (3.1 MiB). --with FILE sends it."
+    left = "Left out (at most 2.0 MiB in all): runs/large/results.jsonl (3.1 MiB). Send it with: --with FILE"
     assert module.own_results(Path("runs")).note == f"No results are sent along to compare. {left}"
     write_run("runs/small", age=60)
     assert sent() == {"runs/small/results.jsonl"}

@@ -319,7 +319,8 @@ def test_a_missing_library_is_named_at_once_with_what_to_type(name: str, place: 
     assert last.startswith(
         "ModuleNotFoundError: No module named 'nothing_of_that_name': this environment lacks nothing"
     )
-    assert "launch-notebook env list" in last and re.search(r"torch (and tensorflow have|has) it", last)
+    has_it = r"(torch and tensorflow, if listed, have|(torch|tensorflow), if listed, has) what is missing"
+    assert "launch-notebook env list" in last and re.search(has_it, last)
     assert missing_module_hint(last)
 
 
@@ -344,7 +345,7 @@ print("LEGEND", [text.get_text() for text in left.get_legend().get_texts()])
 def test_core_scaling_fits_no_law_to_what_is_slower_with_more_threads(place: Path) -> None:
     cells = "\n\n".join(cell("core-scaling", ident) for ident in ("amdahl", "fits", "plot", "answer"))
     said = in_place(place, SLOWER.replace("{cells}", cells)).stdout
-    assert "slow: more threads are slower, of which Amdahl's law knows nothing; it is not fitted" in said
+    assert "slow: more threads are slower, which Amdahl's law cannot describe; it is not fitted" in said
     assert "quick: serial share" in said
     assert "More threads make it slower: sharing costs more than it saves" in said
     legend = said.rpartition("LEGEND ")[2]

@@ -6,6 +6,7 @@ import pytest
 
 from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.usage.bill import Facts, make_bill
+from notebook_launcher.usage.limits import flags_that_count
 from notebook_launcher.usage.series import used
 from tests.unit.usage.usage_facts import accounted, billed, record, steady
 
@@ -38,13 +39,12 @@ def test_status_and_bill_have_the_same_limits(
     assert bill.cores == cores
 
 
-def test_without_a_scheduler_they_are_the_same_too() -> None:
-    flags: dict[str, str | None] = {"time": "2:00:00", "ntasks": "2", "mem": "8G"}
-    samples = steady(600)
-    bill = make_bill(record(flags, "local"), "7", Facts(None, samples, 600.0), None)
+def test_without_a_scheduler_neither_has_any_as_none_are_allocated() -> None:
+    samples, of_session = steady(600), record({"time": "2:00:00", "ntasks": "2", "mem": "8G"}, "local")
+    bill = make_bill(of_session, "7", Facts(None, samples, 600.0), None)
     assert bill is not None
-    assert [one.capacity for one in used(samples, flags).series] == [2, 8]
-    assert (bill.cores, bill.memory, bill.recommendations) == (2, 8192, ())
+    assert [one.capacity for one in used(samples, flags_that_count(of_session)).series] == [None, None]
+    assert (bill.cores, bill.memory, bill.recommendations) == (None, None, ())
 
 
 def test_what_was_asked_for_and_what_was_allocated_are_two_figures() -> None:
