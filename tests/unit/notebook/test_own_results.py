@@ -56,7 +56,7 @@ def test_results_of_runs_and_benches_go_along_and_it_is_said() -> None:
         "runs/bench-tiny.cores=1 gpus=0/results.jsonl",
     }
     (note,) = (note for note in prepared.notes if "Sent along" in note)
-    assert note.endswith("what 2 runs recorded, 32 bytes of results.jsonl from runs and bench-tiny/runs.")
+    assert note.endswith("the results of 2 runs, 32 bytes of results.jsonl from runs and bench-tiny/runs.")
 
 
 def test_results_in_another_folder_go_along_too_where_it_is_named(tmp_path: Path) -> None:
