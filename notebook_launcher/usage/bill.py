@@ -17,7 +17,7 @@ from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.profiles.models import Price
 from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.record import SessionRecord
-from notebook_launcher.usage.limits import cores_of, flags_that_count, memory_of
+from notebook_launcher.usage.limits import cores_of, memory_of
 from notebook_launcher.usage.pricing import Share, cost_of, share_of, type_requested
 from notebook_launcher.usage.recommendations import next_time
 from notebook_launcher.usage.totals import Use, add_up, last_run
@@ -43,7 +43,7 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
     shared = record.scheduler != "local"  # only a scheduler allocates resources
     limit = request.walltime
     gpus = accounted.gpus if accounted and accounted.gpus is not None else request.gpus if shared else use.gpus
-    asked = flags_that_count(record)
+    asked = flags if shared else {}  # without a scheduler they have allocated nothing
     cores = cores_of(asked, accounted)
     peaks = [peak for peak in (accounted.memory_peak if accounted else None, use.memory_peak) if peak]
     energy, energy_of = _energy(accounted, use)

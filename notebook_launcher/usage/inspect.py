@@ -30,7 +30,6 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.accounting_wait import note_if_slow
-from notebook_launcher.usage.limits import flags_that_count
 from notebook_launcher.usage.series import Used, add_rows, used
 
 SHOWN_TIME = timedelta(hours=1)  # by status; usage shows the rest
@@ -189,8 +188,7 @@ class _Inspection:
         if not self.samples:
             return Used()
         self._accounting.ask()
-        asked = flags_that_count(self.session.record)
-        shown = used(self.samples, asked, self._accounting.record, window=window, **settings)
+        shown = used(self.samples, self.session.record.flags, self._accounting.record, window=window, **settings)
         if not self._accounting.why_not:
             return shown
         note = f"The limits of cores and memory are those asked for: the accounting {self._accounting.why_not}."

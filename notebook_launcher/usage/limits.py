@@ -1,6 +1,7 @@
 """How many cores and how much memory a job has: the same figures in ``status``, ``usage`` and ``bill``. Pure.
 
-Only of a job on several nodes ``status`` and ``usage`` name none: their samples are those of one node.
+But of a job on several nodes ``status`` and ``usage`` name none, as their samples are those of one node; and without a
+scheduler, which would have allocated them, ``bill`` names none.
 
 What the scheduler has allocated counts; a job may have got its memory by a default for each core, or all that the node
 has. Without accounting, what was asked for counts. ``None``: not known, or no limit.
@@ -13,14 +14,8 @@ from collections.abc import Mapping
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.requirements import amount_requested
 from notebook_launcher.schedulers.base import AccountingRecord
-from notebook_launcher.session.record import SessionRecord
 
 Flags = Mapping[str, "str | None"]
-
-
-def flags_that_count(record: SessionRecord) -> Flags:
-    """Return the flags that have asked for cores and memory: none where no scheduler allocates any."""
-    return {} if record.scheduler == "local" else record.flags
 
 
 def cores_of(flags: Flags, accounted: AccountingRecord | None) -> float | None:

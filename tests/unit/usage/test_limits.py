@@ -6,7 +6,6 @@ import pytest
 
 from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.usage.bill import Facts, make_bill
-from notebook_launcher.usage.limits import flags_that_count
 from notebook_launcher.usage.series import used
 from tests.unit.usage.usage_facts import accounted, billed, record, steady
 
@@ -39,11 +38,10 @@ def test_status_and_bill_have_the_same_limits(
     assert bill.cores == cores
 
 
-def test_without_a_scheduler_neither_has_any_as_none_are_allocated() -> None:
-    samples, of_session = steady(600), record({"time": "2:00:00", "ntasks": "2", "mem": "8G"}, "local")
-    bill = make_bill(of_session, "7", Facts(None, samples, 600.0), None)
+def test_without_a_scheduler_a_bill_names_none_as_none_are_allocated() -> None:
+    of_session = record({"time": "2:00:00", "ntasks": "2", "mem": "8G"}, "local")
+    bill = make_bill(of_session, "7", Facts(None, steady(600), 600.0), None)
     assert bill is not None
-    assert [one.capacity for one in used(samples, flags_that_count(of_session)).series] == [None, None]
     assert (bill.cores, bill.memory, bill.recommendations) == (None, None, ())
 
 
