@@ -18,7 +18,6 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
-from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.jobs.cancel import (
     cancel_job,
     cancelled_from,
@@ -43,6 +42,7 @@ from notebook_launcher.supervision.supervisor import (
 )
 from notebook_launcher.tunnel.forwarding import (
     Endpoint,
+    PortChecked,
     PortOwner,
     SameMachine,
     Tunnel,
@@ -71,15 +71,6 @@ KEYS_PORTS_WAITING = (
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."
 
 CONFIRM_WITHIN = 60.0  # seconds within which a second ENTER or Ctrl-C is the answer to what was asked after the first
-
-
-class PortChecked(Frozen):
-    """Whose program listens on a port of ``node`` that is to be forwarded, to the local port ``requested``."""
-
-    node: str
-    port: int
-    requested: int
-    owner: PortOwner
 
 
 def supervise_jupyter(
