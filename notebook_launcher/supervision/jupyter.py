@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from notebook_launcher.core import events, local_state, local_users
+from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import (
     ConnectionLost,
     HostKeyChanged,
@@ -18,7 +18,6 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
-from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.jobs.cancel import (
     cancel_job,
     cancelled_from,
@@ -33,6 +32,7 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.own_computer import show_ssh_login
 from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.jupyter_port import JupyterPort
 from notebook_launcher.supervision.supervisor import (
     ConnectionGivenUp,
     DetachRequested,
@@ -42,6 +42,7 @@ from notebook_launcher.supervision.supervisor import (
 )
 from notebook_launcher.tunnel.forwarding import (
     Endpoint,
+    PortChecked,
     PortOwner,
     SameMachine,
     Tunnel,
@@ -51,7 +52,6 @@ from notebook_launcher.tunnel.forwarding import (
 )
 from notebook_launcher.tunnel.kernels import UNSAVED, KernelsRead, busy_kernels, busy_text
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
-from notebook_launcher.tunnel.page_port import PagePort
 from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
 
@@ -65,18 +65,12 @@ KEYS_CONNECTED = (
 )
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
 KEYS_CONNECTING = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, detaches; the session goes on."
+KEYS_PORTS_WAITING = (
+    "The ports are not open yet. ENTER, or Ctrl-C, leaves; the session goes on. f PORT adds another one."
+)
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."
 
 CONFIRM_WITHIN = 60.0  # seconds within which a second ENTER or Ctrl-C is the answer to what was asked after the first
-
-
-class PortChecked(Frozen):
-    """Whose program listens on a port of ``node`` that is to be forwarded, to the local port ``requested``."""
-
-    node: str
-    port: int
-    requested: int
-    owner: PortOwner
 
 
 def supervise_jupyter(
@@ -121,34 +115,42 @@ class _JupyterSupervisor(Supervisor):
         self._access = access
         here = context.scheduler.same_machine and not context.host.remote
         self._tunnel = SameMachine() if here else Tunnel()
-        self._page_port = PagePort.of_session(context, session)
+        self._port = JupyterPort(context, session, self._note)
+        self._has_left_port = False  # whether the next session may have it
         self._node_connection: NodeConnection | None = None
         self._endpoint: Endpoint | None = None
         self._has_route = False  # whether the tunnel runs over the connection to the node
         self._is_used = False  # whether the connection to the node is already in use
         self._is_reached = False
         self._only_ports = bool(ports)
+        if self._only_ports:
+            self.keys_waiting = (KEYS_PORTS_WAITING, KEYS_PORTS_WAITING)
         self._place = place
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
-        self._warned_of_port = False
         self._sure_until = 0.0  # until when a request to end the session is a repeated one
-        self._jupyter_port = 0  # of this machine, which leads to JupyterLab as long as the session is attached
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
         self._strangers_ports: set[int] = set()  # of this run: ports that were not forwarded, because they are not ours
 
     def close(self) -> None:
         """Close everything here."""
-        super().close()
-        local_state.forget_attached(self._session.id)
-        self._page_port.left()
-        if self._node_connection is not None:
-            self._node_connection.close()
-        self._tunnel.close()
+        try:
+            super().close()
+            local_state.forget_attached(self._session.id)
+            if self._node_connection is not None:
+                self._node_connection.close()
+            self._tunnel.close()
+        finally:
+            if self._has_left_port:  # it is free by now
+                self._port.left()
 
     # --- ways to exit
 
     def _stop(self) -> None:
+        endpoint, is_ours = self._endpoint, False
+        if endpoint is not None and self._is_reached and self._tunnel.alive:
+            is_ours = self._port.shut_while_ours(self._tunnel, endpoint, self._access.token)
         cancel_job(self._context, self._session)
+        self._has_left_port = is_ours
         if not self.attached:
             raise Interrupted("Interrupted before JupyterLab was ready.")
         show_bill(self._context, self._session)
@@ -162,20 +164,11 @@ class _JupyterSupervisor(Supervisor):
             show_bill(self._context, self._session)
 
     def _detach(self) -> None:
-        self._warn_of_free_port()
+        self._port.warn_of_free()
         super()._detach()
 
-    def _warn_of_free_port(self) -> None:
-        """Warn that others of this machine may have the port soon: an open tab goes on to send the token there."""
-        context = self._context
-        if self._jupyter_port and (not context.host.remote or local_users.others_work_here()):
-            self._note(
-                "Close the tab of this session. Others use this machine, too: one of them could take port "
-                f"{self._jupyter_port} now, and the tab would give that program the session's token."
-            )
-
     def _connection_error(self, error: LauncherError) -> LauncherError:
-        self._warn_of_free_port()
+        self._port.warn_of_free()
         if not isinstance(error, HostKeyChanged | HostKeyUnknown):
             return super()._connection_error(error)
         # reconnecting would fail the same way
@@ -198,7 +191,7 @@ class _JupyterSupervisor(Supervisor):
             return
         # an impatient ENTER must not cost the position in the queue
         if self._only_ports:
-            self._note(KEYS_PORTS)
+            self._note(KEYS_PORTS if self.attached else KEYS_PORTS_WAITING)
         elif self._ours:
             self._note(KEYS_ATTACHED if self.attached else KEYS_WAITING)
         else:
@@ -257,7 +250,8 @@ class _JupyterSupervisor(Supervisor):
             self._forward(ports)
         else:
             self._forwards.append(ports)
-            self._note(f"Port {word} will be forwarded as soon as JupyterLab is ready.")
+            ready = "its job runs" if self._only_ports else "JupyterLab is ready"
+            self._note(f"Port {word} will be forwarded as soon as {ready}.")
 
     def _forward(self, *ports: tuple[int, int]) -> None:
         """Forward ports as soon as it is known whose programs listen there; Jupyter is asked, over the open tunnel."""
@@ -345,6 +339,8 @@ class _JupyterSupervisor(Supervisor):
     def _file_written(self, item: FileAppeared) -> None:
         endpoint = Endpoint.from_file(item.data)
         if endpoint != self._endpoint:
+            if self._endpoint is not None:
+                self._port.spoil()
             self._endpoint, self._is_used = endpoint, False
             self._use_node_connection()
 
@@ -353,6 +349,7 @@ class _JupyterSupervisor(Supervisor):
         if self._node_connection is not None:
             self._node_connection.close()
         self._tunnel.interrupt()
+        self._port.spoil()
         self._node_connection = self._endpoint = None
         self._has_route = self._is_used = self._is_reached = False
         self._sure_until = 0.0  # the request was for the run that is over
@@ -420,31 +417,15 @@ class _JupyterSupervisor(Supervisor):
                 self._tunnel.address = self._endpoint.address
                 self._on_answer(0)
                 return
-            before = local_state.last_port(self._session.id)
-            local_port = self._tunnel.jupyter(self._endpoint, self._page_port.preferred(before))
-            self._warn_of_lost_port(before, local_port)
+            local_port = self._port.open(self._tunnel, self._endpoint)
             self._node_connection.use(local_port, self._endpoint, self._access.token)
-
-    def _warn_of_lost_port(self, before: int, now: int) -> None:
-        """Warn once that a stranger has the port that led to the session before: an open tab trusts it."""
-        is_ours = before in (0, now) or before in local_state.attached_ports(self._session.id)
-        if is_ours or self._context.scheduler.same_machine or self._warned_of_port:
-            return
-        self._warned_of_port = True
-        self._note(
-            f"Port {before} of this machine, which led to this session before, belongs to another program now. "
-            "Close the tabs that are open there: they would give that program the session's token."
-        )
 
     def _on_answer(self, local_port: int) -> None:
         """Jupyter answers through the tunnel, or the ports lead to the node: for the first time, or again."""
         self._is_reached = True
         self._login.show_restored()
         if local_port:
-            local_state.record_attached(self._session.id, local_port)
-            self._page_port.used(local_port)
-            if not self._context.scheduler.same_machine:  # there JupyterLab itself keeps the port
-                self._jupyter_port = local_port
+            self._port.answered(local_port)
         if self.attached:
             return
         self.attached = True

@@ -74,6 +74,15 @@ class PortOwner(Enum):
     UNKNOWN = "unknown"
 
 
+class PortChecked(Frozen):
+    """Whose program listens on a port of ``node`` that is to be forwarded, to the local port ``requested``."""
+
+    node: str
+    port: int
+    requested: int
+    owner: PortOwner
+
+
 def read_port(word: str) -> tuple[int, int] | None:
     """Parse ``6006`` or ``6006:16006``, a port of the node and the local one (0: the same); else ``None``."""
     numbers = [int(part) if part.isascii() and part.isdecimal() and len(part) < 6 else 0 for part in word.split(":")]

@@ -6,7 +6,8 @@ the next session's page loads next to nothing.
 With the port, the next session inherits whatever else the browser keeps for that address. Somebody else's program that
 had the port meanwhile, and was opened in the browser, could have left a script there that runs in the next session's
 page. So a port is used again only on a machine that is one person's, and only for the same user of the same cluster, in
-the same folder.
+the same folder. Nor is it used again if another user of the compute node could have been behind it: only if the session
+was ended from here while JupyterLab still answered.
 
 While a session has a port, its file does not: a launcher that is killed cannot tell who came meanwhile.
 """
@@ -21,11 +22,25 @@ from collections.abc import Iterator
 from notebook_launcher.core import local_state, personal_machine
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
+from notebook_launcher.tunnel.forwarding import Endpoint, jupyter_answer
 
 PAGE_PORTS = "page-ports"  # the file of this machine's ports, by what they led to
 MOST_PLACES = 100
 MOST_PORTS = 4  # for one place: those of as many sessions at once
+ANSWERS_WITHIN = 1.0  # seconds; somebody waits for the session's end
 LOCK_TIMEOUT = 2.0  # seconds; another launcher reads and writes a small file
+
+
+def is_answered(local_port: int, endpoint: Endpoint, token: str) -> bool:
+    """Whether JupyterLab answers now, with the session's token: it still holds its port of the node."""
+    import http.client
+
+    try:
+        with jupyter_answer(local_port, endpoint, token, "api/status", ANSWERS_WITHIN) as answer:
+            is_ours = answer.status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    return is_ours
 
 
 class PagePort:
@@ -65,8 +80,21 @@ class PagePort:
         self._check()
         self._port = 0 if self._is_spoilt else port
 
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the next session may have the port, as far as is known."""
+        self._check()
+        return bool(self._port) and not self._is_spoilt
+
+    def spoil(self) -> None:
+        """Somebody else may have been behind the port: no other session gets it."""
+        self._is_spoilt = True
+
     def left(self) -> None:
-        """The session is not attached any more: the next one may have its port, if nobody else could know it."""
+        """The session has ended, and only its JupyterLab was behind the port: the next one may have it.
+
+        Not after the user has detached: it is still the port of this session.
+        """
         self._check()
         port = self._port or self._preferred or 0
         if port and not self._is_spoilt:

@@ -10,7 +10,7 @@ import pytest
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.session import connect as opening
 from notebook_launcher.supervision import jupyter
-from notebook_launcher.tunnel import node_connection
+from notebook_launcher.tunnel import node_connection, page_port
 from tests.unit.conftest import SetTiming
 from tests.unit.supervision.launcher_doubles import QUICK, Launcher
 
@@ -26,6 +26,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_timing: SetTim
     monkeypatch.setattr(jupyter, "find_route", launcher.routes.find_route)
     monkeypatch.setattr(jupyter, "Tunnel", launcher.tunnel)
     monkeypatch.setattr(node_connection, "check_jupyter", launcher.routes.check_jupyter)
+    monkeypatch.setattr(page_port, "is_answered", launcher.routes.is_answered)
     monkeypatch.setattr(jupyter, "port_owner", launcher.routes.port_owner)
     monkeypatch.setattr(jupyter, "busy_kernels", launcher.routes.busy_kernels)
     set_timing(**QUICK)

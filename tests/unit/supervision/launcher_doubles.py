@@ -112,6 +112,7 @@ class Routes:
         self.refusals: list[Exception] = []
         self.port_owners: dict[int, PortOwner] = {}  # whose programs listen on ports of the node
         self.busy: tuple[str, ...] | None = ()  # what kernels run
+        self.answers = True  # whether JupyterLab still does when the session is ended
 
     def find_route(self, target: NodeTarget, wanted: str, cluster: str) -> tuple[str, FakeRoute]:
         self.threads.append(threading.current_thread())
@@ -131,6 +132,10 @@ class Routes:
     def check_jupyter(self, local_port: int, endpoint: Endpoint, token: str) -> None:
         self.threads.append(threading.current_thread())
         self._hooks.reached("reaching")
+
+    def is_answered(self, local_port: int, endpoint: Endpoint, token: str) -> bool:
+        self._hooks.reached("is_answered")
+        return self.answers
 
     def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:
         self._hooks.reached("busy_kernels")

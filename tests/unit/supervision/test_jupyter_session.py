@@ -18,6 +18,8 @@ from notebook_launcher.core.errors import (
     JupyterSilent,
     NodeUnreachable,
 )
+from notebook_launcher.tunnel.forwarding import Tunnel
+from notebook_launcher.tunnel.page_port import PagePort
 from tests.doubles import wait_until
 from tests.unit.supervision.fake_login import PATIENCE, SESSION_ID
 from tests.unit.supervision.launcher_doubles import Launcher, failing
@@ -270,6 +272,67 @@ def test_a_session_that_ends_leaves_its_port_to_the_next_one(
     launcher.well()
     place = "\t".join((socket.gethostname(), "uni", "login", "/home/alice", ""))
     assert state.remembered("page-ports", place) == str(port)
+
+
+def ended_otherwise(launcher: Launcher, how: str) -> None:
+    """Let an attached session end, or be left, in another way than by the user while JupyterLab answers."""
+    if how == "detached":
+        launcher.types("d")
+    elif how == "walltime":
+        launcher.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+        launcher.host.state = "TIMEOUT"
+    elif how == "shut down":
+        launcher.host.state = "COMPLETED"
+        launcher.host.says("exit", cause="finished", message="JupyterLab ended.")
+    elif how == "hung up":
+        launcher.interrupts.arrive("leave")
+    else:
+        if how == "requeued":
+            launcher.host.requeued()
+            launcher.shown(events.Pending, 2)
+            launcher.host.starts("n2")
+            launcher.host.says("endpoint", port=4343)
+            launcher.shown(events.Ready, 2)
+        launcher.routes.answers = how != "silent"
+        launcher.types("")
+    launcher.over()
+
+
+@pytest.mark.parametrize("how", ["detached", "walltime", "shut down", "hung up", "requeued", "silent"])
+def test_a_session_that_ends_otherwise_leaves_no_port(
+    launcher: Launcher, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else of the node could have been behind it; and who detaches comes back to it."""
+    monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: True)
+    launcher.launch()
+    port = launcher.attach().local_port
+    ended_otherwise(launcher, how)
+    place = "\t".join((socket.gethostname(), "uni", "login", "/home/alice", ""))
+    assert not state.remembered("page-ports", place)
+    assert state.last_port(launcher.session_id) == port
+
+
+def test_the_port_is_left_only_when_it_is_closed(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no new connection is led to the node once the job is being cancelled."""
+    monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: True)
+    left, order, interrupt = PagePort.left, list[str](), Tunnel.interrupt
+    launcher.launch()
+    launcher.attach()
+    (tunnel,) = launcher.tunnels
+
+    def left_now(self: PagePort) -> None:
+        order.append("left while open" if tunnel.alive else "left")
+        left(self)
+
+    def interrupted(self: Tunnel) -> None:
+        order.append(f"interrupted after {launcher.host.count('scancel')} scancel")
+        interrupt(self)
+
+    monkeypatch.setattr(PagePort, "left", left_now)
+    monkeypatch.setattr(Tunnel, "interrupt", interrupted)
+    launcher.types("")
+    launcher.well()
+    assert order == ["interrupted after 0 scancel", "left"]
 
 
 def test_a_port_that_a_stranger_has_taken_meanwhile_is_warned_of(launcher: Launcher) -> None:

@@ -12,7 +12,8 @@ from notebook_launcher.core.errors import (
     JobTimedOut,
 )
 from notebook_launcher.tunnel.forwarding import PortOwner
-from tests.unit.supervision.fake_login import SESSION_ID
+from tests.doubles import wait_until
+from tests.unit.supervision.fake_login import PATIENCE, SESSION_ID
 from tests.unit.supervision.launcher_doubles import PLAN, Launcher
 
 FORWARDING = replace(PLAN, forwards=(6006, 8787))
@@ -180,6 +181,19 @@ def test_ports_of_a_session_that_ends(launcher: Launcher) -> None:
     launcher.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
     launcher.host.state = "TIMEOUT"
     launcher.fails(JobTimedOut)
+
+
+def test_on_a_terminal_the_keys_told_are_those_of_ports_alone(launcher: Launcher) -> None:
+    launcher.prompts.asks = True
+    launcher.forward((6006, 0))
+    launcher.shown(events.Pending)
+    (keys,) = (note for note in launcher.notes if "Ctrl-C" in note)
+    assert "ENTER, or Ctrl-C, leaves; the session goes on." in keys and "JupyterLab" not in keys
+    launcher.types("what?")
+    wait_until(lambda: launcher.notes.count(keys) == 2, PATIENCE)
+    launcher.types("")
+    launcher.well()
+    assert launcher.host.count("scancel") == 0
 
 
 def test_changing_one_s_mind_before_the_ports_are_open(launcher: Launcher) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import JupyterSilent
 from notebook_launcher.tunnel.forwarding import Endpoint, PortOwner, Tunnel, check_jupyter, port_owner
+from notebook_launcher.tunnel.page_port import is_answered
 from tests.unit.tunnel.far_end import SocketRoute, StartFar
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.real_time]
@@ -53,6 +54,17 @@ class Jupyter:
     def __exit__(self, *_: object) -> None:
         self.server.shutdown()
         self.server.server_close()
+
+
+@pytest.mark.parametrize(("status", "is_ours"), [(200, True), (403, False), (404, False)])
+def test_whether_it_still_answers_with_the_token(ours: Tunnel, status: int, is_ours: bool) -> None:
+    ours.run_over(SocketRoute())
+    with Jupyter(status) as jupyter:
+        endpoint = Endpoint(jupyter.port)
+        local_port = ours.jupyter(endpoint)
+        assert is_answered(local_port, endpoint, "secret") is is_ours
+        assert jupyter.asked == [("/api/status", "token secret")]
+    assert not is_answered(local_port, endpoint, "secret"), "nothing listens there any more"
 
 
 def test_jupyter_answers(ours: Tunnel) -> None:
