@@ -85,6 +85,13 @@ def test_start_up_files_that_take_too_long(of_the_sshd: Account, open_host: Open
         assert not caught.value.may_have_run
 
 
+def test_slow_start_up_files_leave_the_command_its_time(of_the_sshd: Account, open_host: Open) -> None:
+    of_the_sshd.has(bash_profile="sleep 1.75\n")
+    with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
+        host.prepare_login_shell()
+        assert host.run_prepared(["sh", "-c", "sleep 1.75; echo here"], timeout=3.0).stdout == "here\n"
+
+
 def test_a_command_that_prints_all_the_time_and_takes_too_long(host: Host) -> None:
     began = time.monotonic()
     with pytest.raises(HostCommandFailed, match="did not answer within 1 s"):
