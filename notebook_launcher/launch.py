@@ -12,7 +12,13 @@ from dataclasses import field
 from datetime import datetime
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, ImageNotMade, LauncherError, SubmitUncertain
+from notebook_launcher.core.errors import (
+    ConnectionLost,
+    HostCommandFailed,
+    ImageNotMade,
+    LauncherError,
+    SubmitUncertain,
+)
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupts
 from notebook_launcher.core.request import Request

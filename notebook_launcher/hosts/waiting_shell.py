@@ -105,6 +105,11 @@ class WaitingShell:
                 return answer
         raise TimeoutError
 
+    @property
+    def waits(self) -> bool:
+        """Whether it has started, and waits for its command."""
+        return self._stream is not None
+
     def close(self) -> None:
         """End the shell, if it still waits; may be called twice."""
         with self._lock:
