@@ -12,9 +12,15 @@ from dataclasses import field
 from datetime import datetime
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import ConnectionLost, ImageNotMade, LauncherError, SubmitUncertain
+from notebook_launcher.core.errors import (
+    ConnectionLost,
+    HostCommandFailed,
+    ImageNotMade,
+    LauncherError,
+    SubmitUncertain,
+)
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.interrupts import HungUp, Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
@@ -335,7 +341,9 @@ def _discarded_if_not_queued(context: Context, session: Session) -> Iterator[Non
         yield
     except (ConnectionLost, SubmitUncertain):
         raise
-    except Exception:
+    except (Exception, HungUp) as error:
+        if isinstance(error, HostCommandFailed) and error.may_go_on:
+            raise
         with contextlib.suppress(LauncherError):
             discard_session(context.host, session)
         raise

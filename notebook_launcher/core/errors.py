@@ -130,11 +130,12 @@ class ConnectionLost(LauncherError):
 class HostCommandFailed(LauncherError):
     """A command of the launcher failed on the login node: disk full, no shell, no permission, timeout.
 
-    ``may_have_run``: whether the command may have done something.
+    ``may_have_run``: whether the command may have done something; ``may_go_on``: it may still, in its directory.
     """
 
     exit_code = 16
     may_have_run = True
+    may_go_on = False
 
 
 class LoginShellSilent(HostCommandFailed):

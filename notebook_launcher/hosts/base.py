@@ -304,6 +304,9 @@ class Host(ABC):
         self.close()
 
 
+ROOM_AFTER = 0.5  # seconds for a server to notice that a session has ended
+
+
 class RemoteHost(Host):
     """A host over a connection; only one thread at a time reconnects."""
 
@@ -390,6 +393,14 @@ class RemoteHost(Host):
         waiting, self._waiting = self._waiting, None
         if waiting:
             waiting.close()
+
+    def _make_room(self) -> bool:
+        """End the login shell that waits, and return whether there was one: some servers allow two sessions at once."""
+        waits = self._waiting is not None and self._waiting.waits
+        if waits:
+            self.end_login_shell()
+            time.sleep(ROOM_AFTER)
+        return waits
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""

@@ -68,11 +68,12 @@ class WaitingShell:
     def run(self, argv: Sequence[str], stdin: bytes, timeout: float) -> CommandResult | None:
         """Run the command, once; ``None``: the shell cannot be used, and nothing was run.
 
+        ``timeout``: seconds for the start-up files, if they still run, and again for the command.
         Raises ``NotYetStarted``, after which nothing was run either. After ``TimeoutError``, ``TooMuchOutput``,
         ``NoFrame`` (the shell ended without an answer) or another ``OSError`` the command may have been run.
         """
-        deadline = time.monotonic() + timeout
         self._thread.join(timeout)
+        deadline = time.monotonic() + timeout  # of the command alone: start-up files have as long
         with self._lock:
             stream, self._stream, self._closed = self._stream, None, True
         if self._thread.is_alive():  # another one would take as long
@@ -103,6 +104,11 @@ class WaitingShell:
             if tail == last and (answer := self._frame.read_answer(output.text())):
                 return answer
         raise TimeoutError
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has started, and waits for its command."""
+        return self._stream is not None
 
     def close(self) -> None:
         """End the shell, if it still waits; may be called twice."""

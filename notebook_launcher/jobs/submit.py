@@ -31,7 +31,7 @@ from notebook_launcher.core.errors import (
     WalltimeRefused,
 )
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.interrupts import Interrupt
+from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.core.package_data import CHECKSUMS, JOB_FILES, digest_in
 from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
@@ -44,7 +44,7 @@ from notebook_launcher.profiles.courses import flags_of
 from notebook_launcher.profiles.store import flag_tables, profile_layers, user_profiles
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context
-from notebook_launcher.session.record import Session, discard_session, read_job
+from notebook_launcher.session.record import Session, read_job
 
 SCRIPTS_NEEDED = (75, "\njob scripts needed\n")  # exit code and words of submit.sh: nothing was submitted
 EXPLANATION_TIMEOUT = 15.0  # seconds to read why a request was refused
@@ -55,7 +55,7 @@ def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | N
 
     ``files``: of the session's directory, to be written before, by the same command; ``None``: they are there. An
     interrupt meanwhile shows a note and is handled later: then the job exists, and can be cancelled. Raises
-    ``SubmitRefused``, ``SubmitUncertain`` or ``Interrupted``, and what ``write_files`` raises.
+    ``SubmitRefused``, ``SubmitUncertain``, ``Interrupted`` or ``HungUp``, and what ``write_files`` raises.
     """
     _refuse_if_interrupted(context)
     submit_command = context.scheduler.submit(Request(session.record.flags), session.submission)
@@ -76,7 +76,14 @@ def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | N
 
 
 def _refuse_if_interrupted(context: Context) -> None:
-    if not context.interrupts.inbox.empty():
+    """Raise ``HungUp`` if the terminal was closed by now, ``Interrupted`` after another interrupt."""
+    inbox = context.interrupts.inbox
+    arrived = []
+    while not inbox.empty():
+        arrived.append(inbox.get_nowait())
+    if any(isinstance(item, Interrupt) and item.kind == "leave" for item in arrived):
+        raise HungUp
+    if arrived:
         raise Interrupted("Interrupted.", why="No job was started.")
 
 
@@ -255,7 +262,9 @@ def _find_queued_job(
             break
         time.sleep(pause)
         pause = min(2 * pause, context.timing.longest_lookup_pause)
-    if not sure and writes and _is_unwritten(context, session):
+    if not sure and writes and _is_stopped(context, session):
+        if isinstance(error, HostCommandFailed):
+            error.may_go_on = True
         error.why = joined(error.why, "The session's files were not written, and no job was submitted.")
         sure = True
     if sure:
@@ -268,14 +277,17 @@ def _find_queued_job(
     )
 
 
-def _is_unwritten(context: Context, session: Session) -> bool:
-    """Whether a command that writes the session's files and submits the job did not come to its second half.
+def _is_stopped(context: Context, session: Session) -> bool:
+    """Keep a command that writes the session's files and submits the job from its second half; return if it worked.
 
-    Then what is there of the files is removed, so that it never will.
+    A folder in place of ``submit.sh`` can be made only where the command has made the directory and not written that
+    file yet. It cannot write it any more then, fails, and submits nothing. Where there is no directory, the command may
+    still begin. The directory stays: while it is being removed, the file could be written after all.
     """
+    directory = session.directory
     with contextlib.suppress(LauncherError):
-        looked = context.host.run(["test", "-e", f"{session.directory}/submit.sh"])
-        if looked.exit_code == 1:
-            discard_session(context.host, session)
+        if context.host.run(["mkdir", "--", f"{directory}/submit.sh"]).exit_code == 0:
+            with contextlib.suppress(LauncherError):  # without its record it is no session in a list
+                context.host.run(["rm", "-f", "--", f"{directory}/session.json", f"{directory}/token"])
             return True
     return False

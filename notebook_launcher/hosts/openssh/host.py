@@ -38,7 +38,7 @@ from notebook_launcher.hosts.framing import Frame, FramedLines, NoFrame, command
 from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
-from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
+from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master, Refused
 from notebook_launcher.hosts.output import TooMuchOutput
 from notebook_launcher.hosts.paramiko.host_keys import known_keys
 from notebook_launcher.hosts.paramiko.login import Credentials
@@ -158,6 +158,8 @@ class OpenSshHost(RemoteHost):
             return self._master.session(line, self.settings.connect_timeout, errors)
         except OSError as error:
             if self._master.answers():
+                if isinstance(error, Refused) and self._make_room():
+                    return self._execute(line, errors=errors)
                 raise HostCommandFailed(f"{self.label} does not run commands.", why=str(error)) from None
             raise self._lost() from None
 

@@ -165,6 +165,8 @@ class ParamikoHost(RemoteHost):
                 watchdog.cancel()
         except (paramiko.SSHException, EOFError, OSError) as error:
             if self.transport.is_active():
+                if isinstance(error, paramiko.ChannelException) and self._make_room():
+                    return self._execute(line, timeout=timeout, window=window)
                 raise HostCommandFailed(f"{self.label} does not run commands.", why=str(error)) from None
             raise self._lost() from None
         return channel

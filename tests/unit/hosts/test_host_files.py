@@ -145,6 +145,16 @@ def test_nothing_is_run_where_the_files_cannot_be_written(host: Host, tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_in_place_of_a_file_keeps_the_command_from_running(tmp_path: Path) -> None:
+    """So a launcher that has lost its answer can stop it, however late it comes."""
+    (tmp_path / "new/submit.sh").mkdir(parents=True)
+    directory, files = str(tmp_path / "new"), {"session.json": b"{}", "submit.sh": b"x", "token": b"x"}
+    argv, stdin = LocalHost().files_then(directory, files, ["touch", str(tmp_path / "run")], MARK)
+    answer = LocalHost().run(argv, stdin=stdin)
+    assert answer.exit_code == 1 and "submit.sh" in answer.stderr
+    assert not (tmp_path / "run").exists() and not any((tmp_path / "new/submit.sh").iterdir())
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 @pytest.mark.parametrize(
     ("owner", "group", "bits", "why", "hint"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from notebook_launcher.hosts.framing import Frame
 from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.paramiko.login import Credentials
 from tests.doubles import wait_until
-from tests.ssh_server import NASTY, Account, Open, Server, User, end_connections, running
+from tests.ssh_server import NASTY, Account, Open, Server, User, account_at, end_connections, running
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 
@@ -83,6 +84,22 @@ def test_start_up_files_that_take_too_long(of_the_sshd: Account, open_host: Open
             host.run_prepared(["echo"], timeout=1.0)
         assert time.monotonic() - began < 2 and "uni.toml" in caught.value.why
         assert not caught.value.may_have_run
+
+
+def test_slow_start_up_files_leave_the_command_its_time(of_the_sshd: Account, open_host: Open) -> None:
+    of_the_sshd.has(bash_profile="sleep 1.75\n")
+    with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
+        host.prepare_login_shell()
+        assert host.run_prepared(["sh", "-c", "sleep 1.75; echo here"], timeout=3.0).stdout == "here\n"
+
+
+def test_a_server_with_few_sessions_has_one_more_without_it(server: Server, open_host: Open, tmp_path: Path) -> None:
+    with account_at(server, tmp_path, "MaxSessions 2\n") as few:
+        few.has()
+        with open_host(few.server.destination(), Credentials(User())) as host:
+            started(host)
+            with contextlib.closing(host.open_process(["cat"])):
+                assert host.run(["echo", "here"]).stdout == "here\n"
 
 
 def test_a_command_that_prints_all_the_time_and_takes_too_long(host: Host) -> None:

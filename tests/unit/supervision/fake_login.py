@@ -152,6 +152,8 @@ class FakeHost(Host):
             known = f"{SESSION_ID} session {record}\n{SESSION_ID} job 7\n" if record else ""
             known += "".join(f"scripts {digest}\n" for digest in self.shared_scripts)
             return CommandResult(0, f"sessions 1\n{known}end\n")
+        if kind == "mkdir":
+            return CommandResult(1, "", "File exists")  # submit.sh is there
         if kind == "own":
             return self.row() if self.state else CommandResult(0)
         if kind == "head":

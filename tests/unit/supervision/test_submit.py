@@ -28,7 +28,7 @@ from notebook_launcher.core.errors import (
     SubmitUncertain,
     WalltimeRefused,
 )
-from notebook_launcher.core.interrupts import Kind
+from notebook_launcher.core.interrupts import HungUp, Kind
 from notebook_launcher.core.package_data import JOB_FILES, checksums, digest_in, job_files
 from notebook_launcher.core.request import Request, merge_flags
 from notebook_launcher.jobs.submit import name_profile_in_refusal
@@ -339,34 +339,48 @@ def test_job_scripts_that_a_session_has_left_are_not_sent_again(launcher: Launch
     launcher.fails(Interrupted)
 
 
-@pytest.mark.parametrize("kind", ["end", "leave"])
-def test_an_interrupt_before_the_job_scripts_are_sent_after_all(launcher: Launcher, kind: Kind) -> None:
+@pytest.mark.parametrize(("kind", "error"), [("end", Interrupted), ("leave", HungUp)])
+def test_an_interrupt_before_the_job_scripts_are_sent_after_all(
+    launcher: Launcher, kind: Kind, error: type[BaseException]
+) -> None:
     """Nothing was submitted until then, so nothing is."""
     launcher.host.shared_scripts = [digest_in(checksums(job_files()))]
     launcher.host.answers["sbatch"] = lambda: CommandResult(75, "job scripts needed\n")
     launcher.hooks.at("sbatch", lambda: launcher.interrupts.arrive(kind))
     launcher.launch()
-    assert "No job was started" in launcher.fails(Interrupted).why
+    raised = launcher.fails(error)
+    assert not isinstance(raised, Interrupted) or "No job was started" in raised.why
     assert launcher.host.count("sbatch") == launcher.host.count("rm") == 1
     assert len([note for note in launcher.notes if "cancelled as soon" in note]) == (kind == "end")
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("there", [False, True])
-def test_a_connection_that_breaks_while_the_files_are_written(launcher: Launcher, there: bool) -> None:
-    """Without submit.sh in its place nothing can have been submitted."""
+@pytest.mark.parametrize(
+    "lost",
+    [ConnectionLost("The connection to login is lost."), HostCommandFailed("It did not answer within 90 s.")],
+    ids=["connection", "too slow"],
+)
+@pytest.mark.parametrize("can_be_stopped", [True, False])
+@pytest.mark.parametrize("find", [CommandResult(0, ""), CommandResult(1, "", "Socket timed out")])
+def test_a_connection_that_breaks_while_the_files_are_written(
+    launcher: Launcher, lost: LauncherError, can_be_stopped: bool, find: CommandResult
+) -> None:
+    """Nothing is submitted only where submit.sh can be kept from its place; the directory stays for that."""
     launcher.set_timing(submitted_appears_within=0.1, lookup_pause=0.02)
     launcher.host.answers |= {
-        "write": failing(ConnectionLost("The connection to login is lost.")),
-        "find": lambda: CommandResult(0, ""),
-        "test": lambda: CommandResult(0 if there else 1),
+        "write": failing(lost),
+        "find": lambda: find,
+        "mkdir": lambda: CommandResult(0 if can_be_stopped else 1),
     }
     launcher.launch()
-    if there:
-        launcher.fails(SubmitUncertain)
+    if can_be_stopped:
+        assert "files were not written, and no job was submitted" in launcher.fails(type(lost)).why
     else:
-        assert "files were not written, and no job was submitted" in launcher.fails(ConnectionLost).why
-    assert launcher.host.count("rm") == (not there)
+        launcher.fails(SubmitUncertain)
+    (blocked,) = launcher.host.commands("mkdir")
+    directory = blocked.removeprefix("mkdir -- ").removesuffix("/submit.sh")
+    removed = [f"rm -f -- {directory}/session.json {directory}/token"] if can_be_stopped else []
+    assert launcher.host.commands("rm") == removed
 
 
 def test_a_login_shell_that_takes_too_long_to_start_submits_nothing(launcher: Launcher) -> None:
