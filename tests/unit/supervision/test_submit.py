@@ -161,23 +161,23 @@ def test_a_refusal_is_explained_by_what_the_cluster_reports(launcher: Launcher) 
     assert launcher.host.count("ask") == 1
 
 
-def test_features_are_asked_for_with_the_rest_if_one_is_refused(launcher: Launcher) -> None:
-    refused = "sbatch: error: Batch job submission failed: Invalid feature specification\n"
-    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", refused)
-    answers = ["", "", "", "", "PartitionName=core Default=YES State=UP", "core|thin,skylake"]
+@pytest.mark.parametrize(
+    ("refused", "sixth_answer", "flags", "kind", "meant"),
+    [
+        ("feature", "core|thin,skylake", {"constraint": "thn"}, ConstraintRefused, "-C thin"),
+        ("license", "LicenseName=matlab Total=1 Used=0", {"licenses": "matlb"}, LicenceRefused, "-L matlab"),
+    ],
+)
+def test_features_and_licences_are_asked_for_with_the_rest_if_one_is_refused(
+    launcher: Launcher, refused: str, sixth_answer: str, flags: dict[str, str], kind: type[LauncherError], meant: str
+) -> None:
+    refusal = f"sbatch: error: Batch job submission failed: Invalid {refused} specification\n"
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", refusal)
+    answers = ["", "", "", "", "PartitionName=core Default=YES State=UP", sixth_answer]
     launcher.host.answers["ask"] = lambda: CommandResult(0, "".join(f"{one}\n--answered-- 0\n" for one in answers))
-    launcher.launch(dataclasses.replace(PLAN, request=Request({"constraint": "thn", "time": "1:00:00"})))
-    assert launcher.fails(ConstraintRefused).hint == "did you mean -C thin?"
+    launcher.launch(dataclasses.replace(PLAN, request=Request({**flags, "time": "1:00:00"})))
+    assert launcher.fails(kind).hint == f"did you mean {meant}?"
     assert launcher.host.count("ask") == 1
-
-
-def test_licences_are_asked_for_with_the_rest_if_one_is_refused(launcher: Launcher) -> None:
-    refused = "sbatch: error: Batch job submission failed: Invalid license specification\n"
-    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", refused)
-    answers = ["", "", "", "", "PartitionName=core Default=YES State=UP", "LicenseName=matlab Total=1 Used=0"]
-    launcher.host.answers["ask"] = lambda: CommandResult(0, "".join(f"{one}\n--answered-- 0\n" for one in answers))
-    launcher.launch(dataclasses.replace(PLAN, request=Request({"licenses": "matlb", "time": "1:00:00"})))
-    assert launcher.fails(LicenceRefused).hint == "did you mean -L matlab?"
 
 
 def test_for_an_unknown_cluster_only_those_that_there_are_are_asked_for(launcher: Launcher) -> None:
