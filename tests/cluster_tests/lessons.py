@@ -1,0 +1,144 @@
+"""The lessons of docs/learn: their commands, typed one after the other in real terminals of the practice cluster.
+
+What a lesson shows in a ``console`` block is typed where its prompt says, and what comes back has to be what the lesson
+shows, with ``...`` for what differs from run to run (as in doctest)::
+
+    laptop$ ssh login
+    ...
+    login$ cat >hello.sh <<'END'
+    > echo hello
+    > END
+    login$ bash hello.sh
+    hello
+
+The prompts are ``laptop$``, ``login$`` and ``node$`` (any compute node). Blocks of other kinds are not typed.
+"""
+
+from __future__ import annotations
+
+import doctest
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pexpect
+
+from tests.paths import DOCS
+from tests.practice_cluster import PracticeCluster
+
+LESSONS = DOCS / "learn"
+
+#: hosts of the practice cluster for which each prompt of the lessons stands
+PLACES = {"laptop": ("laptop",), "login": ("login", "login2"), "node": ("node1", "node2", "gpu1")}
+
+_PROMPT = re.compile(r"^(laptop|login|node)\$ ?(.*)$")
+#: Debian's prompt, perhaps with the name of a virtual environment, and that of `launch-notebook shell`
+_REAL_PROMPT = re.compile(
+    r"\r?(?:\(\w+\) )?(?:\x1b\][^\x07]*\x07)?(?:\([^()\n]* on (\w+)\) alice|alice@(\w+)):[^\r\n$]*\$ $"
+)
+#: comes only if the job cannot start at once, which nobody can foresee
+_WAITED = re.compile(r"^(srun|salloc): (job \d+ |Pending job allocation |Nodes .* are ready).*\n?", re.M)
+_SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command of a lesson: where it is typed, its lines, what comes back, and its line in the lesson."""
+
+    place: str
+    lines: tuple[str, ...]
+    expected: str
+    number: int
+
+    def __str__(self) -> str:
+        """As the lesson shows it."""
+        return f"{self.place}$ {chr(10).join(self.lines)}\n{self.expected}"
+
+
+def lessons() -> list[Path]:
+    """Return the pages with commands, in the order of their names."""
+    return sorted(page for page in LESSONS.glob("*.md") if "```console" in page.read_text())
+
+
+def typed_in(text: str) -> Iterator[Typed]:
+    """Find the commands in a lesson's Markdown."""
+    for block in re.finditer(r"^```console\n(.*?)^```$", text, re.M | re.S):
+        first = text.count("\n", 0, block.start(1)) + 1
+        lines = block[1].splitlines()
+        starts = [index for index, line in enumerate(lines) if _PROMPT.match(line)] + [len(lines)]
+        if starts[0] != 0:
+            raise ValueError(f"line {first}: a block begins with a prompt: {', '.join(PLACES)}")
+        for index, end in itertools.pairwise(starts):
+            found = _PROMPT.match(lines[index])
+            assert found
+            rest = lines[index + 1 : end]
+            more = [line[2:] for line in itertools.takewhile(lambda line: line.startswith("> "), rest)]
+            expected = "\n".join(rest[len(more) :])
+            yield Typed(found[1], (found[2], *more), expected, first + index)
+
+
+class Terminals:
+    """A learner's terminals on the practice cluster, one on the laptop and one on the login node."""
+
+    def __init__(self, cluster: PracticeCluster, folder: str) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._open: dict[str, pexpect.spawn[str]] = {}
+        self._hosts: dict[str, str] = {}
+        self._last = ""
+        for box in ("laptop", "login"):
+            cluster.run(box, "alice", ["mkdir", "-p", folder], check=True)
+
+    def type(self, typed: Typed) -> str:
+        """Type a command where it belongs, and return what it prints."""
+        name = self._terminal_at(typed.place)
+        child = self._open[name]
+        for line in typed.lines[:-1]:
+            child.sendline(line)
+            child.expect_exact("> ")
+        child.sendline(typed.lines[-1])
+        printed = self._until_prompt(name)
+        return _without_echo(printed, typed.lines[-1])
+
+    def close(self) -> None:
+        """End whatever still runs in them."""
+        for child in self._open.values():
+            child.close(force=True)
+
+    def _terminal_at(self, place: str) -> str:
+        for name in (self._last, *self._open):
+            if self._hosts.get(name) in PLACES[place]:
+                self._last = name
+                return name
+        if place not in ("laptop", "login"):
+            raise AssertionError("a lesson goes to a compute node from a login node")
+        argv = self._cluster.argv(place, "alice", ["bash", "-l"])
+        child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", timeout=120, dimensions=(40, 100))
+        child.delaybeforesend = None
+        self._open[place] = child
+        self._until_prompt(place)
+        # no bracketed paste, no colours: as on paper
+        child.sendline(f"export TERM=dumb; cd {self._folder}; clear")
+        self._until_prompt(place)
+        self._last = place
+        return place
+
+    def _until_prompt(self, name: str) -> str:
+        child = self._open[name]
+        child.expect(_REAL_PROMPT)
+        assert child.match
+        self._hosts[name] = child.match[1] or child.match[2]
+        return child.before or ""
+
+
+def _without_echo(printed: str, command: str) -> str:
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed).replace("\r\n", "\n").replace("\r", "")
+    return text.partition(command)[2].strip("\n") if command else text.strip("\n")
+
+
+def is_same(expected: str, printed: str) -> bool:
+    """Whether what was printed is what the lesson shows."""
+    printed = _WAITED.sub("", printed + "\n")
+    return doctest.OutputChecker().check_output(_WAITED.sub("", expected + "\n"), printed, _SAME)

@@ -1,0 +1,34 @@
+"""Every command of the lessons in docs/learn is typed on the practice cluster, and prints what the lesson shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster_tests import lessons
+from tests.conftest import clear
+from tests.practice_cluster import PracticeCluster
+
+
+@pytest.fixture
+def terminals(cluster: PracticeCluster) -> Iterator[lessons.Terminals]:
+    """The learner's terminals, in a folder of the lesson's own."""
+    opened = lessons.Terminals(cluster, "lesson")
+    yield opened
+    opened.close()
+    clear(cluster)
+    for box in ("laptop", "login"):
+        cluster.run(box, "alice", ["rm", "-rf", "lesson"])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", lessons.lessons(), ids=lambda page: page.stem)
+def test_a_lesson_prints_what_it_shows(terminals: lessons.Terminals, page: Path) -> None:
+    wrong = []
+    for typed in lessons.typed_in(page.read_text()):
+        printed = terminals.type(typed)
+        if not lessons.is_same(typed.expected, printed):
+            wrong.append(f"{page.name}:{typed.number}\n{typed}\n--- it printed\n{printed}")
+    assert not wrong, "\n\n".join(wrong)
