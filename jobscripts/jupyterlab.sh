@@ -31,8 +31,9 @@ main() {
 }
 
 # What a job needs beside this script, and what it has use for.
-readonly NEEDED=(lib.sh containers.sh activate.sh enter.sh program.sh job_services.sh jupyter_server_config.py)
-readonly OPTIONAL=(quick_start.py idle_guard.py idle_rules.py image.sh execute{,_common,_kernel,_outputs,_script,_html}.py)
+readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
+readonly OPTIONAL=(quick_start.py idle_guard.py idle_rules.py image.sh execute{,_common,_kernel,_outputs,_script,_html}.py
+  worker_node.sh dask_node.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -66,6 +67,8 @@ run_job() {
   source "$scripts/program.sh"
   # shellcheck source=jobscripts/lib/job_services.sh
   source "$scripts/job_services.sh"
+  # shellcheck source=jobscripts/lib/engine.sh
+  source "$scripts/engine.sh"
   find_job_id
   find_node_names
   trap 'leave_unforeseen $?' EXIT
@@ -80,13 +83,21 @@ run_job() {
 run_jupyterlab() {
   find_listen_address
   start_sshd
+  if [[ -n $want_with ]]; then
+    await_ssh_port
+    report_started
+    start_engine
+  fi
   start_program
-  # After the launch, which must not wait for the SSH server; the tunnel is still made while JupyterLab starts.
-  await_ssh_port
-  report_started
+  if [[ -z $want_with ]]; then
+    # After the launch, which must not wait for the SSH server; the tunnel is still made while JupyterLab starts.
+    await_ssh_port
+    report_started
+  fi
   start_sampler
   remove_left_folders
   if await_program; then
+    await_workers
     report_endpoint
     start_noting_image
   fi
@@ -200,8 +211,9 @@ report_started() {
 }
 
 report_endpoint() {
-  report endpoint '"address":"%s","port":%d,"base_url":%s,"secure":%s,"pid":%d,"started":"%s"' \
-    "$listen_address" "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" || leave_unwritable
+  report endpoint '"address":"%s","port":%d,"base_url":%s,"secure":%s,"pid":%d,"started":"%s"%s' \
+    "$listen_address" "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" \
+    "${engine_report-}" || leave_unwritable
   log "JupyterLab listens on $listen_address:$server_port of $node, after $SECONDS seconds"
   log "its endpoint is in $NBL_SESSION_DIR/endpoint.json, its token in $NBL_SESSION_DIR/token"
   local tunnel="ssh -L $server_port:$listen_address:$server_port $node" page="http://127.0.0.1:$server_port/lab"
@@ -251,6 +263,7 @@ leave() {
   end_sampler
   end_noting_image
   end_sshd
+  end_engine
   end_program
   remove_kernel_folder
   exit "$2"
@@ -300,8 +313,13 @@ leave_unforeseen() {
 run_notebook() {
   program_name='the notebook' ssh_port='' listen_address=none
   prepare_work || leave_unwritable
+  if [[ -n $want_with ]]; then
+    report_started
+    start_engine
+    await_workers
+  fi
   start_program
-  report_started
+  [[ -n $want_with ]] || report_started
   start_sampler
   remove_left_folders
   if await_program; then start_noting_image; fi

@@ -40,7 +40,7 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
-from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token
+from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_tls, new_token
 from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb
 from notebook_launcher.session.record import (
     Program,
@@ -290,12 +290,13 @@ def _credentials_and_files(
     """Return a token and keys for a new session, and all files of its directory."""
     env = session_env(plan, context.scheduler, context.site, payload)
     token = new_token()
+    more = {**payload.files, **(new_tls(session.id) if plan.distributed else {})}
     # no SSH server is needed on this machine, or in a run
     if context.scheduler.same_machine or payload.program == "notebook":
         access = Access(token, lambda: join_keys(context.host, session.directory))
-        return access, session_files(session, env, token, payload.files)
+        return access, session_files(session, env, token, more)
     keys, files = new_keys()
-    return Access(token, lambda: keys), session_files(session, env, token, {**files, **payload.files})
+    return Access(token, lambda: keys), session_files(session, env, token, {**files, **more})
 
 
 def _route_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
@@ -331,6 +332,8 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
             others["fast_start"] = "no"
     else:
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
+    if plan.distributed:
+        others["with"] = plan.distributed
     return environment_lines(environment, container=container, path=plan.path, others=others)
 
 

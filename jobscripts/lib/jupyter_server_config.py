@@ -11,7 +11,6 @@ The token is read from the session's file, so it stands in no process's argument
 
 import asyncio
 import atexit
-import contextlib
 import hashlib
 import ipaddress
 import json
@@ -20,7 +19,6 @@ import re
 import secrets
 import shutil
 import socket
-import struct
 import sys
 import types
 from pathlib import Path
@@ -30,7 +28,6 @@ from jupyter_server.base.handlers import APIHandler, FileFindHandler
 from jupyter_server.utils import url_path_join
 from jupyterlab.labapp import LabApp
 from tornado import web
-from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from traitlets.config import Application
 
@@ -264,86 +261,6 @@ def append_each_part_once() -> None:
             manager.save = changed(manager.save)
 
 
-CONNECTED, LISTENING = "01", "0A"  # states of a socket, as /proc/net/tcp has them
-
-
-def tcp_sockets(having=("",)):
-    """Yield the local and the remote address, the state and the owner of each TCP socket of this machine.
-
-    ``having``: only those with one of these addresses, at either end; a node may have thousands of others.
-
-    Linux tells this to everybody. An owner outside of a container's user namespace has the number 65534 there, and who
-    runs this the one of ``os.geteuid``.
-    """
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError), Path(table).open(encoding="ascii") as rows:
-            next(rows, "")
-            for row in rows:
-                if not any(address in row for address in having):
-                    continue
-                fields = row.split()
-                yield fields[1], fields[2], fields[3], int(fields[7])
-
-
-def names_of(address: str, port: int) -> set:
-    """Return how these tables write an address; an IPv4 one may be that of an IPv6 socket as well."""
-    ip = ipaddress.ip_address(address)
-    both = [ip] if ip.version == 6 else [ip, ipaddress.ip_address("::ffff:" + address)]
-    words = [struct.unpack(f"={len(one.packed) // 4}I", one.packed) for one in both]
-    return {"".join(f"{word:08X}" for word in each) + f":{port:04X}" for each in words}
-
-
-def stranger_behind(connection: socket.socket) -> "int | None":
-    """Return the number of another user of this node whose program made this connection; ``None``: it is none.
-
-    Programs of root are let in: some SSH servers connect as root, and root can read the token anyway. A socket that its
-    owner has closed is root's in these tables, and not connected any more; whose it was nobody knows (-1).
-    """
-    peer = connection.getpeername()
-    here, there, is_listed = names_of(*connection.getsockname()[:2]), names_of(*peer[:2]), False
-    for _ in range(3):  # a table may change while it is read
-        for local, remote, state, owner in tcp_sockets(there):
-            if local in there and remote in here:
-                if owner == 0 and state != CONNECTED and os.geteuid() != 0:
-                    return -1
-                return None if owner in (0, os.geteuid()) else owner
-            is_listed = is_listed or (local in here and remote in there)
-    if is_listed and ipaddress.ip_address(peer[0]).is_loopback:
-        return -1
-    # It comes from another machine, or it was there and is no more: what it has sent could still be read.
-    is_open = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == int(CONNECTED, 16)
-    return None if is_open else -1
-
-
-def turn_strangers_away() -> None:
-    """Close at once what another user of this node connects to this server, whatever token or cookie comes with it.
-
-    Both can be stolen: a browser sends cookies to every port of a machine's name, and an open tab sends the token to
-    whoever has the port now that led to this session. All ways to this server end in a program of its user's: sshd
-    gives up root before it connects.
-    """
-    if not Path("/proc/net/tcp").exists():
-        return
-    serve, known = HTTPServer.handle_stream, set()
-
-    def handle_stream(server: HTTPServer, stream, address):
-        if stream.socket.family not in (socket.AF_INET, socket.AF_INET6):  # an extension's own server
-            return serve(server, stream, address)
-        try:
-            stranger = stranger_behind(stream.socket)
-        except OSError:  # it has hung up
-            stranger = -1
-        if stranger is None:
-            return serve(server, stream, address)
-        stream.close()
-        if stranger >= 0 and stranger not in known:
-            known.add(stranger)
-            app.log.warning("notebook-launcher: a program of another user (%d) was turned away", stranger)
-        return None
-
-    HTTPServer.handle_stream = handle_stream
-
-
 class PortHandler(APIHandler):
     """Tells whose program listens on a port of this node, where the launcher's tunnel would reach it."""
 
@@ -351,8 +268,8 @@ class PortHandler(APIHandler):
     def get(self, port: str) -> None:
         """Answer with ``yours``, ``others``, or ``nobody``."""
         every_address = ("0.0.0.0", "::")  # noqa: S104
-        reached = {name for ip in (address, *every_address) for name in names_of(ip, int(port))}
-        owners = {owner for local, _, state, owner in tcp_sockets() if state == LISTENING and local in reached}
+        reached = {name for ip in (address, *every_address) for name in own.names_of(ip, int(port))}
+        owners = {owner for local, _, state, owner in own.tcp_sockets() if state == own.LISTENING and local in reached}
         # root's programs can be trusted as little or as much as the node itself
         owner = "nobody" if not owners else "yours" if owners <= {0, os.geteuid()} else "others"
         self.finish(json.dumps({"owner": owner}))
@@ -436,6 +353,7 @@ def guard_against_idleness() -> None:
 
 
 app = Application.instance()  # the server, which reads this file
+own = load_beside(os.environ["NBL_SESSION_DIR"], "own_connections")
 token = session_token()
 end_quick_start()
 address = listening_address()
@@ -494,7 +412,7 @@ c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.cl
 compare_files_by_content()
 close_replaced_connections_at_once()
 append_each_part_once()
-turn_strangers_away()
+own.turn_strangers_away(app.log.warning)
 tell_whose_ports()
 hide_kernels()
 guard_against_idleness()

@@ -17,7 +17,7 @@ log() { printf '%(%H:%M:%S)T notebook-launcher: %s\n' -1 "$*" >&"$log_fd"; }
 # The file is data. Its values are taken literally, whatever they contain; it is never sourced.
 read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
-  want_uv=''
+  want_uv='' want_with=''
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
   want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
@@ -36,6 +36,7 @@ read_settings() {
       conda)             want_conda=$value ;;
       venv)              want_venv=$value ;;
       uv)                want_uv=$value ;;
+      with)              want_with=$value ;;
       digest)            want_digest=$value ;;
       activate)          want_activate+=("$value") ;;
       setenv)            want_env+=("$value") ;;
@@ -60,6 +61,10 @@ read_settings() {
   if [[ ! $want_start_timeout =~ ^[1-9][0-9]{0,6}$ ]]; then
     log "start_timeout='$want_start_timeout' is not a number of seconds; using 600"
     want_start_timeout=600
+  fi
+  if [[ -n $want_with && $want_with != dask ]]; then
+    log "with='$want_with' is not dask; no workers are started"
+    want_with=''
   fi
   if [[ $want_sshd != yes && $want_sshd != no ]]; then
     log "sshd='$want_sshd' is neither yes nor no; starting no SSH server"

@@ -33,6 +33,22 @@ def parameter_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+#: engines whose workers a job starts on all its nodes, with ``--with``
+DISTRIBUTED = ("dask",)
+
+
+def workers_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--with dask``, as ``distributed``."""
+    text = "Start Dask's scheduler here and workers on all nodes of the job."
+    return click.option("--with", "distributed", type=click.Choice(DISTRIBUTED), help=text)(command)
+
+
+def dependencies_and_workers(words: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    """Split what was typed after ``--with`` into files and the engine, which ``./dask`` is not."""
+    engine = next((word for word in words if word in DISTRIBUTED), None)
+    return tuple(word for word in words if word not in DISTRIBUTED), engine
+
+
 def dependencies_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--with FILE``, as ``dependencies``."""
     text = "A file or folder that goes with the notebook (repeatable)."

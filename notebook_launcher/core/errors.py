@@ -399,6 +399,12 @@ class HomeUnusable(JobFailed):
     exit_code = 98
 
 
+class WorkersFailed(JobFailed):
+    """The workers of ``--with`` did not start: their engine is missing in the environment, or not all have joined."""
+
+    exit_code = 99
+
+
 class JobCancelled(LauncherError):
     """Somebody cancelled the job: the user from elsewhere (``by_user``), an operator, the scheduler."""
 

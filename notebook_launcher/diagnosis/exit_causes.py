@@ -27,6 +27,7 @@ from notebook_launcher.core.errors import (
     OutOfMemory,
     Preempted,
     Revoked,
+    WorkersFailed,
 )
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.schedulers.base import State
@@ -92,6 +93,11 @@ BY_SCRIPT: dict[str, Cause] = {
     ),
     "venv-missing": Cause(ActivationFailed, "check the path after --venv or --uv"),
     "activate-failed": Cause(ActivationFailed, "check `activate` in the profile's environment"),
+    "workers-missing": Cause(
+        WorkersFailed,
+        "take an environment that has dask (launch-notebook env list), or make one: launch-notebook env create",
+    ),
+    "workers-failed": Cause(WorkersFailed, LOG),
     "session-unusable": Cause(HomeUnusable, _DISK_SPACE),
 }
 

@@ -34,7 +34,8 @@ class Plan(Frozen):
     to the profile, if known. ``container_typed``: whether the user named the container, rather than the profile.
     ``open_at``: the folder or notebook that JupyterLab opens with, if the user named one. ``course_notebook``: the one
     of the course's that it opens with otherwise. ``placeholders``: see ``LaunchOptions``.
-    ``environment_notice``: what the profile says of JupyterLab in the environment.
+    ``environment_notice``: what the profile says of JupyterLab in the environment. ``distributed``: see
+    ``LaunchOptions``.
     """
 
     target: LaunchTarget
@@ -55,6 +56,7 @@ class Plan(Frozen):
     course_notebook: str | None = None
     placeholders: tuple[str, ...] = ()
     environment_notice: str | None = None
+    distributed: str | None = None
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
@@ -93,6 +95,7 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
             raise make_scheduler(target.scheduler, "").no_such_flag(name)
     translated = translate_flags(target.profile, options.flags, target.cluster, options.placeholders)
     request = Request(translated.flags)
+    _check_distributed(options, request, target)
     if near := near_flags_note(request):
         target = replace(target, notes=(*target.notes, near))
     chosen = chosen_environment(options, target)
@@ -118,7 +121,17 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         course_notebook=notebook_to_open(target.course, first_day(options, here)) if target.course else None,
         placeholders=options.placeholders,
         environment_notice=_environment_notice(chosen, options),
+        distributed=options.distributed,
     )
+
+
+def _check_distributed(options: LaunchOptions, request: Request, target: LaunchTarget) -> None:
+    """Refuse workers on several nodes where nothing starts them there. Raises ``UsageError``."""
+    if options.distributed and target.scheduler == "lsf" and request.flags.get("nodes") not in (None, "1"):
+        raise UsageError(
+            f"--with {options.distributed} on several nodes needs Slurm; this cluster has LSF.",
+            hint=f"use one node, with more cores: --with {options.distributed} -n 16",
+        )
 
 
 def _environment_notice(chosen: ChosenEnvironment, options: LaunchOptions) -> str | None:
@@ -134,6 +147,7 @@ def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
         ("route", options.route),
         ("idle-stop", options.idle_stop),
         ("open-at", options.open_at),
+        ("with", options.distributed),
         *_activations(options),
     )
     for name, value in pairs:

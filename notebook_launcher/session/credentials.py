@@ -1,4 +1,4 @@
-"""The credentials of one session: JupyterLab's token, and keys for the SSH server in its job and for its clients.
+"""The credentials of one session: JupyterLab's token, keys for SSH, and those of its workers on other nodes.
 
 The server's key is in the session's directory. A client's private key never leaves the machine of the launcher that
 made it; each client adds its public key to ``authorized_keys`` there.
@@ -10,10 +10,16 @@ import functools
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import Host
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 _ALLOWED = "restrict,port-forwarding"
 
@@ -89,3 +95,76 @@ def _pair() -> tuple[str, str]:
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return private.decode(), public.decode()
+
+
+# --- TLS between a scheduler, its workers and its clients --------------------------------------------------------
+
+_VALID = timedelta(days=365)  # a job may wait for weeks, and run for weeks
+_CLOCK_DIFFERENCE = timedelta(days=1)
+
+
+def new_tls(name: str) -> Mapping[str, bytes]:
+    """Return a certificate, its key, and the authority that has signed it, by the names of their files.
+
+    For all that belongs to the session ``name``: each shows the certificate and accepts only those of this authority,
+    whose own key is not kept, so that there is never a second one.
+    """
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    return {
+        "dask-ca.pem": _certificate(name, authority, authority),
+        "dask-cert.pem": _certificate(name, key, authority),
+        "dask-key.pem": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    }
+
+
+def _certificate(session: str, key: EllipticCurvePrivateKey, authority: EllipticCurvePrivateKey) -> bytes:
+    """Return the certificate of a key, with all that OpenSSL's strict check wants; the authority's if it is its own."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    signs, issuer, now = key is authority, f"{session} authority", datetime.now(timezone.utc)
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=signs, path_length=0 if signs else None), True),
+        (_key_usage(signs=signs), True),
+        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), False),
+        *([] if signs else [(x509.SubjectAlternativeName([x509.DNSName(session)]), False)]),
+    ]
+    builder = x509.CertificateBuilder(
+        issuer_name=_common_name(issuer),
+        subject_name=_common_name(issuer if signs else session),
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - _CLOCK_DIFFERENCE,
+        not_valid_after=now + _VALID,
+    )
+    for extension, is_critical in extensions:
+        builder = builder.add_extension(extension, critical=is_critical)
+    return builder.sign(authority, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _common_name(text: str) -> x509.Name:
+    from cryptography import x509
+
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+
+def _key_usage(*, signs: bool) -> x509.KeyUsage:
+    """Return what a key is for: to sign certificates, or for connections."""
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -40,6 +40,7 @@ from notebook_launcher.supervision.supervisor import (
     StopRequested,
     Supervisor,
 )
+from notebook_launcher.supervision.workers import show_workers
 from notebook_launcher.tunnel.forwarding import (
     Endpoint,
     PortChecked,
@@ -429,13 +430,15 @@ class _JupyterSupervisor(Supervisor):
         if self.attached:
             return
         self.attached = True
+        dashboard: Sequence[tuple[int, int]] = ()
         if local_port and self._endpoint is not None:
             url = self._endpoint.url(local_port, self._access.token, self._place)
             self._context.view.show(
                 events.Ready(self._session.id, self._job.id, str(self._node), url, local_port, self._ours)
             )
             show_ssh_login(self._context, self._session, local_port)
-        self._forward(*self._forwards)
+            dashboard = show_workers(self._context, self._session, str(self._node), self._endpoint)
+        self._forward(*dashboard, *self._forwards)
         if self._only_ports:
             self._context.view.show(events.Note(KEYS_PORTS))
         self._attached_status.attach()

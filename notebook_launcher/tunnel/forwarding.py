@@ -31,6 +31,28 @@ MOST_BYTES = 256 * 1024  # of an answer of Jupyter
 LOOPBACK, LOOPBACK6 = "127.0.0.1", "::1"
 
 
+class Workers(Frozen):
+    """The workers of Dask that the job has started, as ``endpoint.json`` has them; see the event ``workers_ready``."""
+
+    scheduler: str
+    nodes: int
+    workers: int
+    threads: int
+    memory_mib: int
+    dashboard: int
+
+    @classmethod
+    def from_file(cls, data: object) -> Workers | None:
+        """Return what the job has written, ``None`` if that is nothing, or makes no sense."""
+        if not isinstance(data, Mapping) or not isinstance(scheduler := data.get("scheduler"), str):
+            return None
+        numbers = [data.get(name) for name in ("nodes", "workers", "threads", "memory_mib", "dashboard")]
+        if not all(type(number) is int and 0 <= number < 2**40 for number in numbers):
+            return None
+        nodes, workers, threads, memory, port = (int(number) for number in numbers if isinstance(number, int))
+        return cls(scheduler[:200], nodes, workers, threads, memory, port if port < 65536 else 0)
+
+
 class Endpoint(Frozen):
     """Where Jupyter listens: an address and port as seen from the node, and the path prefix of its URLs."""
 
@@ -38,6 +60,7 @@ class Endpoint(Frozen):
     base_url: str = "/"
     secure: bool = False
     address: str = "127.0.0.1"
+    workers: Workers | None = None
 
     @classmethod
     def from_file(cls, data: Mapping[str, object]) -> Endpoint:
@@ -52,6 +75,7 @@ class Endpoint(Frozen):
             base_url if isinstance(base_url, str) and base_url.startswith("/") else "/",
             data.get("secure") is True,
             address if isinstance(address, str) and address else "127.0.0.1",
+            Workers.from_file(data.get("dask")),
         )
 
     @property

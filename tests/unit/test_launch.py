@@ -76,3 +76,12 @@ def test_a_profile_can_have_jupyterlab_start_with_everything(fast: bool, program
     plan = Plan(target, Request({}), "plain", Environment(), None)
     site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
     assert session_env(plan, Slurm(), site, Payload(program=program)).splitlines().count("fast_start=no") == said
+
+
+def test_workers_are_asked_for_in_a_session_of_each_kind() -> None:
+    plan = Plan(LaunchTarget(ClusterProfile(), None, None, "slurm"), Request({}), "plain", Environment(), None)
+    site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
+    for program in ("jupyterlab", "notebook"):
+        asked = session_env(dataclasses.replace(plan, distributed="dask"), Slurm(), site, Payload(program=program))
+        assert "with=dask" in asked.splitlines()
+        assert "with=" not in session_env(plan, Slurm(), site, Payload(program=program))

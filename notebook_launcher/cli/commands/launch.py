@@ -19,7 +19,7 @@ from notebook_launcher.cli.options import (
     target_options,
     user_interface,
 )
-from notebook_launcher.cli.run_options import offer_image, run_launch_options
+from notebook_launcher.cli.run_options import offer_image, run_launch_options, workers_option
 
 if TYPE_CHECKING:
     from notebook_launcher.planning.target import LaunchOptions
@@ -52,6 +52,7 @@ class _Launch(TakesEnvironment):
 @click.option("--conda", metavar="ENV", help="Use the JupyterLab of a conda environment; with an image, one inside it.")
 @click.option("--venv", metavar="DIR", help="Use the JupyterLab of a virtual environment.")
 @click.option("--uv", metavar="DIR", help="Use the JupyterLab of a uv project: of its .venv.")
+@workers_option
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
 @route_options
 @scheduler_options
@@ -71,6 +72,7 @@ def launch(
     conda: str | None,
     venv: str | None,
     uv: str | None,
+    distributed: str | None,
     verbose: bool,
     route: str | None,
     forwards: tuple[int, ...],
@@ -83,6 +85,7 @@ def launch(
         idle_stop=idle_stop,
         open_at=open_at,
         always_new=always_new,
+        distributed=distributed,
     )
     typed = without_save(ctx.obj[TYPED_WORDS])
     shown = {"verbose": verbose, "notify": notify}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from notebook_launcher.cli.completion import TakesEnvironment, complete_run
 from notebook_launcher.cli.options import Where, scheduler_options, target_options, user_interface
 from notebook_launcher.cli.run_options import (
+    dependencies_and_workers,
     dependencies_option,
     environment_options,
     offer_image,
@@ -77,9 +79,10 @@ def run(
     if detach and follow:
         raise UsageError("--detach and --follow exclude each other.", hint="leave out one of them")
     notebook = the_notebook(words, pairs, "run")
+    dependencies, distributed = dependencies_and_workers(dependencies)
     prepared = prepare(notebook, pairs, tuple(map(Path, dependencies)), output_folder(output) or Path("runs"))
     request = run_module.RunRequest(output_folder(output), "script" if to == "script" else "notebook", detach, follow)
-    launch_options = run_launch_options(ctx, where, **software)
+    launch_options = dataclasses.replace(run_launch_options(ctx, where, **software), distributed=distributed)
     here = LocalMachine.detect()
     with user_interface(where, verbose=verbose) as (view, prompts, interrupts):
         plan = make_plan(complete_options(launch_options, here, view, prompts, dry_run=dry_run), here)

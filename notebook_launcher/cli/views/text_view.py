@@ -21,6 +21,7 @@ from notebook_launcher.cli.views.errors import elapsed
 from notebook_launcher.cli.views.forecast import ForecastView
 from notebook_launcher.cli.views.notebooks import show_notebooks
 from notebook_launcher.cli.views.pending_line import PendingLine, is_news, pending_parts
+from notebook_launcher.cli.views.ports import ports_text
 from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.runs import finished_text, prepared_text, progress_text, results_text
 from notebook_launcher.cli.views.session_list import SessionListView
@@ -186,9 +187,9 @@ class TextView(BaseView):
             self._say(f"  {event.connect_command}", whole=True)
 
     @_display.register(events.PortForwarded)
-    def _(self, event: events.PortForwarded) -> None:
-        addresses = " or ".join(filter(None, (event.url, event.plain_url)))
-        self._say(f"Port {event.port} of {event.node}: {addresses}", whole=True)
+    @_display.register(events.WorkersReady)
+    def _(self, event: events.PortForwarded | events.WorkersReady) -> None:
+        self._say(ports_text(event), whole=True)
 
     @_display.register(events.Disconnected)
     def _(self, event: events.Disconnected) -> None:

@@ -34,6 +34,7 @@ from notebook_launcher.core.events.launch import (
     Submitted,
     TimeLeft,
     TunnelOpened,
+    WorkersReady,
 )
 from notebook_launcher.core.events.notebooks import (
     BenchProgress,
@@ -135,4 +136,5 @@ __all__ = [
     "Submitted",
     "TimeLeft",
     "TunnelOpened",
+    "WorkersReady",
 ]

@@ -110,6 +110,25 @@ class PortForwarded(Event, name="port_forwarded"):
     plain_url: str
 
 
+class WorkersReady(Event, name="workers_ready"):
+    """The workers of ``--with`` have joined their scheduler, on all nodes of the job.
+
+    ``node``: the first of them. ``engine``: dask. ``scheduler``: its address, in the job. ``memory_mib``: of all
+    workers. ``dashboard_port``: of the node, which is forwarded; 0: there is no dashboard.
+    """
+
+    session: str
+    job: str
+    node: str
+    engine: str
+    scheduler: str
+    nodes: int
+    workers: int
+    threads: int
+    memory_mib: int
+    dashboard_port: int
+
+
 class Disconnected(Event, name="disconnected"):
     """The connection to the session broke and is being re-established; the job keeps running."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.cli import app
+from notebook_launcher.cli.run_options import dependencies_and_workers
 
 
 @pytest.mark.parametrize("words", [["status"], ["connect"], ["results"]])
@@ -80,3 +81,8 @@ def write_notebook(path: Path) -> None:
     code: dict[str, object] = {"cell_type": "code", "id": "a", "outputs": [], "execution_count": None}
     code |= {"metadata": {"tags": ["parameters"]}, "source": source}
     path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [code]}))
+
+
+def test_dask_after_with_is_no_file() -> None:
+    assert dependencies_and_workers(("data.csv", "dask", "./dask")) == (("data.csv", "./dask"), "dask")
+    assert dependencies_and_workers(("data.csv",)) == (("data.csv",), None)

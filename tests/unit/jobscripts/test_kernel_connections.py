@@ -27,7 +27,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     root = tmp_path_factory.mktemp("lab")
     scripts = root / "scripts"
     scripts.mkdir()
-    for name in ("jupyterlab.sh", *LIBRARY, "enter.sh", "program.sh", "job_services.sh", "jupyter_server_config.py"):
+    needed = ("enter.sh", "program.sh", "job_services.sh", "engine.sh", "own_connections.py")
+    for name in ("jupyterlab.sh", *LIBRARY, *needed, "jupyter_server_config.py"):
         (scripts / name).write_bytes(job_script(name).read_bytes())
     job = Job(root / "job", script=scripts / "jupyterlab.sh")
     job.ask(f"path={VENV_BIN}", "idle_stop=1")

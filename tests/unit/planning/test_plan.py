@@ -19,7 +19,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.launch import notes_before
 from notebook_launcher.planning.plan import begin_note, make_plan, useless_flags_note
-from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, SchedulerName, find_target
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
 from notebook_launcher.schedulers.slurm.commands import Slurm
@@ -437,3 +437,16 @@ def test_what_a_profile_says_of_an_environment_is_noted_unless_other_software_is
     for program in programs:
         assert "JupyterLab" not in notes(program), "which needs none"
     assert not any("JupyterLab" in note for note in make_plan(LaunchOptions(flags, cluster="snellius"), LAPTOP).notes)
+
+
+def test_workers_on_several_nodes_need_slurm() -> None:
+    def planned(scheduler: SchedulerName, **flags: str) -> str:
+        target = LaunchTarget(ClusterProfile(), None, None, scheduler)
+        return make_plan(
+            LaunchOptions(flags, distributed="dask"), LocalMachine("laptop", has_slurm=False), target
+        ).command
+
+    assert planned("slurm", nodes="4").endswith("--with dask")
+    planned("lsf", nodes="1")
+    with pytest.raises(UsageError, match="needs Slurm; this cluster has LSF"):
+        planned("lsf", nodes="4")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import socket
+import ssl
 import stat
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +16,7 @@ import pytest
 
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.session.credentials import SessionKeys, join_keys, new_keys, new_token, read_access
+from notebook_launcher.session.credentials import SessionKeys, join_keys, new_keys, new_tls, new_token, read_access
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="these tests need OpenSSH's ssh-keygen")
 
@@ -103,6 +107,47 @@ def test_every_session_has_its_own() -> None:
     made = [new_keys() for _ in range(5)]
     assert len({keys.host for keys, _ in made}) == len({keys.client for keys, _ in made}) == 5
     assert all(files["ssh_host_key"] != keys.client.encode() for keys, files in made)
+
+
+def handshake(server: Path, client: Path) -> bool:
+    """Do a server and a client with these keys accept each other, as Dask's do?"""
+    ends = socket.socketpair()
+
+    def context(folder: Path, purpose: ssl.Purpose) -> ssl.SSLContext:
+        made = ssl.create_default_context(purpose, cafile=str(folder / "dask-ca.pem"))
+        made.check_hostname = False
+        made.verify_mode = ssl.CERT_REQUIRED
+        made.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
+        made.load_cert_chain(folder / "dask-cert.pem", folder / "dask-key.pem")
+        return made
+
+    def serve() -> None:
+        with contextlib.suppress(OSError), ends[0]:
+            context(server, ssl.Purpose.CLIENT_AUTH).wrap_socket(ends[0], server_side=True).sendall(b"in")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with ends[1], context(client, ssl.Purpose.SERVER_AUTH).wrap_socket(ends[1]) as secured:
+            return secured.recv(2) == b"in"
+    except OSError:
+        return False
+    finally:
+        thread.join()
+
+
+def test_workers_of_a_session_accept_each_other_and_nobody_else(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("ours", "theirs")]
+    for folder in folders:
+        HOST.write_files(str(folder), new_tls("20261121-014455-k3f9"))
+        assert mode(folder / "dask-key.pem") == 0o600
+    ours, theirs = folders
+    assert handshake(ours, ours)
+    assert not handshake(ours, theirs)
+    assert not handshake(theirs, ours)
+    half = tmp_path / "half"  # somebody who has the public parts
+    HOST.write_files(str(half), {**new_tls("x"), "dask-ca.pem": (ours / "dask-ca.pem").read_bytes()})
+    assert not handshake(ours, half)
 
 
 # --- coming back ---------------------------------------------------------------------------------------------

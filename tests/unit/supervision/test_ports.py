@@ -11,7 +11,7 @@ from notebook_launcher.core import local_state as state
 from notebook_launcher.core.errors import (
     JobTimedOut,
 )
-from notebook_launcher.tunnel.forwarding import PortOwner
+from notebook_launcher.tunnel.forwarding import Endpoint, PortOwner
 from tests.doubles import wait_until
 from tests.unit.supervision.fake_login import PATIENCE, SESSION_ID
 from tests.unit.supervision.launcher_doubles import PLAN, Launcher
@@ -329,3 +329,32 @@ def test_without_a_tab_there_is_none_to_close(launcher: Launcher, when: str, mon
     launcher.types("d")
     launcher.well()
     assert "Close the tab" not in " ".join(launcher.notes)
+
+
+DASK = {"scheduler": "tls://10.0.0.1:1", "nodes": 2, "workers": 4, "threads": 8, "memory_mib": 1024, "dashboard": 8788}
+
+
+def test_workers_are_told_and_their_dashboard_is_forwarded(launcher: Launcher) -> None:
+    launcher.launch(FORWARDING)
+    launcher.starting()
+    launcher.host.says("endpoint", port=4242, dask=DASK)
+    told = launcher.shown(events.WorkersReady)
+    assert (told.node, told.nodes, told.workers, told.threads, told.memory_mib) == ("n1", 2, 4, 8, 1024)
+    launcher.shown(events.PortForwarded, 3)
+    first = [launcher.names.index(name) for name in ("ready", "workers_ready", "port_forwarded")]
+    assert first == sorted(first)
+    assert forwarded(launcher)[0] == ("n1", 8788, 8788), "it stands below what is said of the workers"
+    launcher.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize(
+    "dask",
+    [None, [], "x", {}, {**DASK, "nodes": "2"}, {**DASK, "workers": -1}, {**DASK, "memory_mib": True}],
+)
+def test_what_a_damaged_file_says_of_workers_is_left_out(dask: object) -> None:
+    assert Endpoint.from_file({"port": 4242, "dask": dask}).workers is None
+
+
+def test_a_dashboard_without_a_port_is_not_forwarded() -> None:
+    workers = Endpoint.from_file({"port": 4242, "dask": {**DASK, "dashboard": 70000}}).workers
+    assert workers is not None and workers.dashboard == 0

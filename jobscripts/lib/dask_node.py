@@ -1,0 +1,243 @@
+"""Dask on one node of a session: its scheduler, or the workers of this node.
+
+    dask_node.py scheduler
+    dask_node.py workers
+
+Started by ``worker_node.sh`` in the session's environment. The scheduler and the workers are Dask's own; what is here
+says how many workers a node gets, keeps others out, and reports what has joined. Every connection between them, and of
+every client, is TLS with the session's keys (``dask-*.pem`` in its directory), and nobody without these is answered.
+The dashboard has no password: it listens on 127.0.0.1 and serves the programs of the session's user alone.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import types
+from pathlib import Path
+from urllib.parse import urlsplit
+
+FOLDER = Path(os.environ.get("NBL_SESSION_DIR", "."))
+SHARED_PART = 4  # a quarter of the first node's memory is left to JupyterLab, kernels and the scheduler
+MIB = 2**20
+
+
+def write_line(name: str, text: str) -> None:
+    """Replace a file in the session's ``runtime`` at once, readable by its user alone."""
+    path = FOLDER / "runtime" / name
+    new = path.with_name(f"{name}.new.{os.getpid()}")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text + "\n")
+    new.replace(path)
+
+
+def load_beside(name: str) -> types.ModuleType:
+    """Load a module of the session's directory, not by the import path."""
+    path = FOLDER / f"{name}.py"
+    module = types.ModuleType(name)
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)  # noqa: S102
+    return module
+
+
+# --- how many workers, and how large ---------------------------------------------------------------------------
+
+
+def cores_here() -> int:
+    """Return how many cores of this node the job has."""
+    with contextlib.suppress(KeyError, ValueError):
+        return max(1, int(os.environ["SLURM_CPUS_ON_NODE"]))
+    return len(os.sched_getaffinity(0))
+
+
+def memory_here(cores: int, most: int) -> int:
+    """Return how many bytes of this node's memory the workers get. ``most``: what a process may use at all."""
+    for name, times in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", cores)):
+        with contextlib.suppress(KeyError, ValueError):
+            granted = int(os.environ[name]) * times * MIB
+            most = min(most, granted) if granted > 0 else most
+    if os.environ.get("NBL_FIRST_NODE") == os.uname().nodename:
+        most -= most // SHARED_PART
+    return most
+
+
+def gpus_here() -> "list[str]":
+    """Return the GPUs of this node that the job has, as CUDA names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return [] if named in ("NoDevFiles", "-1") else [gpu for gpu in named.split(",") if gpu]
+
+
+def processes_and_threads(cores: int, gpus: int) -> "tuple[int, int]":
+    """Return how many workers a node gets, and their threads: one a GPU, else as ``dask worker --nworkers auto``."""
+    if gpus:
+        return gpus, max(1, cores // gpus)
+    from distributed.deploy.utils import nprocesses_nthreads
+
+    return nprocesses_nthreads(cores)
+
+
+# --- the session's keys ----------------------------------------------------------------------------------------
+
+
+def security():
+    """Return Dask's settings for TLS: who has not the session's key is refused, in every role."""
+    from distributed.security import Security
+
+    pair = {
+        f"tls_{role}_{kind}": str(FOLDER / f"dask-{kind}.pem")
+        for role in ("scheduler", "worker", "client")
+        for kind in ("cert", "key")
+    }
+    return Security(require_encryption=True, tls_ca_file=str(FOLDER / "dask-ca.pem"), **pair)
+
+
+def is_from_here(headers) -> bool:
+    """Is this request for 127.0.0.1, localhost or a name below that, and of a page of the same address, if of any?
+
+    Other pages in the same browser could read and use the dashboard otherwise, by a name of theirs that leads here, or
+    by its websocket.
+    """
+    host, origin = headers.get("Host", ""), headers.get("Origin")
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name not in ("127.0.0.1", "localhost") and not name.endswith(".localhost"):
+            return False
+        return origin is None or urlsplit(origin).netloc == host
+    except ValueError:  # a "[" without an end
+        return False
+
+
+def close_dashboard_to_others() -> None:
+    """Let Dask's servers for browsers answer the programs of this user alone, and pages of their own alone."""
+    from distributed.http.routing import RoutingApplication
+    from tornado import web
+
+    load_beside("own_connections").turn_strangers_away(logging.getLogger("distributed").warning)
+    find = RoutingApplication.find_handler
+
+    def find_handler(application, request, **others):
+        if is_from_here(request.headers):
+            return find(application, request, **others)
+        return application.get_handler_delegate(request, web.ErrorHandler, {"status_code": 403})
+
+    RoutingApplication.find_handler = find_handler
+
+
+# --- the scheduler ---------------------------------------------------------------------------------------------
+
+
+def joined(workers) -> str:
+    """Return how many nodes are complete, and the workers, threads and bytes of memory there are, as one line.
+
+    Of a node's workers each has the name NODE-NUMBER-of-COUNT.
+    """
+    there = {}
+    for worker in workers:
+        node, _, _ = str(worker.name).rpartition("-of-")
+        node = node.rpartition("-")[0]
+        there.setdefault(node, []).append(str(worker.name).rpartition("-of-")[2])
+    complete = sum(str(len(counts)) == counts[0] for counts in there.values())
+    threads, memory = sum(worker.nthreads for worker in workers), sum(worker.memory_limit or 0 for worker in workers)
+    return f"{complete} {len(workers)} {threads} {memory}"
+
+
+async def run_scheduler(stop: asyncio.Event) -> int:
+    """Be the session's scheduler until ``stop``."""
+    import dask
+    from distributed import Scheduler
+    from distributed.diagnostics.plugin import SchedulerPlugin
+
+    class Report(SchedulerPlugin):
+        """Writes down which workers there are."""
+
+        def add_worker(self, scheduler, **_others) -> None:
+            self.write(scheduler)
+
+        def remove_worker(self, scheduler, **_others) -> None:
+            self.write(scheduler)
+
+        def write(self, scheduler) -> None:
+            write_line("workers", joined(list(scheduler.workers.values())))
+
+    dask.config.set({"distributed.dashboard.link": "http://127.0.0.1:{port}/status"})
+    close_dashboard_to_others()
+    shows = importlib.util.find_spec("bokeh") is not None
+    host = f"tls://{os.environ['NBL_NODE_ADDRESS']}"
+    async with Scheduler(
+        host=host, port=0, security=security(), dashboard=shows, dashboard_address="127.0.0.1:0"
+    ) as scheduler:
+        scheduler.add_plugin(Report(), name="notebook-launcher")
+        port = scheduler.http_server.port if shows else 0
+        write_line("scheduler", f"{scheduler.address} {port}")
+        await either(stop.wait(), scheduler.finished())
+        return 0 if stop.is_set() else 1
+
+
+# --- the workers of a node -------------------------------------------------------------------------------------
+
+
+async def run_workers(stop: asyncio.Event) -> int:
+    """Run the workers of this node until ``stop``, each in the care of a nanny, which replaces it when it dies."""
+    import dask
+    from distributed import Nanny
+    from distributed.system import MEMORY_LIMIT
+
+    cores, gpus = cores_here(), gpus_here()
+    count, threads = processes_and_threads(cores, len(gpus))
+    memory = memory_here(cores, MEMORY_LIMIT) // count
+    node = socket.gethostname().partition(".")[0]
+    # the page of a worker has nothing to say: all of it is on the scheduler's dashboard, which is guarded
+    dask.config.set({"distributed.worker.http.routes": []})
+    logging.getLogger("distributed.nanny").setLevel(logging.INFO)  # which worker died of what, and was replaced
+    with tempfile.TemporaryDirectory(prefix="nl-dask-") as scratch:
+        nannies = [
+            Nanny(
+                os.environ["DASK_SCHEDULER_ADDRESS"],
+                host=os.environ["NBL_NODE_ADDRESS"],
+                protocol="tls",
+                name=f"{node}-{number}-of-{count}",
+                nthreads=threads,
+                memory_limit=memory,
+                security=security(),
+                local_directory=scratch,
+                dashboard=False,
+                dashboard_address="127.0.0.1:0",
+                death_timeout=60,
+                **({"env": {"CUDA_VISIBLE_DEVICES": gpus[number - 1]}, "resources": {"GPU": 1}} if gpus else {}),
+            )
+            for number in range(1, count + 1)
+        ]
+        try:
+            await asyncio.gather(*nannies)
+            await either(stop.wait(), *(nanny.finished() for nanny in nannies))
+        finally:
+            await asyncio.gather(*(nanny.close(timeout=3) for nanny in nannies), return_exceptions=True)
+    return 0 if stop.is_set() else 1
+
+
+async def either(*awaited) -> None:
+    """Wait for the first of these."""
+    tasks = [asyncio.ensure_future(one) for one in awaited]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+async def main(role: str) -> int:
+    """Be the scheduler, or the workers, until a signal comes."""
+    logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)  # or others could fill the job's log
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # the last one: the end of a step
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return await (run_scheduler(stop) if role == "scheduler" else run_workers(stop))
+
+
+if __name__ == "__main__":
+    # In place of the session's directory: modules of the user's, as their kernels see them, but behind all others.
+    sys.path[:1] = []
+    sys.path.append(str(Path.cwd()))
+    sys.exit(asyncio.run(main(sys.argv[1])))

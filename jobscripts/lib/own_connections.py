@@ -1,0 +1,93 @@
+"""Whose program is at the other end of a connection, and a server that serves its own user's programs alone.
+
+For servers made with Tornado: JupyterLab (``jupyter_server_config.py``) and the dashboard of Dask (``dask_node.py``).
+Runs in whatever Python the session's environment has.
+"""
+
+import contextlib
+import ipaddress
+import os
+import socket
+import struct
+from pathlib import Path
+
+from tornado.httpserver import HTTPServer
+
+CONNECTED, LISTENING = "01", "0A"  # states of a socket, as /proc/net/tcp has them
+
+
+def tcp_sockets(having=("",)):
+    """Yield the local and the remote address, the state and the owner of each TCP socket of this machine.
+
+    ``having``: only those with one of these addresses, at either end; a node may have thousands of others.
+
+    Linux tells this to everybody. An owner outside of a container's user namespace has the number 65534 there, and who
+    runs this the one of ``os.geteuid``.
+    """
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), Path(table).open(encoding="ascii") as rows:
+            next(rows, "")
+            for row in rows:
+                if not any(address in row for address in having):
+                    continue
+                fields = row.split()
+                yield fields[1], fields[2], fields[3], int(fields[7])
+
+
+def names_of(address: str, port: int) -> set:
+    """Return how these tables write an address; an IPv4 one may be that of an IPv6 socket as well."""
+    ip = ipaddress.ip_address(address)
+    both = [ip] if ip.version == 6 else [ip, ipaddress.ip_address("::ffff:" + address)]
+    words = [struct.unpack(f"={len(one.packed) // 4}I", one.packed) for one in both]
+    return {"".join(f"{word:08X}" for word in each) + f":{port:04X}" for each in words}
+
+
+def stranger_behind(connection: socket.socket) -> "int | None":
+    """Return the number of another user of this node whose program made this connection; ``None``: it is none.
+
+    Programs of root are let in: some SSH servers connect as root, and root can read the token anyway. A socket that its
+    owner has closed is root's in these tables, and not connected any more; whose it was nobody knows (-1).
+    """
+    peer = connection.getpeername()
+    here, there, is_listed = names_of(*connection.getsockname()[:2]), names_of(*peer[:2]), False
+    for _ in range(3):  # a table may change while it is read
+        for local, remote, state, owner in tcp_sockets(there):
+            if local in there and remote in here:
+                if owner == 0 and state != CONNECTED and os.geteuid() != 0:
+                    return -1
+                return None if owner in (0, os.geteuid()) else owner
+            is_listed = is_listed or (local in here and remote in there)
+    if is_listed and ipaddress.ip_address(peer[0]).is_loopback:
+        return -1
+    # It comes from another machine, or it was there and is no more: what it has sent could still be read.
+    is_open = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == int(CONNECTED, 16)
+    return None if is_open else -1
+
+
+def turn_strangers_away(warn) -> None:
+    """Close at once what another user of this node connects to this server, whatever token or cookie comes with it.
+
+    Both can be stolen: a browser sends cookies to every port of a machine's name, and an open tab sends the token to
+    whoever has the port now that led to this session. All ways to this server end in a program of its user's: sshd
+    gives up root before it connects. ``warn``: takes a sentence with ``%d`` and a number.
+    """
+    if not Path("/proc/net/tcp").exists():
+        return
+    serve, known = HTTPServer.handle_stream, set()
+
+    def handle_stream(server: HTTPServer, stream, address):
+        if stream.socket.family not in (socket.AF_INET, socket.AF_INET6):  # an extension's own server
+            return serve(server, stream, address)
+        try:
+            stranger = stranger_behind(stream.socket)
+        except OSError:  # it has hung up
+            stranger = -1
+        if stranger is None:
+            return serve(server, stream, address)
+        stream.close()
+        if stranger >= 0 and stranger not in known:
+            known.add(stranger)
+            warn("notebook-launcher: a program of another user (%d) was turned away", stranger)
+        return None
+
+    HTTPServer.handle_stream = handle_stream

@@ -1,0 +1,134 @@
+#!/bin/bash
+#
+# One node's part of a distributed engine, in the session's environment: the scheduler, or this node's workers.
+#
+#   worker_node.sh SESSION_DIR scheduler|workers
+#
+# Started by engine.sh, on each node by a step of the job. It has two parts: the outer one stays and starts the workers
+# again when they end; the inner one (--here) becomes the engine, in the container if there is one. What cannot work is
+# left in SESSION_DIR/runtime/cause-ROLE-NODE.
+#
+# shellcheck disable=SC2154  # want_… and the like are set by lib.sh
+
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] ||
+  users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
+# How often workers that end are started again, unless they have run for a minute meanwhile.
+readonly MOST_TRIES=5
+
+main() {
+  case ${1-} in
+    --here)   become_part "$2" "$3" "$4" ;;
+    '' | -*)  printf 'usage: worker_node.sh SESSION_DIR scheduler|workers\n' >&2; exit 2 ;;
+    *)        run_part "${1%/}" "$2" ;;
+  esac
+}
+
+# know SESSION_DIR ROLE NODE: what both parts have to know.
+know() {
+  role=$2
+  export NBL_SESSION_DIR=$1
+  export NBL_CAUSE_FILE=$1/runtime/cause-$2-$3 NBL_INSIDE_FILE=$1/runtime/inside-$2-$3
+  export NBL_CONTAINER_FILE=$1/runtime/container-$2-$3
+  # shellcheck source=jobscripts/lib/enter.sh
+  source "$1/enter.sh"
+  # shellcheck source=jobscripts/lib/lib.sh
+  source "$1/lib.sh"
+}
+
+# ================================================================================================= the outer part
+
+run_part() {
+  local name way=("$BASH")
+  stopped='' child='' name=$(uname -n)
+  know "$1" "$2" "$name"
+  rm -f -- "$NBL_CAUSE_FILE" "$NBL_INSIDE_FILE"
+  trap 'stop' TERM INT HUP USR2
+  trap 'clean_up' EXIT
+  if read_line "$NBL_SESSION_DIR/runtime/folder"; then cd -- "$REPLY" || :; fi
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the job itself has said what there is to say
+  find_own_address
+  if [[ -n $want_container ]]; then
+    set_up_node
+    prepare_container
+    way=("${into_container[@]}" /bin/bash)
+  fi
+  keep_running "${way[@]}" "$NBL_SESSION_DIR/worker_node.sh" --here "$NBL_SESSION_DIR" "$role" "$name"
+}
+
+# One node needs no network.
+find_own_address() {
+  find_node_names
+  listen_address=127.0.0.1
+  if ((NBL_NODES > 1)); then
+    find_node_address || fail workers-failed "No address of $node was found that the job's other nodes could reach."
+  fi
+  export NBL_NODE_ADDRESS=$listen_address
+}
+
+# keep_running COMMAND...: the workers, that is; without the scheduler all that was computed is lost.
+keep_running() {
+  local code since tries=0
+  while [[ -z $stopped ]]; do
+    since=$SECONDS
+    "$@" </dev/null &
+    child=$!
+    [[ -z $stopped ]] || stop
+    until wait "$child"; code=$?; ((code <= 128)) || ! kill -0 "$child" 2>/dev/null; do :; done
+    child=''
+    [[ -z $stopped && ! -s $NBL_CAUSE_FILE ]] || break
+    ((SECONDS - since < 60)) || tries=0
+    if [[ -n $want_container && ! -e $NBL_INSIDE_FILE ]]; then
+      fail container-failed "The container command could not run bash in $want_container on $node (exit code $code): see\
+ the job's log."
+    fi
+    if [[ $role != workers ]] || ((++tries > MOST_TRIES)); then
+      fail workers-failed "Dask's $role on $node ended with exit code $code: see the job's log."
+    fi
+    log "Dask's workers on $node ended with exit code $code; starting them again"
+    pause "$tries"
+  done
+}
+
+stop() {
+  stopped=yes
+  [[ -z $child ]] || kill -TERM "$child" 2>/dev/null
+}
+
+# shellcheck disable=SC2317  # called by the trap
+clean_up() {
+  [[ ! -e $NBL_CONTAINER_FILE ]] || end_container "$NBL_CONTAINER_FILE"
+  rm -f -- "$NBL_INSIDE_FILE"
+}
+
+# ================================================================================================= the inner part
+
+become_part() {
+  know "$1" "$2" "$3"
+  write_file "$NBL_INSIDE_FILE" "$$"
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null
+  if [[ -n $want_container ]]; then set_up_container; else set_up_node; fi
+  activate
+  find_dask_python
+  # Which workers come and go is for the log, what they do otherwise is not.
+  export DASK_LOGGING__DISTRIBUTED=${DASK_LOGGING__DISTRIBUTED-warning}
+  find_inherited_options
+  exec "${as_inherited[@]}" "$dask_python" -B "$NBL_SESSION_DIR/dask_node.py" "$role"
+}
+
+# Set dask_python to the Python of the environment's JupyterLab, or to another one that has Dask.
+find_dask_python() {
+  local lab
+  lab=$(type -P jupyter-lab)
+  for dask_python in "$(python_of "$lab")" "${lab:+${lab%/*}/python3}" "$(type -P python3)" "$(type -P python)"; do
+    [[ -x $dask_python ]] && has_modules "$dask_python" distributed && return
+  done
+  fail workers-missing "There is no Dask, which --with dask starts, in $(where_it_should_be "'dask[distributed]' bokeh")."
+}
+
+main "$@"
+exit
