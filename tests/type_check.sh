@@ -9,4 +9,5 @@ known=.mypy_cache
 "$1/bin/mypy"
 mkdir -p -- "${kept%/*}"
 new=$(mktemp "$kept.XXXXXX") # another checkout may read or write it at this moment
-tar -cf "$new" "$known" && mv -f -- "$new" "$kept" || rm -f -- "$new"
+tar -cf "$new" "$known"
+mv -f -- "$new" "$kept"
