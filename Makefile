@@ -99,7 +99,7 @@ check-python: $(VENV)/with-tests
 	tests/type_check.sh $(VENV)
 
 check-scripts: $(VENV)/with-tests
-	shellcheck -x $(SCRIPTS)
+	tests/shell_check.sh $(SCRIPTS)
 
 audit: $(VENV)/with-tests ## look up known vulnerabilities of what is installed (needs the network)
 	tests/audit.sh $(VENV)
