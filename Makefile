@@ -12,16 +12,16 @@ VENV := .venv
 SYSTEM_PYTHON := /usr/bin/python3
 PYTHON ?= $(shell $(SYSTEM_PYTHON) -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && \
     echo $(SYSTEM_PYTHON) || echo python3)
-# What computes comes first. Tests on the cluster and those on real time mostly wait, so five run side by side. Beside
-# them, and before them in the kernel's eyes, runs what needs little of the processor: reconnecting, which is about
+# What computes comes first. Tests on the cluster and those on real time mostly wait, so three of each run side by side.
+# Beside them, and before them in the kernel's eyes, runs what needs little of the processor: reconnecting, which is about
 # seconds, then what depends on the generation of Slurm, on the oldest one, and the main ones of that on the newest.
 RECONNECTION := tests/cluster_tests/test_reconnection.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
-TOGETHER := --dist loadfile --no-loadscope-reorder
 COMPUTING := -p no:rerunfailures -m 'not cluster and not real_time' tests/unit
-# Five workers read these files instead of all. tests/conftest.py refuses a marked test in any other.
-WAITING = -m 'cluster or real_time' tests/cluster_tests $(sort $(shell grep -rl --include='test_*.py' real_time tests/unit))
-# Their thousands of little files lie in memory, where there is room, and programs can be run from there.
+THREE := -n 3 --dist loadfile --no-loadscope-reorder
+# These are read in place of all of tests/unit. tests/conftest.py refuses a marked test in any other.
+REAL_TIME = $(sort $(shell grep -rl --include='test_*.py' real_time tests/unit))
+# The thousands of little files of what computes lie in memory, where there is room, and programs can be run from there.
 IN_MEMORY = $(shell tests/in_memory.sh)
 BEHIND := nice -n 10
 EXAMPLES ?= 2000
@@ -33,7 +33,7 @@ NO_CLUSTER_HERE := [ $$? = 3 ]
 NO_SID_TODAY := [ $$? = 3 -o $$? = 4 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-cluster test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-tunnel bench-round-trips bench-page bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-cluster test-real-time test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-tunnel bench-round-trips bench-page bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -41,17 +41,17 @@ help: ## show this list
 run: $(VENV)/with-jupyter ## set up, and start JupyterLab on this machine (no cluster needed)
 	$(VENV)/bin/launch-notebook $(if $(filter --host% --cluster% --course%,$(ARGS)),,--cluster here) $(ARGS)
 
-test: $(VENV)/with-tests ## set up, and run every check and test, those on the practice cluster included
+test: ## set up, and run every check and test, those on the practice cluster included
 	tests/packages.sh
 ifdef ARGS
 	$(MAKE) --no-print-directory check
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
 	$(MAKE) --no-print-directory -j 3 --output-sync=line build-clusters check test-computing
-	$(MAKE) --no-print-directory -j 2 --output-sync=target test-cluster test-beside
+	$(MAKE) --no-print-directory -j 3 --output-sync=target test-cluster test-real-time test-beside
 endif
 
-# Much of it is waiting for packages to arrive.
+# Much of it is waiting for packages to arrive, and it needs nothing of $(VENV), which is made meanwhile.
 build-clusters:
 	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm 24.11 --slurm 22.05 \
 	    --image torch-cpu --image tensorflow-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
@@ -68,8 +68,11 @@ prepare: $(VENV)/with-tests
 	-$(VENV)/bin/python -m pytest --collect-only -q >/dev/null
 
 test-cluster:
+	$(BEHIND) $(PYTEST) $(THREE) tests/cluster_tests --ignore=$(RECONNECTION)
+
+test-real-time:
 	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
-	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) $(PYTEST) $(WAITING) -n 5 $(TOGETHER) --ignore=$(RECONNECTION)
+	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) tests/own_processes.sh $(PYTEST) $(THREE) -m real_time $(REAL_TIME)
 	$(VENV)/bin/python tests/script_coverage.py
 
 test-beside:
@@ -93,10 +96,10 @@ check: check-python check-scripts audit ## check types, style, shell scripts, an
 check-python: $(VENV)/with-tests
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	tests/type_check.sh $(VENV)
 
 check-scripts: $(VENV)/with-tests
-	shellcheck -x $(SCRIPTS)
+	tests/shell_check.sh $(SCRIPTS)
 
 audit: $(VENV)/with-tests ## look up known vulnerabilities of what is installed (needs the network)
 	tests/audit.sh $(VENV)

@@ -118,6 +118,8 @@ FIRST = tuple(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if uses_the_cluster(item):
+            if "cluster_tests" not in item.path.parts:
+                raise pytest.UsageError(f"{item.nodeid}: a test on the practice cluster belongs to tests/cluster_tests")
             item.add_marker(pytest.mark.cluster)
         waits = not {"cluster", "real_time"}.isdisjoint(marker.name for marker in item.iter_markers())
         if waits and not is_found_by_make(item.path):
@@ -163,7 +165,7 @@ def uses_the_cluster(item: pytest.Item) -> bool:
 
 
 #: why a test on the cluster, or on real time, runs once more, and no other does. What ran again is listed: look into it
-ON_TWO_CORES = "five workers with a cluster each share two cores, and what a test waits for may come too late"
+ON_TWO_CORES = "six workers, three with a cluster each, share two cores, and what a test waits for may come too late"
 #: the name under which a test's report tells why the test may run again
 RERUN_CAUSE = "rerun cause"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 SMALL: dict[str, dict[str, object]] = {
     "hello": {},
     "beginner-tensorflow": {"EPOCHS": 3, "IMAGES": 2000},
-    "game-of-life": {"SIZE": 256, "STEPS": 5, "TORCH_COMPILE": False},  # to compile takes up to a minute
+    "game-of-life": {"SIZE": 256, "STEPS": 5, "BUDGET": 0.5, "TORCH_COMPILE": False},  # to compile takes up to a minute
     "core-scaling": {"CORES": "1,2", "SIZE": 256, "BUDGET": 0.5},
     "compare": {},
     "beginner-torch": {"EPOCHS": 2, "IMAGES": 1000, "BATCH": 100},

@@ -21,6 +21,31 @@ pip_setting() {
   sed -nE "s/^(global|install|:env:)\.$1='(.*)'$/\2/p" <<<"$pip_settings" | sed 's/\\n/ /g' | xargs -r -n 1
 }
 
+# compile: compile what is installed, as pip does. What was compiled of the same packages is kept for the next checkout,
+# as it takes longer than all the rest. Python compiles what is of another size or time; uv gives each file the same time,
+# except where its cache is on another file system.
+compile() {
+  local packages these kept began at_once=1 new
+  packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  these=$("$folder/bin/python" -VV | cat - <(cd "$packages" && printf '%s\n' *.dist-info) | cksum | tr ' ' -)
+  kept=${XDG_CACHE_HOME:-$HOME/.cache}/notebook-launcher/bytecode/$these.tar
+  [ ! -e "$kept" ] || tar -C "$packages" --skip-old-files -xf "$kept" || true
+  began=$(mktemp)
+  "$folder/bin/python" -c 'import click'
+  [ -z "$(compiled "$packages/click")" ] || at_once=0 # as many as there are cores
+  # some packages have files for other Pythons; those of the project are new each time
+  "$folder/bin/python" -m compileall -q -j "$at_once" -x /notebook_launcher/ "$packages" >/dev/null || true
+  if [ -n "$(compiled "$packages")" ]; then
+    rm -rf -- "${kept%/*}" && mkdir -p -- "${kept%/*}"
+    new=$(mktemp "$kept.XXXXXX") # another checkout may read or write it at this moment
+    (cd "$packages" && find . -name __pycache__ -print0 | tar --null -T - -cf "$new") && mv -f -- "$new" "$kept"
+  fi
+  rm -f -- "$began"
+}
+
+# compiled FOLDER: one of the files in it that were compiled just now, if any
+compiled() { find "$1" -name '*.pyc' -newer "$began" -print -quit; }
+
 # uv installs the same in a fifth of pip's time, but does not read pip's settings.
 if pip install --quiet 'uv>=0.5' 2>/dev/null; then
   pip_settings=$(pip config list)
@@ -33,10 +58,12 @@ if pip install --quiet 'uv>=0.5' 2>/dev/null; then
   while read -r word; do
     settings+=(--constraints "$word")
   done < <(pip_setting constraint)
-  certificates=$(pip_setting cert | head -n 1)
+  certificates=$(pip_setting cert | sed -n 1p)
   [ -z "$certificates" ] || export SSL_CERT_FILE=$certificates
-  "$folder/bin/uv" pip install --quiet --python "$folder/bin/python" --compile-bytecode "${settings[@]}" \
-    --editable ".[$extras]" && exit
+  if "$folder/bin/uv" pip install --quiet --python "$folder/bin/python" "${settings[@]}" --editable ".[$extras]"; then
+    compile
+    exit
+  fi
   echo "venv.sh: uv could not install it; trying pip" >&2
 fi
 pip install --quiet --editable ".[$extras]"

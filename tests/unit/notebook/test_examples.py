@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,7 +22,6 @@ from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile
 from tests.doubles import RecordingView
 from tests.paths import DOCS
-from tests.practice_cluster import PracticeCluster
 
 pytestmark = pytest.mark.timeout(120)
 HERE = LaunchTarget(ClusterProfile(), None, None, "local")
@@ -183,28 +181,3 @@ def test_the_command_copies_to_this_machine_without_a_cluster(home: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert "hello.ipynb, timing.py" in done.stderr
     assert (home.parent / "lab" / "hello.ipynb").read_bytes() == bundled()["hello"].read_bytes()
-
-
-# --- on a cluster ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def alice(cluster: PracticeCluster) -> Iterator[Path]:
-    """Alice's home on the cluster, where nothing is left of these tests."""
-    yield cluster.directory / "home" / "alice"
-    cluster.run("login", "alice", ["rm", "-rf", "notebooks", "lab", ".notebook-launcher/notebooks"], check=True)
-
-
-def test_they_come_to_the_users_folder_on_the_cluster(cluster: PracticeCluster, alice: Path) -> None:
-    def words(box: str, *words: str) -> str:
-        return cluster.run(box, "alice", ["launch-notebook", "notebooks", "copy", *words], check=True).stderr
-
-    assert "copied to ~/notebooks" in words("laptop")
-    arrived = {path.name for path in (alice / "notebooks").iterdir()}
-    assert arrived == set(files_of(()))
-    (alice / "notebooks" / "hello.ipynb").write_text("my own work")
-    assert "Left as you have changed them: hello.ipynb." in words("laptop")
-    assert "Left as you have changed them: hello.ipynb." in words("login", "hello")  # the same record from there
-    assert (alice / "notebooks" / "hello.ipynb").read_text() == "my own work"
-    assert "copied to ~/lab/week 2" in words("laptop", "hello", "--to", "lab/week 2")
-    assert {path.name for path in (alice / "lab" / "week 2").iterdir()} == {"hello.ipynb", "timing.py"}
