@@ -187,8 +187,9 @@ def main() -> None:
 
     print("\nfrom the command to a notebook of one cell that has run, on the laptop")
     show("ssh, sbatch, nbconvert --execute, polled, ssh", by_hand)
-    show("launch-notebook run: results are here", [took for took, _ in runs])
+    show("launch-notebook run: the notebook is here", [took for took, _ in runs])
     show_ratio([took / hand for (took, _), hand in zip(runs, by_hand, strict=True)])
+    show("launch-notebook run: with its HTML copy", [moments["results_fetched"] for _, moments in runs])
     print("\nwhere a run is, in seconds from the command (medians)")
     for name in runs[0][1]:
         show(name, [moments[name] for _, moments in runs if name in moments])
