@@ -168,7 +168,7 @@ class _RunSupervisor(Supervisor):
         folder = results_folder(self._session, self._output)
         with contextlib.suppress(LauncherError):  # it is tried again at the end; a Ctrl-C is in the inbox as well
             fetch_results(self._context, self._session, folder)
-            self._context.view.show(events.Querying(f"the notebook is in {folder}; the job makes its HTML copy, and ends"))
+            self._context.view.show(events.Querying(f"the notebook is in {folder}; waiting for the end of its job"))
 
     def _how_far(self, data: Mapping[str, object]) -> events.NotebookProgress | None:
         """Read ``progress.json``; ``None`` if it is invalid."""
