@@ -33,7 +33,7 @@ NO_CLUSTER_HERE := [ $$? = 3 ]
 NO_SID_TODAY := [ $$? = 3 -o $$? = 4 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-cluster test-real-time test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-tunnel bench-round-trips bench-page bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-cluster test-real-time test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-list bench-tunnel bench-round-trips bench-page bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -119,6 +119,9 @@ bench-start: $(VENV)/with-tests ## time how commands start, beside python -c pas
 
 bench-round-trips: $(VENV)/with-tests ## count the round trips of a launch, beside ssh login sbatch, on the practice cluster
 	tests/as-root.sh $(VENV)/bin/python benchmarks/round_trips.py $(ARGS)
+
+bench-list: $(VENV)/with-tests ## time list with 250 sessions, and count its queries, on the practice cluster
+	tests/as-root.sh $(VENV)/bin/python benchmarks/listing.py $(ARGS)
 
 bench-tunnel: $(VENV)/with-tests ## compare the tunnel's speed with ssh -L, on the practice cluster
 	tests/as-root.sh $(VENV)/bin/python benchmarks/tunnel.py $(ARGS)

@@ -1,12 +1,12 @@
-"""How long from the command to a usable JupyterLab, beside the floor; and how long commands take to start.
+"""How long from the command to a usable JupyterLab, beside the floor; a run, beside nbconvert; and commands' starts.
 
     make bench            (root; uses the practice cluster, and brings it up if need be)
 
-Both are measured in turn in one run on one machine, and the medians are printed. The floor is what nobody can beat
+All are measured in turn in one run on one machine, and the medians are printed. The floor is what nobody can beat
 without changing Slurm or Jupyter: ``ssh login sbatch`` of the same container and JupyterLab, and a program that
 already waits on the compute node and tries every 20 ms until Jupyter answers there. The launcher's time runs until
-Jupyter answered
-*on the laptop*, through the tunnel, and its address is printed.
+Jupyter answered *on the laptop*, through the tunnel, and its address is printed. JupyterLab's own start is counted from
+the moment when Slurm made the job's log. Runs of a notebook: ``notebook_run.py``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.start import show_starts
+from tests.conftest import write_profile
 from tests.practice_cluster import PracticeCluster
 
 IMAGE = "/sw/images/jupyterlab.sif"
@@ -60,9 +61,17 @@ class Launch:
         """Seconds until the address was printed."""
         return self.moments["address printed"]
 
+    @property
+    def jupyterlab(self) -> float:
+        """Seconds from the job's start until JupyterLab listens."""
+        return self.moments["Jupyter listens"] - self.moments[JOB_STARTS]
 
-def measure_floor(cluster: PracticeCluster, number: int) -> float:
-    """Return seconds from ``ssh login sbatch`` to the first answer on the node."""
+
+JOB_STARTS = "Slurm starts the job"
+
+
+def measure_floor(cluster: PracticeCluster, number: int) -> tuple[float, float]:
+    """Return seconds to the first answer on the node: from ``ssh login sbatch``, and from the job's start."""
     folder = f"/home/alice/floor-{number}"
     write = f"mkdir -p {folder}/runtime; cat >{folder}/job.sh"
     subprocess.run(cluster.argv("login", "alice", ["sh", "-c", write]), input=FLOOR_JOB, text=True, check=True)
@@ -76,9 +85,10 @@ def measure_floor(cluster: PracticeCluster, number: int) -> float:
         cluster.argv("laptop", "alice", sbatch), text=True, capture_output=True, check=True
     ).stdout.strip()
     answered = float(poller.communicate(timeout=60)[0])
+    log = cluster.run("login", "alice", ["stat", "-c", "%.6W", f"{folder}/log"], check=True)
     cluster.run("login", "alice", ["scancel", job])
     wait_for_empty_queue(cluster)
-    return answered - began
+    return answered - began, answered - float(log.stdout)
 
 
 def measure_launch(cluster: PracticeCluster) -> Launch:
@@ -117,8 +127,9 @@ def measure_launch(cluster: PracticeCluster) -> Launch:
 
 def file_times(cluster: PracticeCluster, directory: str) -> dict[str, float]:
     """Return when the job began and when Jupyter listened, from the times of their files."""
-    names = {"started.json": "job script's first line", "endpoint.json": "Jupyter listens"}
-    stat = "".join(f"stat -c '{name} %.6Y' {directory}/{name};" for name in names)
+    names = {"job.log": JOB_STARTS, "started.json": "job script's first line", "endpoint.json": "Jupyter listens"}
+    times = {name: "W" if name == "job.log" else "Y" for name in names}  # its birth; others are put in place whole
+    stat = "".join(f"stat -c '{name} %.6{time_of}' {directory}/{name};" for name, time_of in times.items())
     lines = cluster.run("login", "alice", ["sh", "-c", stat]).stdout.split("\n")
     return {names[name]: float(moment) for name, moment in (line.split() for line in lines if line)}
 
@@ -132,11 +143,16 @@ def wait_for_empty_queue(cluster: PracticeCluster) -> None:
 def show(name: str, values: list[float], unit: str = "s") -> None:
     """Print one figure: median, and the range."""
     middle = statistics.median(values)
-    print(f"  {name:<42} {middle:7.3f} {unit}   ({min(values):.3f} to {max(values):.3f}, {len(values)} runs)")
+    print(f"  {name:<46} {middle:7.3f} {unit}   ({min(values):.3f} to {max(values):.3f}, {len(values)} runs)")
+
+
+def show_ratio(ratios: list[float]) -> None:
+    """Print the median of the ratios, run by run."""
+    print(f"  {'ratio, run by run':<46} {statistics.median(ratios):7.3f}     ({min(ratios):.3f} to {max(ratios):.3f})")
 
 
 def main() -> None:
-    """Measure in turn, print the medians, their difference and what it is spent on."""
+    """Measure in turn, print the medians, their ratios and what the time is spent on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--slurm", default="24.11")
@@ -144,24 +160,39 @@ def main() -> None:
     cluster = PracticeCluster(arguments.slurm)
     if not cluster.is_up():
         cluster.up()
-    measure_floor(cluster, 0), measure_launch(cluster)  # warm: the image is in the page cache
-    floors, launches = [], []
-    for number in range(1, arguments.runs + 1):
+    from benchmarks.notebook_run import measure_by_hand, measure_run  # which needs this module
+
+    write_profile(cluster, "laptop", "alice")
+    floors, launches, by_hand, runs = [], [], [], []
+    for number in range(arguments.runs + 1):
         floors.append(measure_floor(cluster, number))
         launches.append(measure_launch(cluster))
-    cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/floor-*"])
+        by_hand.append(measure_by_hand(cluster, number))
+        runs.append(measure_run(cluster))
+    for measured in (floors, launches, by_hand, runs):
+        del measured[0]  # the first of each is not warm: the image was not in the page cache
+    cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/floor-* ~/by-hand-*"])
 
     print(f"\nfrom the command to a usable JupyterLab (Slurm {arguments.slurm}, idle cluster, warm image)")
-    show("floor: ssh login sbatch, polled on the node", floors)
-    show("launch-notebook: address printed on the laptop", [launch.usable for launch in launches])
-    paired = [launch.usable - floor for launch, floor in zip(launches, floors, strict=True)]
-    show("difference, run by run", paired)
-    ratio = statistics.median([launch.usable / floor for launch, floor in zip(launches, floors, strict=True)])
-    print(f"  {'ratio':<42} {ratio:7.3f}")
+    show("floor: ssh login sbatch, polled on the node", [whole for whole, _ in floors])
+    show("launch-notebook: address printed", [launch.usable for launch in launches])
+    show_ratio([launch.usable / whole for launch, (whole, _) in zip(launches, floors, strict=True)])
+    show("JupyterLab's start, of the floor", [start for _, start in floors])
+    show("JupyterLab's start, of launch-notebook", [launch.jupyterlab for launch in launches])
+    show_ratio([launch.jupyterlab / start for launch, (_, start) in zip(launches, floors, strict=True)])
     print("\nwhere a launch is, in seconds from the command (medians)")
     names = sorted(launches[0].moments, key=lambda name: launches[0].moments[name])
     for name in names:
         show(name, [launch.moments[name] for launch in launches if name in launch.moments])
+
+    print("\nfrom the command to a notebook of one cell that has run, on the laptop")
+    show("ssh, sbatch, nbconvert --execute, polled, ssh", by_hand)
+    show("launch-notebook run: the notebook is here", [took for took, _ in runs])
+    show_ratio([took / hand for (took, _), hand in zip(runs, by_hand, strict=True)])
+    show("launch-notebook run: with its HTML copy", [moments["results_fetched"] for _, moments in runs])
+    print("\nwhere a run is, in seconds from the command (medians)")
+    for name in runs[0][1]:
+        show(name, [moments[name] for _, moments in runs if name in moments])
 
     show_starts(15)
 

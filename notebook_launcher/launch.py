@@ -53,7 +53,6 @@ from notebook_launcher.session.record import (
     session_files,
 )
 from notebook_launcher.sessions import offer_existing_session
-from notebook_launcher.supervision.jupyter import supervise_jupyter
 from notebook_launcher.tunnel.routes import may_need_sshd
 from notebook_launcher.usage.cost_estimate import Costing, estimate_price, no_price_note
 
@@ -85,7 +84,8 @@ def launch(
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
     the job; ``HungUp`` (a closed terminal) leaves it running.
     """
-    with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True) as context:
+    scripts = 2 if plan.container else 1  # which list the sessions, and check the image
+    with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True, scripts=scripts) as context:
         costing = Costing(plan, context)
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         check_unlisted_flags(context, plan.request.flags)
@@ -106,6 +106,8 @@ def launch(
         for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
             view.show(events.Note(note))
         session, access = queue_session(plan, context, costing=costing)
+        from notebook_launcher.supervision.jupyter import supervise_jupyter  # while the job waits, and not before
+
         supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session), place=place)
 
 

@@ -96,7 +96,8 @@ def run_notebook(
     Raises a ``LauncherError`` if it failed, after fetching the results so far (``NotebookFailed``: a cell failed);
     ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
-    with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
+    scripts = 1 if plan.container else 0  # which checks the image
+    with open_context(plan.target, view, prompts, interrupts, submits=True, scripts=scripts) as context:
         check_unlisted_flags(context, plan.request.flags)
         costing = Costing(plan, context)
         if plan.target.course:

@@ -55,7 +55,7 @@ def list_sessions(
 
     ``every``: also those that ended more than a day ago. Cleans up after ended sessions.
     """
-    with open_context(target, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
         index = read_session_index(context, tidy=True)
         live, ended = index.live, index.ended
         recent = [entry for entry in ended if every or _is_recent(entry, index)]
@@ -118,7 +118,7 @@ def connect(
     ``follow``: show what a run prints, from its first line on. Raises ``UsageError`` for a session that is not a run.
     """
     programs: tuple[Program, ...] = ("jupyterlab",) if forwards else ("jupyterlab", "notebook")
-    with open_context(target, view, prompts, interrupts, forwards) as context:
+    with open_context(target, view, prompts, interrupts, forwards, scripts=1) as context:
         session, _ = _find(context, prefix, ("notebook",) if follow else programs)
         if follow:
             _follow_run(context, session)
@@ -219,7 +219,7 @@ def forward(
     """
     from notebook_launcher.supervision.jupyter import supervise_jupyter
 
-    with open_context(target, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
         session, _ = find_session(context, prefix)
         if session.record.program == "notebook":
             raise _has_no_jupyterlab(context, session)
@@ -256,7 +256,7 @@ def stop(
             why="It may come from a variable that is not set.",
             hint="name the session, or leave out the word where there is one session only",
         )
-    with open_context(target, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
         meant = _meant_to_end(context, names, every=every)
         live = [entry for entry in meant if entry.summary.state != "ended"]
         known = [entry for entry in live if entry.session.job]
@@ -338,7 +338,7 @@ def _busy_here(context: Context, session: Session) -> tuple[str, ...] | None:
 
 def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Open a session in the browser: over an existing tunnel from this machine, else as ``connect``."""
-    with open_context(target, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
         session, entry = _find(context, prefix, ("jupyterlab",))
         if not _is_open_here(context, session, entry.summary.node or "its node"):
             reattach(context, session)

@@ -8,9 +8,9 @@ import itertools
 import re
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
 from notebook_launcher.cli.completion import TYPED
@@ -19,6 +19,9 @@ from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS, long_flags
 from notebook_launcher.core.common_options import HELP, place_of_command
 from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 REPORT_TO = "the project's issue tracker"
 #: every command: a module of its own in ``commands``, and what ``--help`` and TAB say of it without importing that
@@ -321,6 +324,8 @@ class _Commands(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the commands, and the options of a launch, for which no command need be named."""
+        from click.shell_completion import CompletionItem
+
         launch = self.get_command(ctx, "launch") if incomplete.startswith("-") else None
         options = launch.shell_complete(ctx, incomplete) if launch else []
         return [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from notebook_launcher.cli.unlisted_flags import TakesSchedulerFlags
-from notebook_launcher.core.text import printable
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one to complete
 
@@ -45,7 +45,7 @@ def complete_copied(ctx: click.Context, _parameter: click.Parameter, incomplete:
     """Complete files; none after ``login:``, whose files nobody here knows. Bash takes the colon for a word."""
     words = [*ctx.meta.get(TYPED, ()), incomplete]
     is_there = ":" in incomplete or words[-2:-1] == [":"]
-    return [] if is_there else [CompletionItem(incomplete, type="file")]
+    return [] if is_there else _files(incomplete)
 
 
 def complete_notebook(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -57,9 +57,11 @@ def complete_notebook(_ctx: click.Context, _parameter: click.Parameter, incomple
 
 def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the bundled notebooks, and files."""
+    from pathlib import Path
+
     there = complete_notebook(ctx, parameter, incomplete)
     if not there:
-        return [CompletionItem(incomplete, type="file")]
+        return _files(incomplete)
     # bash shows nothing else beside files that it completes by itself
     here = sorted(path.name for path in Path().glob("[!.]*.ipynb") if path.name.startswith(incomplete))
     return [*there, *_offered([(name, "") for name in here], "")]
@@ -74,7 +76,7 @@ def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplet
 
 def complete_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the saved courses, or else files."""
-    return complete_kept_course(_ctx, _parameter, incomplete) or [CompletionItem(incomplete, type="file")]
+    return complete_kept_course(_ctx, _parameter, incomplete) or _files(incomplete)
 
 
 def complete_kept_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -122,8 +124,19 @@ def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionI
     return _offered([(name, environment.description) for name, environment in environments.items()], incomplete)
 
 
+def _files(incomplete: str) -> list[CompletionItem]:
+    """Have the shell complete files."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
 def _offered(named: Iterable[tuple[str, str | None]], incomplete: str) -> list[CompletionItem]:
     """Offer names, each with what it is; that may come from a course or a cluster, and the shell shows it as it is."""
+    from click.shell_completion import CompletionItem
+
+    from notebook_launcher.core.text import printable
+
     return [
         CompletionItem(name, help=" ".join(printable(about or "").split()) or None)
         for name, about in named

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.core import events
-from notebook_launcher.core.view import View
-
 if TYPE_CHECKING:
+    from notebook_launcher.core.view import View
     from notebook_launcher.planning.profile_commands import ConfirmPrompts
 
 
@@ -29,6 +27,7 @@ def wants_browser(
     ``questions``: ask if the setting is ``ask``, and save the answer. Raises ``ProfileError``.
     """
     from notebook_launcher.cli.views.browser import has_display
+    from notebook_launcher.core import events
     from notebook_launcher.profiles import load_configuration
     from notebook_launcher.profiles.edit import save_setting
 

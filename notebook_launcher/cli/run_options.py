@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +13,8 @@ from notebook_launcher.cli.unlisted_flags import SCHEDULER_FLAGS
 from notebook_launcher.core.errors import NotebookInvalid, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from notebook_launcher.planning.plan import Plan
     from notebook_launcher.planning.target import LaunchOptions
     from notebook_launcher.session.context import Context
@@ -85,6 +85,8 @@ def run_launch_options(
 
 def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command: str) -> str:
     """Return the notebook that is meant. Raises ``UsageError``, also where ``-p`` was meant as the partition."""
+    import shlex
+
     from notebook_launcher.notebook.parameters import as_two_arguments
 
     flags = {option for parameter in click.get_current_context().command.params for option in parameter.opts}
@@ -114,6 +116,8 @@ def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command
 
 def _named(words: Sequence[str], value: str) -> str:
     """Return the notebook among what was typed, where it may stand as the value of ``-p``."""
+    import shlex
+
     first = words[0] if words else "NOTEBOOK"
     return shlex.quote(next((word for word in (*words, value) if word.endswith(".ipynb")), first))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 import click
@@ -67,6 +66,8 @@ def long_flags(command: click.Command) -> list[str]:
 
 
 def _ambiguous(name: str, following: str, near: str | None) -> UsageError:
+    import shlex
+
     hint = f"write {name}={shlex.quote(following)}"
     if following.endswith(".ipynb"):
         hint = f"write {name}=VALUE; if {name} takes no value, put it after {shlex.quote(following)}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.request import GPU_FLAGS
 
 Argument = Literal["none", "required", "optional"]
 
@@ -79,6 +76,8 @@ def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
 
     The last part of a name counts as well, if no other flag has it: ``--name`` is close to ``--job-name``.
     """
+    import difflib
+
     name = word.lstrip("-").partition("=")[0]
     names = [*BY_NAME, *(other.lstrip("-") for other in others)]
     for known in (names, ends := _last_parts(names)):
@@ -169,6 +168,8 @@ def no_such_flag(
     if known is None:
         near = [found] if (found := closest(name)) else []
     else:
+        import difflib
+
         beginning = [one for one in known if one.startswith(name) or name.startswith(f"{one}-")]
         listed = [one for one in known if f"--{one}" == closest(name)]  # --job-name for --name
         close = difflib.get_close_matches(name, known, n=3, cutoff=nearness)
@@ -202,6 +203,10 @@ def as_typed(flags: Mapping[str, str | None]) -> str:
 
 
 def _typed(name: str, value: str | None) -> str:
+    import shlex
+
+    from notebook_launcher.core.request import GPU_FLAGS
+
     flag = BY_NAME.get(name)
     if value is None:
         return f"--{name}"

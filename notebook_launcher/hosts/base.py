@@ -27,7 +27,7 @@ from notebook_launcher.hosts.framing import Frame, NoFrame
 from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.output import TooMuchOutput
-from notebook_launcher.hosts.waiting_shell import NotYetStarted, WaitingShell
+from notebook_launcher.hosts.waiting_shell import NotYetStarted, WaitingShell, WaitingShells
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -184,11 +184,23 @@ class Host(ABC):
         """Start what makes the next ``run_prepared`` quick; does not wait for it."""
 
     def end_login_shell(self) -> None:  # noqa: B027
-        """End what ``prepare_login_shell`` started and nothing has used; may be called whether there is any or not."""
+        """End what was prepared and nothing has used; may be called whether there is any or not."""
 
     def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
         """Run a command to completion in a login shell, as ``run``: in the one that was prepared, if there is one."""
         return self.run(argv, stdin=stdin, login_shell=True, timeout=timeout)
+
+    def prepare_shells(self, count: int) -> None:  # noqa: B027  # on this machine there is nothing to prepare
+        """Start what makes so many calls of ``run_script`` quick; does not wait for it."""
+
+    def run_script(
+        self, shell: str, script: bytes, words: Sequence[str], *, timeout: float = RUN_TIMEOUT
+    ) -> CommandResult:
+        """Let ``shell`` run a script, which is sent along, with arguments: in one that was prepared, if there is one.
+
+        Raises what ``run`` raises.
+        """
+        return self.run([shell, "-s", "--", *words], stdin=script, timeout=timeout)
 
     @abstractmethod
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
@@ -304,9 +316,6 @@ class Host(ABC):
         self.close()
 
 
-ROOM_AFTER = 0.5  # seconds for a server to notice that a session has ended
-
-
 class RemoteHost(Host):
     """A host over a connection; only one thread at a time reconnects."""
 
@@ -315,7 +324,7 @@ class RemoteHost(Host):
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
         self._made = 0  # the number of reconnections
-        self._waiting: WaitingShell | None = None
+        self._waiting = WaitingShells(self._started)
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Reconnect, unless another thread did so meanwhile."""
@@ -364,15 +373,33 @@ class RemoteHost(Host):
 
     def prepare_login_shell(self) -> None:
         """Start a login shell that waits for a command."""
-        self.end_login_shell()
-        self._waiting = WaitingShell(self._started, self.login_setup)
+        self._waiting.start_login_shell(self.login_setup)
 
     def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
         """Run a command in the login shell that waits, or else in a channel of its own."""
-        waiting, self._waiting = self._waiting, None
-        began = time.monotonic()
+        waiting, began = self._waiting.take_login_shell(), time.monotonic()
+        answer = self._run_in(waiting, argv, stdin, timeout)
+        if waiting and answer:
+            self._note_login_shell(waiting.took + time.monotonic() - began)
+        return answer or super().run_prepared(argv, stdin=stdin, timeout=timeout)
+
+    def prepare_shells(self, count: int) -> None:
+        """Start shells, no login shells, that wait for a command each."""
+        self._waiting.start_shells(count)
+
+    def run_script(
+        self, shell: str, script: bytes, words: Sequence[str], *, timeout: float = RUN_TIMEOUT
+    ) -> CommandResult:
+        """Run a script in a shell that waits, or else in a channel of its own."""
+        answer = self._run_in(self._waiting.take_shell(), [shell, "-s", "--", *words], script, timeout)
+        return answer or super().run_script(shell, script, words, timeout=timeout)
+
+    def _run_in(
+        self, waiting: WaitingShell | None, argv: Sequence[str], stdin: bytes, timeout: float
+    ) -> CommandResult | None:
+        """Run a command in a shell that waits; ``None``: there is none, or it cannot be used, and nothing was run."""
         try:
-            answer = waiting.run(argv, stdin, timeout) if waiting else None
+            return waiting.run(argv, stdin, timeout) if waiting else None
         except TimeoutError as error:
             what = f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}."
             late = HostCommandFailed(what, why=self.login_setup.named_in(""))
@@ -384,23 +411,14 @@ class RemoteHost(Host):
             if not self.alive:
                 raise self._lost() from None
             raise HostCommandFailed(f"{argv[0]} was not answered on {self.label}.", why=str(error)) from None
-        if waiting and answer:
-            self._note_login_shell(waiting.took + time.monotonic() - began)
-        return answer or super().run_prepared(argv, stdin=stdin, timeout=timeout)
 
     def end_login_shell(self) -> None:
-        """End the login shell that waits, if there is one."""
-        waiting, self._waiting = self._waiting, None
-        if waiting:
-            waiting.close()
+        """End the shells that wait, if there are any."""
+        self._waiting.close()
 
     def _make_room(self) -> bool:
-        """End the login shell that waits, and return whether there was one: some servers allow two sessions at once."""
-        waits = self._waiting is not None and self._waiting.waits
-        if waits:
-            self.end_login_shell()
-            time.sleep(ROOM_AFTER)
-        return waits
+        """End the shells that wait, and return whether there were any: some servers allow two sessions at once."""
+        return self._waiting.make_room()
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""

@@ -19,7 +19,7 @@ from notebook_launcher.core.errors import LoginSetupFailed
 from notebook_launcher.hosts import login_setup
 from notebook_launcher.hosts.login_setup import LoginSetup
 
-WAITS = 900  # seconds for which a login shell waits for a command
+WAITS = 900  # seconds for which a shell waits for a command
 BEGINS_WITHIN = 90.0  # seconds for a shell's start-up files; as long as any command may take
 _KEPT = 20_000  # bytes of what is printed before a frame: the last of them tell why none begins
 
@@ -99,10 +99,12 @@ class Frame:
             return _as_line(["bash", "-l", "-c", start, "launch-notebook", script, *_unfoldable(argv)])
         return _as_line([*_WITHOUT_BASH_ENV, script, "launch-notebook", "", *_unfoldable(argv)])
 
-    def waiting_line(self) -> str:
-        """Return the line with which a login shell waits for ``words`` on its input, and answers ``read_answer``."""
+    def waiting_line(self, *, login_shell: bool = True) -> str:
+        """Return the line with which a shell waits for ``words`` on its input, and answers ``read_answer``."""
         marks = {"begins": self.begins, "taken": self._taken.rstrip(), "ends": self.ends, "over": self._over}
         script = _BASH_ENV + _WAITING.format(**marks, waits=WAITS)
+        if not login_shell:
+            return _as_line([*_WITHOUT_BASH_ENV, script, "launch-notebook", ""])
         start = self._setup.script(self._setup_mark) + _LOGIN_SHELL
         return _as_line(["bash", "-l", "-c", start, "launch-notebook", script])
 

@@ -1,8 +1,8 @@
-"""A login shell on a host that has run its start-up files, and waits for one command.
+"""A shell on a host that waits for one command; a login shell has run its start-up files by then.
 
 A command with input takes three round trips over SSH: for a channel, for the command, and for its input, which may only
-follow then. With a login shell that was started while other things were looked at, it takes one, and its start-up
-files, which may take seconds, are over.
+follow then. With a shell that was started while other things were looked at, it takes one, and the start-up files of a
+login shell, which may take seconds, are over.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from typing import Protocol
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.hosts.framing import WAITS, Frame, NoFrame, Readable
-from notebook_launcher.hosts.login_setup import LoginSetup
+from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.output import Output
 
+ROOM_AFTER = 0.5  # seconds for a server to notice that a session has ended
+ROOM_WITHIN = 20.0  # seconds for a login shell to run its start-up files before it makes room
 USED_WITHIN = WAITS / 2  # seconds from its start, by the wall clock: one that may have gone is not used
+_thread = threading.local()
 
 
 class Stream(Readable, Protocol):
@@ -41,22 +44,24 @@ class NotYetStarted(TimeoutError):
 
 
 class WaitingShell:
-    """One login shell. ``start`` lets the remote shell run a line, and returns its input and output as a stream."""
+    """One shell. ``start`` lets the remote shell run a line, and returns its input and output as a stream."""
 
-    def __init__(self, start: Callable[[str], Stream], setup: LoginSetup) -> None:
+    def __init__(self, start: Callable[[str], Stream], setup: LoginSetup, *, login_shell: bool = True) -> None:
         self._frame, self._began = Frame(setup), time.time()
+        self._line = self._frame.waiting_line(login_shell=login_shell)
         self._stream: Stream | None = None
         self._lock = threading.Lock()
         self._closed = False
         #: seconds that its start took
         self.took = 0.0
-        self._thread = threading.Thread(target=self._start, args=(start,), name="login shell", daemon=True)
+        self._thread = threading.Thread(target=self._start, args=(start,), name="waiting shell", daemon=True)
         self._thread.start()
 
     def _start(self, start: Callable[[str], Stream]) -> None:
+        _thread.starts_shell = True
         began, stream = time.monotonic(), None
         with contextlib.suppress(LauncherError, OSError):  # whoever runs a command will find out why
-            stream = start(self._frame.waiting_line())
+            stream = start(self._line)
             self._frame.skip_to_beginning(stream)
             self.took = time.monotonic() - began
             with self._lock:
@@ -105,17 +110,67 @@ class WaitingShell:
                 return answer
         raise TimeoutError
 
-    @property
-    def waits(self) -> bool:
-        """Whether it has started, and waits for its command."""
-        return self._stream is not None
+    def close(self, within: float = 0.0) -> None:
+        """End the shell, if it still waits; may be called twice.
 
-    def close(self) -> None:
-        """End the shell, if it still waits; may be called twice."""
+        One whose start-up files still run ends after them, as no server ends a command whose client has gone: for that,
+        this waits for ``within`` seconds at most.
+        """
         with self._lock:
             stream, self._stream, self._closed = self._stream, None, True
         if stream is not None:
             stream.close()
+        elif within:
+            self._thread.join(within)
+
+
+class WaitingShells:
+    """The shells that wait on one host: a login shell, and others. ``start``: as for ``WaitingShell``."""
+
+    def __init__(self, start: Callable[[str], Stream]) -> None:
+        self._start = start
+        self._login_shell: WaitingShell | None = None
+        self._others: list[WaitingShell] = []
+
+    def start_login_shell(self, setup: LoginSetup) -> None:
+        """Start a login shell, and end the one that waits."""
+        if before := self.take_login_shell():
+            before.close()
+        self._login_shell = WaitingShell(self._start, setup)
+
+    def start_shells(self, count: int) -> None:
+        """Start shells that are no login shells."""
+        self._others += [WaitingShell(self._start, NONE, login_shell=False) for _ in range(count)]
+
+    def take_login_shell(self) -> WaitingShell | None:
+        """Return the login shell for its command, if there is one."""
+        taken, self._login_shell = self._login_shell, None
+        return taken
+
+    def take_shell(self) -> WaitingShell | None:
+        """Return another shell for its command, if there is one."""
+        with contextlib.suppress(IndexError):
+            return self._others.pop()
+        return None
+
+    def close(self, within: float = 0.0) -> bool:
+        """End all of them, and return whether there were any. ``within``: as for ``WaitingShell.close``, of all."""
+        shells, self._others = self._others, []
+        login_shell = self.take_login_shell()
+        shells = [*shells, login_shell] if login_shell else shells
+        by = time.monotonic() + within
+        for one in shells:
+            one.close(max(0.0, by - time.monotonic()))
+        return bool(shells)
+
+    def make_room(self) -> bool:
+        """End all of them for a session that the server refuses, and return whether there were any."""
+        if getattr(_thread, "starts_shell", False):  # it is one of them that the server refuses
+            return False
+        there_were = self.close(ROOM_WITHIN)
+        if there_were:
+            time.sleep(ROOM_AFTER)
+        return there_were
 
 
 def _send(stream: Stream, data: bytes) -> None:

@@ -290,7 +290,7 @@ def _forgotten(context: Context, queue: JobQueue, entries: Sequence[IndexedSessi
 def _script(context: Context, *words: str, timeout: float) -> CommandResult:
     """Run ``sessions.sh``, which is sent along, since there may be no session yet."""
     script = job_script("sessions.sh").read_bytes()
-    return context.host.run(["bash", "-s", "--", context.root, *words], stdin=script, timeout=timeout)
+    return context.host.run_script("bash", script, [context.root, *words], timeout=timeout)
 
 
 def _iso(at: datetime) -> str:

@@ -37,19 +37,22 @@ def open_context(
     *,
     submits: bool = False,
     prepares: bool = True,
+    scripts: int = 0,
 ) -> Iterator[Context]:
     """Connect, inspect the host once, and yield the context; the connection is closed afterwards.
 
     ``submits``: a job may be submitted, so that a host without a scheduler is refused; sessions that run there without
     one can still be listed, reached and ended. ``prepares``: if so, a login shell is started that waits for the
-    submission, for a command that submits a job soon. Raises what opening the host raises, ``HostCommandFailed`` where
-    it runs no commands, or ``SchedulerMissing``.
+    submission, for a command that submits a job soon. ``scripts``: how many scripts will be sent soon, such as the one
+    that lists the sessions; so many shells wait for them. Raises what opening the host raises, ``HostCommandFailed``
+    where it runs no commands, or ``SchedulerMissing``.
     """
     counted = CountedPrompts(prompts)
     with naming_contact(target), open_host(target, view, counted) as host:
-        site = inspect_host(host)
+        host.prepare_shells(scripts)
         if submits and prepares:
             host.prepare_login_shell()
+        site = inspect_host(host)
         root = site.expand(target.profile.session_root)
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, target, submits)
         scheduler = make_scheduler(kind, root)

@@ -93,7 +93,7 @@ def _missing_image(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     if not path.startswith("/") or plan.environment.container_command not in BY_FILE:
         return None
     try:
-        text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=TIMEOUT).stdout
+        text = host.run_script("sh", INSPECT_IMAGE.encode(), [path], timeout=TIMEOUT).stdout
     except LauncherError:
         return None  # the job will tell
     image = read_image(path, text)

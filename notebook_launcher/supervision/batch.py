@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -159,6 +160,15 @@ class _RunSupervisor(Supervisor):
         if before is None:
             self._show_keys(self.keys_waiting)  # once, even if the job restarts
             self._attached_status.attach()
+        if event.cells and event.done == event.cells and event.cell is None:
+            self._fetch_early()
+
+    def _fetch_early(self) -> None:
+        """Fetch the notebook once its last cell has run: to make an HTML copy takes the job some seconds more."""
+        folder = results_folder(self._session, self._output)
+        with contextlib.suppress(LauncherError):  # it is tried again at the end; a Ctrl-C is in the inbox as well
+            fetch_results(self._context, self._session, folder)
+            self._context.view.show(events.Querying(f"the notebook is in {folder}; waiting for the end of its job"))
 
     def _how_far(self, data: Mapping[str, object]) -> events.NotebookProgress | None:
         """Read ``progress.json``; ``None`` if it is invalid."""

@@ -51,7 +51,7 @@ def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interr
     Raises ``SessionNotFound``, also if it never ran or nothing is known about it, and ``UsageError`` if it has not
     ended.
     """
-    with open_context(target, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
         entry = _ended_entry(context, prefix)
         session = select_session(context, entry)
         found = _bill(context, session)

@@ -49,7 +49,7 @@ def status(
     target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, *, watch: bool = False
 ) -> None:
     """Show a session's state and its use in the last hour; ``watch``: repeatedly until its end or Ctrl-C."""
-    with open_context(target, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
         inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
         inspection.read()
         inspection.show()
@@ -79,7 +79,7 @@ def usage(
         from notebook_launcher.usage.plot import check_plot
 
         check_plot(plot)
-    with open_context(target, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
         inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
         rows = inspection.read(MOST_BYTES)
         if not inspection.samples:
@@ -113,7 +113,7 @@ def logs(
 
     ``everything``: also show JupyterLab's messages that are in every session.
     """
-    with open_context(target, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
         session, entry = find_session(context, prefix, ended_too=True)
         interrupts.defer()
         paths = _log_files(context, session, entry.summary.node)

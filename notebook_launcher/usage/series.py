@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -148,6 +147,8 @@ class _Timeline:
     """The time of some samples, in intervals of the same length; ``weights``: the seconds that each covers."""
 
     def __init__(self, samples: Sequence[Sample], weights: Sequence[float], most: int) -> None:
+        import statistics
+
         self._samples, self._weights = samples, weights
         seconds = [(sample.time - samples[0].time).total_seconds() for sample in samples]
         pauses = [after - before for before, after in itertools.pairwise(seconds)]
@@ -186,6 +187,8 @@ class _Timeline:
 
 def _is_long(pauses: Sequence[float], place: int) -> bool:
     """Whether a pause is longer than those around it; of a thinned file the older ones are longer."""
+    import statistics
+
     before, after = pauses[max(0, place - _AROUND) : place], pauses[place + 1 : place + 1 + _AROUND]
     usual = max((statistics.median(some) for some in (before, after) if some), default=_USUAL)
     return pauses[place] > _LATE * usual

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Sequence
 
 from notebook_launcher.core.frozen import Frozen
@@ -77,6 +76,8 @@ def time_of_each(samples: Sequence[Sample]) -> list[float]:
     """
     if not samples:
         return []
+    import statistics
+
     since = [samples[0].seconds, *(b.seconds - a.seconds for a, b in itertools.pairwise(samples))]
     between = [seconds for seconds in since[1:] if seconds > 0]
     usual = statistics.median(between) if between else max(since)

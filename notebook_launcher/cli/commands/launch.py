@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -106,6 +105,8 @@ def without_save(words: Sequence[str]) -> list[str]:
 
 def _would_open(place: str, *, remote: bool) -> str:
     """Return what a dry run says of the place that JupyterLab would open with."""
+    from pathlib import Path
+
     if remote and place.endswith(".ipynb") and Path(place).is_file():
         return f"{place} would be copied to the cluster, unless the same is there, and opened in JupyterLab."
     return f"JupyterLab would open with {place}, if it is there."

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
-import textwrap
 import time
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from notebook_launcher.core.errors import LauncherError
-from notebook_launcher.core.events import Event, Problem
 from notebook_launcher.core.text import finite, printable
+
+if TYPE_CHECKING:
+    from notebook_launcher.core.events import Event
 
 EVENTS_VERSION = 2  # of the schema of --json: it changes when a field changes its meaning or goes away
 
@@ -26,6 +27,8 @@ def elapsed() -> float:
 
 def json_line(event: Event) -> str:
     """Return an event as one line of ``--json``."""
+    import json
+
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     head = {"event": event.name, "version": EVENTS_VERSION, "time": now, "elapsed": round(elapsed(), 3)}
     return json.dumps(finite({**head, **event.data()}), allow_nan=False)
@@ -42,6 +45,8 @@ def report(error: LauncherError, *, as_json: bool) -> int:
 
 def _show(error: LauncherError, *, as_json: bool) -> None:
     if as_json:
+        from notebook_launcher.core.events import Problem
+
         problem = Problem(error.kind, error.what, error.why, error.hint, error.log, error.exit_code)
         print(json_line(problem), flush=True)
     elif sys.stderr.isatty():
@@ -76,6 +81,8 @@ def _in_colour(error: LauncherError) -> None:
 
 def _folded(line: str, width: int) -> list[str]:
     """Fold between words, and no command that fits a line; a word that is longer is folded by the terminal alone."""
+    import textwrap
+
     below = "  | " if line.startswith("  |") else "    " if line.startswith("  →") else "  "
     whole = _COMMAND.sub(lambda found: found[0].replace(" ", _FIXED) if len(found[0]) < width - 4 else found[0], line)
     parts = [

@@ -6,7 +6,6 @@ What is sent is data for those programs, never an option or a piece of a script;
 from __future__ import annotations
 
 import contextlib
-import html
 import os
 import shutil
 import subprocess
@@ -129,5 +128,7 @@ def command_for(platform: str, text: str) -> tuple[list[str], dict[str, str]] | 
     if platform == "win32":
         arguments = ["-NoProfile", "-NonInteractive", "-WindowStyle", "Hidden", "-Command", _POWERSHELL]
         return [program, *arguments], {"NBL_TITLE": TITLE, "NBL_TEXT": text}
+    import html
+
     # many notification servers read the text as markup
     return [program, f"--app-name={TITLE}", "--", TITLE, html.escape(text, quote=False)], {}

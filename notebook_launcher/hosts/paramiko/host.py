@@ -98,6 +98,11 @@ class _ParamikoRoute(Route):
         self._transport.close()
 
 
+def _is_refused(error: Exception) -> bool:
+    """Whether the server has refused a channel. Of two threads that it refuses at once, paramiko tells one why."""
+    return isinstance(error, paramiko.ChannelException) or str(error) == "Unable to open channel."
+
+
 class ParamikoHost(RemoteHost):
     """A login node. ``open`` connects; every channel runs over its one transport."""
 
@@ -165,7 +170,7 @@ class ParamikoHost(RemoteHost):
                 watchdog.cancel()
         except (paramiko.SSHException, EOFError, OSError) as error:
             if self.transport.is_active():
-                if isinstance(error, paramiko.ChannelException) and self._make_room():
+                if _is_refused(error) and self._make_room():
                     return self._execute(line, timeout=timeout, window=window)
                 raise HostCommandFailed(f"{self.label} does not run commands.", why=str(error)) from None
             raise self._lost() from None

@@ -29,9 +29,10 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 def started(host: Host) -> Host:
     """Prepare a login shell, and wait until it waits."""
     host.prepare_login_shell()
-    thread = getattr(getattr(host, "_waiting", None), "_thread", None)
-    if thread:
-        thread.join(20)
+    waiting = getattr(host, "_waiting", None)
+    for one in (waiting._login_shell, *waiting._others) if waiting else ():
+        if one:
+            one._thread.join(20)
     return host
 
 
@@ -39,7 +40,7 @@ def shell_of(host: Host) -> psutil.Process:
     """Return the process that waits."""
     if not host.remote:
         pytest.skip("on this machine none waits")
-    mark = host._waiting._frame.begins  # type: ignore[attr-defined]
+    mark = host._waiting._login_shell._frame.begins  # type: ignore[attr-defined]
     (found,) = [
         p
         for p in psutil.process_iter(["cmdline"])
@@ -55,6 +56,16 @@ def test_a_command_is_the_same_in_a_shell_that_has_waited(host: Host) -> None:
     answer = started(host).run_prepared(argv, stdin=stdin)
     assert (answer.exit_code, answer.stdout) == (3, expected.stdout)
     assert answer.stderr.split() == expected.stderr.split() == ["one", "two"]
+
+
+def test_a_script_is_the_same_in_a_shell_that_has_waited(host: Host) -> None:
+    script = b'printf "%s\\0" "$@"; shopt -q login_shell && echo login; echo "one  two" >&2; cat; exit 3\nread\n'
+    expected = host.run_script("bash", script, NASTY)
+    host.prepare_shells(2)
+    answers = [started(host).run_script("bash", script, NASTY) for _ in range(3)]  # the last one without
+    assert [(one.exit_code, one.stdout, one.stderr.split()) for one in (expected, *answers)] == [
+        (3, "".join(f"{word}\0" for word in NASTY) + "read\n", ["one", "two"])
+    ] * 4
 
 
 def test_it_is_used_once(host: Host) -> None:
@@ -102,6 +113,20 @@ def test_a_server_with_few_sessions_has_one_more_without_it(server: Server, open
                 assert host.run(["echo", "here"]).stdout == "here\n"
 
 
+@pytest.mark.parametrize("start_up", ["", "sleep 1.25\n"])
+def test_such_a_server_runs_the_first_command_though_shells_start(
+    server: Server, open_host: Open, tmp_path: Path, start_up: str
+) -> None:
+    """A login shell that still runs its start-up files cannot be ended: the command waits for that."""
+    with account_at(server, tmp_path, "MaxSessions 2\n") as few:
+        few.has(bash_profile=start_up)
+        with open_host(few.server.destination(), Credentials(User())) as host:
+            host.prepare_login_shell()
+            host.prepare_shells(0 if start_up else 2)
+            with contextlib.closing(host.open_process(["cat"])):
+                assert host.run(["echo", "here"]).stdout == "here\n"
+
+
 def test_a_command_that_prints_all_the_time_and_takes_too_long(host: Host) -> None:
     began = time.monotonic()
     with pytest.raises(HostCommandFailed, match="did not answer within 1 s"):
@@ -138,7 +163,7 @@ def test_start_up_files_with_many_errors(of_the_sshd: Account, open_host: Open) 
     of_the_sshd.has(bash_profile="head -c 5000000 /dev/zero >&2\n")
     with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
         assert started(host).run_prepared(["echo", "here"], timeout=20.0).stdout == "here\n"
-        assert host._waiting is None  # type: ignore[attr-defined]
+        assert host._waiting._login_shell is None  # type: ignore[attr-defined]
 
 
 def test_a_command_that_fills_its_output_before_it_reads(host: Host) -> None:
@@ -169,7 +194,7 @@ def test_a_line_of_login_setup_that_fails_is_the_error(of_the_sshd: Account, ope
 
 def test_a_shell_that_is_not_needed_ends(server: Server, open_host: Open) -> None:
     with open_host(server.destination(), Credentials(User())) as host:
-        mark = started(host)._waiting._frame.begins  # type: ignore[attr-defined]
+        mark = started(host)._waiting._login_shell._frame.begins  # type: ignore[attr-defined]
         assert running(mark)
     wait_until(lambda: not running(mark))
 
@@ -212,19 +237,20 @@ def test_an_answer_is_complete_only_with_its_last_line() -> None:
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "tcsh", "fish"])
-def test_any_shell_reads_the_line_that_starts_it(shell: str, tmp_path: Path) -> None:
+def test_any_shell_reads_the_lines_that_start_it(shell: str, tmp_path: Path) -> None:
     """A login shell may be any; `mine` is a line of the profile, whose newline none of them may lose."""
     program = shutil.which(shell)
     if not program:
         pytest.skip(f"there is no {shell} here")
     frame = Frame(LoginSetup(("export MINE='it''s !1'",)))
-    done = subprocess.run(
-        [program, "-c", frame.waiting_line()],
-        input=frame.words(["sh", "-c", 'echo "$MINE $1"; cat', "-", "a\nb!"]) + b"input",
-        capture_output=True,
-        env={**os.environ, "HOME": str(tmp_path)},
-        check=True,
-        timeout=20,
-    )
-    printed = done.stdout.decode().partition(f"{frame.begins}\n")[2]
-    assert frame.read_answer(printed) == CommandResult(0, "its !1 a\nb!\ninput")
+    for login_shell, mine in ((True, "its !1"), (False, "")):
+        done = subprocess.run(
+            [program, "-c", frame.waiting_line(login_shell=login_shell)],
+            input=frame.words(["sh", "-c", 'echo "$MINE $1"; cat', "-", "a\nb!"]) + b"input",
+            capture_output=True,
+            env={**os.environ, "HOME": str(tmp_path)},
+            check=True,
+            timeout=20,
+        )
+        printed = done.stdout.decode().partition(f"{frame.begins}\n")[2]
+        assert frame.read_answer(printed) == CommandResult(0, f"{mine} a\nb!\ninput")

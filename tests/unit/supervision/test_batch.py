@@ -94,6 +94,7 @@ def test_a_run_is_followed_to_its_end_and_what_it_made_is_fetched(launcher: Laun
     running(launcher)
     launcher.host.says("progress", **progress(None, 9, title=""))
     launcher.shown(events.NotebookProgress, 2)
+    wait_until(lambda: bool(fetched.folders))  # while the job makes the HTML copy
     launcher.host.state = ""
     launcher.host.says("exit", cause="finished", exit_code=0, message="The notebook finished: 9 cells in 0:42.")
     launcher.well()
@@ -112,6 +113,20 @@ def test_a_run_is_followed_to_its_end_and_what_it_made_is_fetched(launcher: Laun
     ]
     assert launcher.shown(events.Running).program == "notebook"
     assert launcher.host.count("scancel") == 0
+
+
+def test_a_run_goes_on_if_its_notebook_cannot_be_fetched_before_the_end_of_its_job(
+    launcher: Launcher, fetched: Fetched
+) -> None:
+    fetched.error = CopyFailed("Nothing can be written here.")
+    running(launcher)
+    launcher.host.says("progress", **progress(None, 9, title=""))
+    wait_until(lambda: bool(fetched.folders))
+    fetched.error = None
+    launcher.host.state = ""
+    launcher.host.says("exit", cause="finished", exit_code=0, message="The notebook finished: 9 cells in 0:42.")
+    launcher.well()
+    assert launcher.shown(events.ResultsFetched) and len(fetched.folders) == 2
 
 
 def test_a_run_has_no_ssh_server_no_tunnel_and_no_idle_guard(launcher: Launcher, fetched: Fetched) -> None:
