@@ -81,7 +81,7 @@ test-beside:
 	$(PYTEST) -rsxXfER -m newest_slurm --slurm sid tests/cluster_tests
 
 quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time: before each commit
-	$(IN_MEMORY) $(VENV)/bin/python -m pytest -q $(COMPUTING) -n 3 --dist worksteal $(ARGS)
+	$(IN_MEMORY) $(VENV)/bin/python -m pytest -q $(COMPUTING) -n 2 --dist worksteal $(ARGS)
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 --dist worksteal $(ARGS)

@@ -28,6 +28,7 @@ from tests import branch_coverage  # before the package, into whose modules it p
 
 # isort: split
 import notebook_launcher.notebook  # noqa: F401 - before anybody loads nbformat: it sees to it that this takes no seconds
+from tests import fewer_messages
 from tests.doubles import wait_until
 
 # With pytest-xdist every worker has a practice cluster of its own: tests break it, and would break each other's.
@@ -101,6 +102,7 @@ modules = ["broken/1"]
 def pytest_configure(config: pytest.Config) -> None:
     if branch_coverage.PLUGIN:
         config.pluginmanager.register(branch_coverage.PLUGIN)
+    fewer_messages.send_fewer(config)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

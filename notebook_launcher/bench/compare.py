@@ -5,6 +5,7 @@ Records are not trusted: they were made by a notebook, which may be anybody's.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -365,18 +366,23 @@ def speedup(before: Result, now: Result, against: str) -> Speedup:
     if fewest < FEWEST:
         low, high = min(before.times) / max(now.times), max(before.times) / min(now.times)
         return Speedup(ratio, min(low, ratio), max(high, ratio), against)
+    low, high = _interval_of_ratio(_some(before.times), _some(now.times))
+    return Speedup(ratio, min(low, ratio), max(high, ratio), against)
+
+
+@functools.lru_cache(maxsize=1000)  # a report is made after each run, with all those before
+def _interval_of_ratio(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, float]:
     chance = random.Random(7)  # noqa: S311 (no secret)
-    one, other = _some(before.times), _some(now.times)
     ratios = sorted(
         median(chance.choices(one, k=len(one))) / median(chance.choices(other, k=len(other))) for _ in range(_RESAMPLES)
     )
     outside = round((1 - CONFIDENCE) / 2 * _RESAMPLES)
-    return Speedup(ratio, min(ratios[outside], ratio), max(ratios[-1 - outside], ratio), against)
+    return ratios[outside], ratios[-1 - outside]
 
 
-def _some(times: Sequence[float]) -> list[float]:
+def _some(times: Sequence[float]) -> tuple[float, ...]:
     step = max(1.0, len(times) / _MOST_TIMES)
-    return [times[int(place * step)] for place in range(min(len(times), _MOST_TIMES))]
+    return tuple(times[int(place * step)] for place in range(min(len(times), _MOST_TIMES)))
 
 
 # --- fingerprints -------------------------------------------------------------------------------------------------

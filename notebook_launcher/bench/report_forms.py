@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import csv
+import functools
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from notebook_launcher.bench.compare import CombinationRun, Row
 from notebook_launcher.bench.conclusion import conclusion
@@ -27,6 +29,9 @@ from notebook_launcher.bench.report import (
 )
 from notebook_launcher.core.text import printable
 
+if TYPE_CHECKING:
+    import jinja2
+
 NUMBERS = ("median", "interval", "throughput", "speed-up", "energy", "in queue", "run time", "CPU cores", "memory",
            "GPU use", "GPU memory", "GPU energy")  # fmt: skip
 HOW_TO_RECORD = (
@@ -39,12 +44,7 @@ HOW_TO_RECORD = (
 
 def as_html(report: Report) -> str:
     """Return one page with all that belongs to it; a browser asks nobody for anything."""
-    import jinja2
-
-    source = (Path(__file__).parent / "report.html.jinja").read_text(encoding="utf-8")
-    # undefined names are a bug of ours, and no empty word in a report
-    engine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return engine.from_string(source).render(
+    return _template().render(
         zip=zip,
         report=report,
         conclusion=conclusion(report),
@@ -60,6 +60,16 @@ def as_html(report: Report) -> str:
         prints=report.prints,
         shared=shared(report),
     )
+
+
+@functools.cache  # a report is written after each run, and compiling it takes longer than the rest
+def _template() -> jinja2.Template:
+    import jinja2
+
+    source = (Path(__file__).parent / "report.html.jinja").read_text(encoding="utf-8")
+    # undefined names are a bug of ours, and no empty word in a report
+    engine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return engine.from_string(source)
 
 
 def _picture(plot: Plot) -> tuple[str, str, str]:

@@ -84,6 +84,7 @@ class LocalHost(Host):
         """Connect a socket."""
         connection = socket.create_connection(address, timeout)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(None)  # the timeout is that of connecting: what is connected may be silent for hours
         return connection
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import os
 import re
 import warnings
@@ -245,15 +246,16 @@ _LINE_MAGIC = re.compile(r"^([ \t]*)(?:[%!?].*|[^#'\"]*\?[ \t]*)$")
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([^#;\n]+))", re.M)
 
 
-def imports(source: str) -> list[str]:
+@functools.lru_cache(maxsize=256)  # cells and modules of a notebook are read again for each combination of a bench
+def imports(source: str) -> tuple[str, ...]:
     """Return the full names of what Python code imports: ``from a import b`` may mean ``a.b``. Magics are ignored."""
     own = _CELL_MAGIC.sub("", source, count=1) if _CELL_MAGIC.match(source) else source
     for text in (own, "\n".join(_without_magic(line) for line in own.split("\n"))):
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return list(_imported(ast.parse(text)))
+            return tuple(_imported(ast.parse(text)))
     names = [name for found in _IMPORT.finditer(own) for name in (found[1] or found[2]).split(",")]
-    return [words[0] for name in names if (words := name.split())]
+    return tuple(words[0] for name in names if (words := name.split()))
 
 
 def _without_magic(line: str) -> str:

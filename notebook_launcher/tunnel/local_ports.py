@@ -117,11 +117,8 @@ def relay(near: socket.socket, far: ByteStream) -> None:
         except Exception:  # not only an OSError: paramiko has others
             if not broken.is_set():
                 broken.set()
-                with contextlib.suppress(Exception):  # wakes the other direction, as the last line does
-                    far.shutdown(socket.SHUT_RDWR)
-                with contextlib.suppress(Exception):
-                    far.close()
-                with contextlib.suppress(OSError):
+                _break(far, is_written=sink is not far)
+                with contextlib.suppress(OSError):  # wakes the other direction, as ``_break`` does
                     near.shutdown(socket.SHUT_RD)
 
     outward = threading.Thread(target=carry, args=(near, far), daemon=True)
@@ -132,6 +129,23 @@ def relay(near: socket.socket, far: ByteStream) -> None:
         far.close()
     if broken.is_set():
         _reset(near)
+
+
+def _break(far: ByteStream, *, is_written: bool) -> None:
+    """Close the connection to the node, and wake the threads that use it; a TCP connection is reset.
+
+    ``is_written``: whether a thread may be sending to it, which only its end wakes. Closed without a reset, what has
+    been sent would look complete there, and a program that has filled the buffers would wait for minutes to send more:
+    the room that was made by the last read is not reported once reading has ended.
+    """
+    how = socket.SHUT_RDWR
+    with contextlib.suppress(Exception):
+        if isinstance(far, socket.socket):
+            _reset_when_closed(far)
+            how = socket.SHUT_RDWR if is_written else socket.SHUT_RD
+        far.shutdown(how)
+    with contextlib.suppress(Exception):
+        far.close()
 
 
 def _wait(near: socket.socket, far: HandedOver) -> None:
@@ -168,5 +182,9 @@ def _has_hung_up(connection: socket.socket) -> bool:
 def _reset(connection: socket.socket) -> None:
     """Close a connection with a reset."""
     with contextlib.suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
+        _reset_when_closed(connection)
         connection.close()
+
+
+def _reset_when_closed(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))

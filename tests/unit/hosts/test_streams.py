@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.output import MOST_LINE
 from tests.doubles import wait_until
 from tests.ssh_server import NASTY, Follower, read_all, running, there_and_back
@@ -94,6 +97,17 @@ def test_bytes_there_and_back(host: Host, echo: int) -> None:
         received += stream.recv(16384)
     stream.close()
     assert received == data
+
+
+def test_a_connection_may_be_silent_for_longer_than_connecting_may_take() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stream = LocalHost().open_stream(listener.getsockname(), timeout=0.5)
+        far, _ = listener.accept()
+        with far, contextlib.closing(stream):
+            later = threading.Timer(0.8, far.sendall, (b"late",))
+            later.start()
+            assert stream.recv(4) == b"late"
+            later.join()
 
 
 def test_a_port_where_nobody_listens(host: Host) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import random
 import socket
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -101,32 +103,31 @@ def resets(connection: socket.socket) -> None:
     connection.close()
 
 
-class SocketStream:
+class SocketStream(socket.socket):
     """One connection over a ``SocketRoute``; when that is broken it does not end, it breaks."""
 
     def __init__(self, link: SocketRoute, connection: socket.socket) -> None:
-        self._link, self.connection = link, connection
-        self.send, self.sendall = connection.send, connection.sendall
-        self.settimeout, self.shutdown, self.close = connection.settimeout, connection.shutdown, connection.close
+        super().__init__(fileno=connection.detach())
+        self.settimeout(None)
+        self._link = link
 
-    def recv(self, count: int) -> bytes:
-        data = self.connection.recv(count)
-        if not data and self._link.broken:
+    def recv_into(self, *arguments: Any) -> int:  # type: ignore[override]
+        count = super().recv_into(*arguments)
+        if not count and self._link.broken:
             raise ConnectionResetError("the link broke")
-        return data
+        return count
 
 
 class SocketRoute(Route):
     """A way on which each connection is a socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[SocketStream] = SocketStream) -> None:
         self.broken = self.closed = False
         self.streams: list[SocketStream] = []
+        self._kind = kind
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        connection = socket.create_connection(address, timeout)
-        connection.settimeout(None)
-        self.streams.append(SocketStream(self, connection))
+        self.streams.append(self._kind(self, socket.create_connection(address, timeout)))
         return self.streams[-1]
 
     @property
@@ -137,7 +138,7 @@ class SocketRoute(Route):
         self.broken = True
         for stream in self.streams:
             with contextlib.suppress(OSError):
-                stream.connection.shutdown(socket.SHUT_RDWR)
+                stream.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.closed = True
@@ -284,5 +285,13 @@ def is_reset(client: socket.socket) -> bool:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+    """A port that nobody has on 127.0.0.1, nor on ::1, where somebody may have the same number."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = int(taken.getsockname()[1])
+            try:
+                socket.create_server(("::1", port), family=socket.AF_INET6).close()
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+            return port

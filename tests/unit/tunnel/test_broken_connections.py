@@ -19,6 +19,7 @@ from tests.unit.tunnel.far_end import (
     PATIENCE,
     MakeLink,
     SocketRoute,
+    SocketStream,
     StartFar,
     asks,
     checksum,
@@ -119,6 +120,54 @@ def test_a_client_that_resets_ends_the_far_side(
     assert there.wait(PATIENCE)
     resets(client)
     assert gone.wait(PATIENCE)
+
+
+class ReadOut(SocketStream):
+    """All that has arrived is read just after it was shut down, as the other direction's thread may do."""
+
+    def shutdown(self, how: int) -> None:
+        super().shutdown(how)
+        while super().recv_into(bytearray(MIB)):
+            pass
+
+
+def test_a_client_that_resets_ends_a_far_side_that_waits_for_room(ours: Tunnel, far: StartFar) -> None:
+    """One that has filled all buffers, all of which is read when its connection is shut down, and not before."""
+    sent, gone = 0, threading.Event()
+
+    def act(connection: socket.socket) -> None:
+        nonlocal sent
+        try:
+            while True:
+                sent += connection.send(bytes(65536))
+        finally:
+            gone.set()
+
+    ours.run_over(SocketRoute(ReadOut))
+    client = connects(ours.jupyter(Endpoint(far(act).port)))
+    before = -1
+    while sent != before:
+        before = sent
+        time.sleep(0.3)
+    resets(client)
+    assert gone.wait(PATIENCE)
+
+
+def test_an_upload_that_is_cut_does_not_look_complete(ours: Tunnel, far: StartFar) -> None:
+    there, was_reset, gone = threading.Event(), [], threading.Event()
+
+    def act(connection: socket.socket) -> None:
+        connection.recv(1)
+        there.set()
+        was_reset.append(is_reset(connection))
+        gone.set()
+
+    ours.run_over(SocketRoute())
+    client = connects(ours.jupyter(Endpoint(far(act).port)))
+    client.sendall(b"half of it")
+    assert there.wait(PATIENCE)
+    resets(client)
+    assert gone.wait(PATIENCE) and was_reset == [True]
 
 
 def test_a_far_side_that_resets(ours: Tunnel, far: StartFar) -> None:

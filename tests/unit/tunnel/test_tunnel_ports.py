@@ -103,8 +103,11 @@ def test_a_forwarded_port_is_reached_under_every_address_of_localhost(ours: Tunn
 
 
 def test_a_number_that_is_taken_on_one_address_of_localhost(ours: Tunnel) -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
-        port = taken.getsockname()[1]
+    """Nobody else gets the other address meanwhile: it is bound, and a server may be bound there as well (on Linux)."""
+    port = free_port()
+    with socket.socket() as kept, socket.create_server(("::1", port), family=socket.AF_INET6):
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", port))
         found = ours.forward(6006, port)
         assert found != port
         socket.create_connection(("::1", found), PATIENCE).close()

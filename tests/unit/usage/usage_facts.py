@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -34,7 +35,12 @@ def gpu(index: str = "0", percent: float | None = 40.0, memory: float = 12288.0)
 
 
 def steady(seconds: int, every: int = 5, **about: object) -> list[Sample]:
-    return [sample(at, **about) for at in range(every, seconds + 1, every)]  # type: ignore[arg-type]
+    return list(_steady(seconds, every, frozenset(about.items())))
+
+
+@functools.cache  # hundreds of samples, none of which changes
+def _steady(seconds: int, every: int, about: frozenset[tuple[str, object]]) -> tuple[Sample, ...]:
+    return tuple(sample(at, **dict(about)) for at in range(every, seconds + 1, every))  # type: ignore[arg-type]
 
 
 def record(flags: dict[str, str | None] | None = None, scheduler: str = "slurm") -> SessionRecord:
