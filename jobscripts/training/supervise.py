@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import sys
 import traceback
@@ -84,7 +85,7 @@ def _run(train: Callable[[StopRequest], int], stop: StopRequest, place: Place) -
             traceback.print_exc()
         else:
             print(f"{place.name} lost the connection to another rank, and stops.", file=sys.stderr)
-            print(f"  {str(error).splitlines()[0][:200]}", file=sys.stderr)
+            print(f"  {short(error)}", file=sys.stderr)
     return 1
 
 
@@ -93,6 +94,11 @@ def is_lost_connection(error: Exception) -> bool:
     text = str(error).lower()
     words = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "tcpstore")
     return isinstance(error, (RuntimeError, ConnectionError)) and any(word in text for word in words)
+
+
+def short(error: Exception) -> str:
+    """Return the first sentence of gloo's or nccl's message, without the place in their source."""
+    return re.sub(r"^\[[^\]]*\]\s*", "", str(error).splitlines()[0]).partition(". ")[0][:200]
 
 
 def _end_with(parent: int) -> None:

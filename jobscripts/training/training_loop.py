@@ -262,7 +262,7 @@ def train(options: argparse.Namespace, team: Team, stop: StopRequest) -> int:
         write_json(output / "result.json", result)
         unfinished_file(output).unlink(missing_ok=True)
     training.say(
-        f"{result['images_per_second']:.0f} images/s on {result['processes']} processes; communication "
-        f"{100 * result['communication_share']:.0f} % of a step; written to {output / 'result.json'}"
+        f"{result['images_per_second']:.0f} images/s; {100 * result['communication_share']:.0f} % of a step is "
+        f"communication; written to {output / 'result.json'}"
     )
     return 0

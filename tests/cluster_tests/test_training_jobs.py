@@ -137,7 +137,7 @@ def test_a_rank_that_is_killed_ends_the_job_with_its_name_and_node(jobs: Jobs) -
     name = f"train-mpi-{job}.out"
     wait_until(lambda: "epoch 1/500" in jobs.log(name), LOADED, "the first epoch")
     # the newest of them is the training, its parent the one that is left to tell
-    kill = ["pkill", "-KILL", "-n", "-u", "alice", "-f", "^python3 .*train_ddp.py"]
+    kill = ["pkill", "-KILL", "-n", "-u", "alice", "-f", "python3 training/train_ddp.py"]
     jobs.cluster.root("node2", kill, check=True)
     assert jobs.end(job) == "FAILED"
     assert "Rank 1 on node2 was killed by SIGKILL (9), so the training ends. Often the memory was used" in jobs.log(
