@@ -140,7 +140,7 @@ class Training:
         self.step, self.sum, self.seconds = 0, 0.0, 0.0
         last = self.epochs[-1]
         self.say(
-            f"epoch {last['epoch']}/{self.options.max_epochs}: loss {last['loss']:.4f}, validation loss {loss:.4f}, "
+            f"epoch {last['epoch']}/{self.options.max_epochs}: loss {last['loss']:.6f}, validation loss {loss:.6f}, "
             f"accuracy {100 * accuracy:.1f} %, {last['images_per_second']:.0f} images/s"
         )
 

@@ -59,6 +59,13 @@ def provide_open_mpi_module(cluster: PracticeCluster) -> str:
     return _module(cluster, "openmpi/5", "Open MPI: mpirun")
 
 
+def remove_modules(cluster: PracticeCluster) -> None:
+    """Take both modules away again: other tests list what there is."""
+    for name in ("torch", "openmpi"):
+        for folder in (cluster.directory / "sw" / "modules" / name, cluster.directory / "sw" / name):
+            cache.remove(folder)
+
+
 def _module(cluster: PracticeCluster, name: str, what: str) -> str:
     path = cluster.directory / "sw" / "modules" / f"{name}.lua"
     path.parent.mkdir(exist_ok=True)
