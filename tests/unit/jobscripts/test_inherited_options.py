@@ -254,14 +254,18 @@ def test_no_option_is_added_to_an_environment_that_has_none(tmp_path: Path) -> N
 
 
 def test_every_script_begins_with_the_same_lines() -> None:
-    """Some come over standard input, others are copied by a scheduler: they cannot all read them from one file."""
+    """Some come over standard input, others are copied by a scheduler: they cannot all read them from one file.
+
+    Those beside jupyterlab.sh are the learner's own, who may set such options.
+    """
+    scripts = [JOBSCRIPTS / "jupyterlab.sh", *JOBSCRIPTS.glob("*/*.sh")]
     begin = re.compile(r"^# Shell options as bash has them by itself.*?\n\n", re.M | re.S)
-    found = {path.name: begin.search(path.read_text()) for path in JOBSCRIPTS.rglob("*.sh")}
-    runs = {path.name for path in JOBSCRIPTS.rglob("*.sh") if path.read_text().startswith("#!")}
+    found = {path.name: begin.search(path.read_text()) for path in scripts}
+    runs = {path.name for path in scripts if path.read_text().startswith("#!")}
     assert {name for name, match in found.items() if match} == runs
     (lines,) = {match[0] for match in found.values() if match}
     assert max(map(len, lines.splitlines())) <= 120
-    for path in JOBSCRIPTS.rglob("*.sh"):
+    for path in scripts:
         if path.name in runs - {"shell.sh"}:  # which reads ~/.bashrc before, where it is a start-up file
             code = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
             assert code[0] == "[[ -n ${users_options[1]+set} ]] ||", path

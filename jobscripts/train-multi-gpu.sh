@@ -1,0 +1,50 @@
+#!/bin/bash -l
+# train-multi-gpu: trains on all GPUs of one node: torchrun starts a process for each of them.
+#SBATCH --job-name=train-multi-gpu
+#SBATCH --time=01:00:00
+#SBATCH --nodes=1 --ntasks=1 --cpus-per-task=8
+#SBATCH --gpus-per-node=2
+#SBATCH --output=%x-%j.out --open-mode=append
+#SBATCH --signal=B:USR1@120 --requeue
+#SBATCH --ignore-pbs
+#
+#BSUB -J train-multi-gpu
+#BSUB -q gpuv100
+#BSUB -W 1:00 -n 8
+#BSUB -R "span[hosts=1] rusage[mem=2GB]"
+#BSUB -gpu "num=2:mode=exclusive_process"
+#BSUB -o train-multi-gpu-%J.out
+#BSUB -wa USR1 -wt 2 -Q 99
+#
+#PBS -N train-multi-gpu
+#PBS -l walltime=01:00:00
+#PBS -l select=1:ncpus=8:ngpus=2
+#PBS -j oe
+#
+TRAINING=${TRAINING:-training}   # the folder with the Python files, beside this file
+MODULES=${MODULES-}              # such as PyTorch/2.9.1-foss-2024a-CUDA-12.6.0
+IMAGE=${IMAGE-}                  # or an Apptainer image, as in  IMAGE=/apps/torch.sif sbatch train-multi-gpu.sh
+PROCESSES=${PROCESSES:-gpu}      # gpu: one for each GPU of the job. Without GPUs: PROCESSES=2 sbatch …
+
+cd "${PBS_O_WORKDIR:-.}" || exit
+# shellcheck disable=SC2086  # several modules may be named
+[ -z "$MODULES" ] || module load $MODULES || exit
+job=${SLURM_JOB_ID:-${LSB_JOBID:-${PBS_JOBID:-by-hand}}}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # threads of each process, for what it does on the CPU
+
+# Before the walltime is over, the scheduler sends USR1: the file then asks the trainer to save a checkpoint and stop.
+mkdir -p "runs/$job"
+trap 'touch "runs/$job/stop"' USR1
+trap 'kill %1' INT TERM   # Ctrl-C, where it is run by hand
+start=()
+[ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1)   # a job step, with a line of its own in sacct
+[ -z "$IMAGE" ] || start+=(apptainer exec --nv "$IMAGE")
+# --standalone: torchrun chooses a free port, on which the processes meet
+(trap '' USR1 && exec "${start[@]}" torchrun --standalone --nproc-per-node="$PROCESSES" \
+  "$TRAINING/train_ddp.py" --output "runs/$job" --max-epochs 5 "$@") &
+wait $! || wait $! || exit   # the first one returns early if the signal comes
+
+if [ -e "runs/$job/unfinished" ]; then   # back into the queue, as in train.sh
+  [ -z "${SLURM_JOB_ID-}" ] || exec scontrol requeue "$SLURM_JOB_ID"
+  exit 99
+fi

@@ -1,0 +1,50 @@
+#!/bin/bash -l
+# train: trains the image classifier on one GPU, and continues by itself if the walltime is too short.
+#SBATCH --job-name=train
+#SBATCH --time=01:00:00
+#SBATCH --ntasks=1 --cpus-per-task=4
+#SBATCH --gpus-per-node=1
+#SBATCH --output=%x-%j.out --open-mode=append
+#SBATCH --signal=B:USR1@120 --requeue
+#SBATCH --ignore-pbs
+#
+#BSUB -J train
+#BSUB -q gpuv100
+#BSUB -W 1:00 -n 4
+#BSUB -R "span[hosts=1] rusage[mem=2GB]"
+#BSUB -gpu "num=1:mode=exclusive_process"
+#BSUB -o gpu_%J.out
+#BSUB -e gpu_%J.err
+#BSUB -wa USR1 -wt 2 -Q 99
+#
+#PBS -N train
+#PBS -l walltime=01:00:00
+#PBS -l select=1:ncpus=4:ngpus=1
+#PBS -j oe
+#
+# Options of the trainer go behind the script's name, or to the end of this file:  sbatch train.sh --max-epochs 20
+TRAINING=${TRAINING:-training}   # the folder with the Python files, beside this file
+MODULES=${MODULES-}              # such as PyTorch/2.9.1-foss-2024a-CUDA-12.6.0
+IMAGE=${IMAGE-}                  # or an Apptainer image, as in  IMAGE=/apps/torch.sif sbatch train.sh
+
+cd "${PBS_O_WORKDIR:-.}" || exit
+# shellcheck disable=SC2086  # several modules may be named
+[ -z "$MODULES" ] || module load $MODULES || exit
+job=${SLURM_JOB_ID:-${LSB_JOBID:-${PBS_JOBID:-by-hand}}}
+
+# Before the walltime is over, the scheduler sends USR1: the file then asks the trainer to save a checkpoint and stop.
+mkdir -p "runs/$job"
+trap 'touch "runs/$job/stop"' USR1
+trap 'kill %1' INT TERM   # Ctrl-C, where it is run by hand
+start=()
+[ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1)   # a job step, with a line of its own in sacct
+[ -z "$IMAGE" ] || start+=(apptainer exec --nv "$IMAGE")
+(trap '' USR1 && exec "${start[@]}" python3 "$TRAINING/image_classifier.py" --output "runs/$job" \
+  --accelerator auto --devices 1 --max-epochs 5 "$@") &
+wait $! || wait $! || exit   # the first one returns early if the signal comes
+
+# Not done yet: back into the queue, under the same number. LSF does that for the exit code named in -Q.
+if [ -e "runs/$job/unfinished" ]; then
+  [ -z "${SLURM_JOB_ID-}" ] || exec scontrol requeue "$SLURM_JOB_ID"
+  exit 99
+fi

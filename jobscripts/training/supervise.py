@@ -1,0 +1,116 @@
+"""Run the training in a process of its own, so that somebody is left to say how it ended.
+
+A process that is killed cannot say so itself. Its parent can: it waits, does nothing else, and needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+from place import Place, TrainingError
+
+#: Sent some time before the walltime is over: save a checkpoint and stop. LSF sends the second one by itself.
+STOP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+PASSED_ON = (*STOP_SIGNALS, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PR_SET_PDEATHSIG = 1
+
+
+class StopRequest:
+    """Whether one of the stop signals came, and which."""
+
+    def __init__(self) -> None:
+        self.signal = ""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number).name
+
+
+def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
+    """Run ``train`` in a child process, and return the exit code; print a sentence if the child is killed."""
+    stop = StopRequest()  # before the child is there: it may take a signal while it still imports PyTorch
+    parent = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # none comes before the parent can pass it on
+    child = os.fork()
+    if not child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+        _end_with(parent)
+        _leave(_run(train, stop, place))
+    ended_by: list[int] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        ended_by.append(number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0 and -code not in ended_by:
+        print(death(place, -code), file=sys.stderr, flush=True)
+    return code if code >= 0 else 128 - code
+
+
+def death(place: Place, number: int) -> str:
+    """Return the sentence about a process that a signal has ended."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "a signal"
+    why = ""
+    if number == signal.SIGKILL:
+        why = " Often the memory was used up: ask for more (--mem), or use smaller batches."
+    return f"{place.name} was killed by {name} ({number}), so the training ends.{why}"
+
+
+def _run(train: Callable[[StopRequest], int], stop: StopRequest, place: Place) -> int:
+    try:
+        return train(stop)
+    except TrainingError as error:
+        print(f"{place.name}: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if not is_lost_connection(error):
+            traceback.print_exc()
+        else:
+            print(f"{place.name} lost the connection to another rank, and stops.", file=sys.stderr)
+            print(f"  {short(error)}", file=sys.stderr)
+    return 1
+
+
+def is_lost_connection(error: Exception) -> bool:
+    """Whether this is what gloo or nccl raises in the other processes when one is gone."""
+    text = str(error).lower()
+    words = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "tcpstore")
+    return isinstance(error, (RuntimeError, ConnectionError)) and any(word in text for word in words)
+
+
+def short(error: Exception) -> str:
+    """Return the first sentence of gloo's or nccl's message, without the place in their source."""
+    return re.sub(r"^\[[^\]]*\]\s*", "", str(error).splitlines()[0]).partition(". ")[0][:200]
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent is killed: nobody would supervise it any more."""
+    with contextlib.suppress(OSError, AttributeError):  # not Linux
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _leave(code: int) -> None:
+    """End the child without what its parent would do at its own end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

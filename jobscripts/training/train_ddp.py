@@ -1,0 +1,52 @@
+"""Train a small network on any number of processes, GPUs and nodes.
+
+    python3 train_ddp.py                                       one process
+    torchrun --standalone --nproc-per-node=gpu train_ddp.py    every GPU of this node
+    srun python3 train_ddp.py                                  every task of a Slurm job step
+    mpirun python3 train_ddp.py                                every process that mpirun starts
+
+The network learns the same, whatever the number of processes: --batch-size is that of all together. SIGUSR1 to any of
+them makes all save a checkpoint and stop; the same command goes on from there. What was measured is in result.json.
+
+To read it, begin with `train` in training_loop.py; place.py, team.py and plan.py are what it needs, supervise.py tells
+how a process was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from place import TrainingError, find_place
+from plan import read_options, split
+from supervise import StopRequest, supervise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train, and return the exit code: 2 if it cannot be done as asked for, and 1 if it failed on the way."""
+    options = read_options(arguments)
+    try:
+        place = find_place(os.environ)
+    except TrainingError as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        split(options.images, options.batch_size, place.processes, options.accumulate)
+    except TrainingError as error:
+        if place.rank == 0:  # all of them find the same
+            print(error, file=sys.stderr)
+        return 2
+
+    def train_here(stop: StopRequest) -> int:
+        from team import Team  # PyTorch takes seconds to load, and only the child needs it
+        from training_loop import train
+
+        with Team(place, options.accelerator, options.timeout) as team:
+            return train(options, team, stop)
+
+    return supervise(train_here, place)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

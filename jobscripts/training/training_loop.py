@@ -1,0 +1,268 @@
+"""The training itself: the same steps on one process and on many, and from a checkpoint as without a stop."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from digits import CLASSES, SIDE, digits
+from place import TrainingError
+from plan import check_same, checkpoint_file, scaling, settings, split, stop_file, unfinished_file, write_json
+from supervise import StopRequest
+from team import Team
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+VALIDATION = 1000  # images
+WARM_UP = 1  # epochs that do not count in images_per_second, where there are more
+
+
+class RestOfEpoch(DistributedSampler[Any]):
+    """PyTorch's sampler, each epoch shuffled anew, which can leave out what was done before a checkpoint."""
+
+    done = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.islice(super().__iter__(), self.done, None)
+
+    def __len__(self) -> int:
+        return super().__len__() - self.done
+
+
+class Training:
+    """A network on its way through the epochs."""
+
+    def __init__(self, options: argparse.Namespace, team: Team) -> None:
+        self.options, self.team = options, team
+        self.split = split(options.images, options.batch_size, team.place.processes, options.accumulate)
+        torch.manual_seed(options.seed)  # the same first weights everywhere
+        network = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(SIDE * SIDE, options.hidden_dim),
+            nn.ReLU(),
+            nn.Linear(options.hidden_dim, CLASSES),
+        ).to(team.device)
+        self.plain = network
+        self.network = team.share(network)
+        self.optimizer = torch.optim.Adam(network.parameters(), lr=options.learning_rate)
+        self.loss = nn.CrossEntropyLoss()
+        # Small gradients of fp16 would be rounded to zero: they are scaled up, and down again before the update.
+        scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+        self.scaler = scaler(enabled=options.precision == "fp16" and team.device.type == "cuda")
+        images = digits(options.images, options.seed)
+        self.sampler = RestOfEpoch(
+            images, team.place.processes, team.place.rank, shuffle=True, seed=options.seed, drop_last=True
+        )
+        self.loader = DataLoader(images, batch_size=self.split.per_part, sampler=self.sampler, drop_last=True)
+        self.validation = digits(VALIDATION, options.seed + 1)
+        self.epochs: list[dict[str, Any]] = []  # those that are over
+        self.step = 0  # steps done in the epoch that is not
+        self.sum = 0.0  # of their losses
+        self.seconds = 0.0  # that they took
+        self.restarts = 0
+        self.looked = 0.0  # when, for the job script's file
+
+    # ---- one step ------------------------------------------------------------------------------------------------
+
+    def compute(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Compute the loss of some images and add its gradients to those that are there."""
+        device = self.team.device
+        precision = self.options.precision
+        mixed = torch.autocast(device.type, dtype=TYPES[precision], enabled=precision != "fp32")
+        images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+        with mixed:
+            loss = self.loss(self.network(images), labels) / self.options.accumulate
+        self.scaler.scale(loss).backward()
+        return loss.detach()
+
+    def take_step(self, batches: Iterator[Any]) -> torch.Tensor:
+        """Update the network once. Gradients are exchanged with the last part of the batch only."""
+        total = torch.zeros((), device=self.team.device)
+        parts = self.options.accumulate
+        for part in range(parts):
+            is_last = part == parts - 1
+            with nullcontext() if is_last or self.network is self.plain else self.network.no_sync():
+                total += self.compute(*next(batches))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    # ---- epochs --------------------------------------------------------------------------------------------------
+
+    def run_epoch(self, stop: StopRequest) -> bool:
+        """Do the rest of an epoch; return False if a stop was requested, by a signal to any of the processes."""
+        self.sampler.set_epoch(len(self.epochs))
+        self.sampler.done = self.step * self.split.per_process
+        batches = iter(self.loader)
+        began = time.perf_counter() - self.seconds
+        while self.step < self.split.steps:
+            loss = self.take_step(batches)
+            losses, stops = self.team.total(loss, self.is_asked_to_stop(stop))
+            self.step += 1
+            self.sum += losses / self.team.place.processes
+            self.seconds = time.perf_counter() - began
+            if stops:
+                return False
+            if self.options.pause:
+                time.sleep(self.options.pause)
+        self.team.barrier()
+        self.close_epoch()
+        return True
+
+    def is_asked_to_stop(self, stop: StopRequest) -> bool:
+        """Whether a signal came to this process or, looked for once a second, the job script's file is there."""
+        if self.team.is_first and time.monotonic() > self.looked + 1:
+            self.looked = time.monotonic()
+            if stop_file(self.options.output).exists():
+                stop.signal = stop.signal or "the job script"
+        return bool(stop.signal)
+
+    def close_epoch(self) -> None:
+        """Validate, and note the epoch's figures."""
+        loss, accuracy = self.validate()
+        done = self.split.steps * self.options.batch_size
+        self.epochs.append({
+            "epoch": len(self.epochs) + 1,
+            "loss": self.sum / self.split.steps,
+            "validation_loss": loss,
+            "accuracy": accuracy,
+            "seconds": round(self.seconds, 3),
+            "images_per_second": round(done / self.seconds, 1),
+        })  # fmt: skip
+        self.step, self.sum, self.seconds = 0, 0.0, 0.0
+        last = self.epochs[-1]
+        self.say(
+            f"epoch {last['epoch']}/{self.options.max_epochs}: loss {last['loss']:.6f}, validation loss {loss:.6f}, "
+            f"accuracy {100 * accuracy:.1f} %, {last['images_per_second']:.0f} images/s"
+        )
+
+    @torch.no_grad()
+    def validate(self) -> tuple[float, float]:
+        """Return loss and accuracy on images that are not trained with, each process on its part of them."""
+        place, device = self.team.place, self.team.device
+        images, labels = (one[place.rank :: place.processes].to(device) for one in self.validation.tensors)
+        answers = self.plain(images)
+        loss = nn.functional.cross_entropy(answers, labels, reduction="sum")
+        right = (answers.argmax(1) == labels).sum()
+        loss_sum, hits, count = self.team.total(loss, right, len(labels))
+        return loss_sum / count, hits / count
+
+    # ---- checkpoints ---------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write the checkpoint at once: whoever is killed meanwhile leaves the earlier one as it was."""
+        if self.team.is_first:
+            file = checkpoint_file(self.options.output)
+            new = file.with_name(file.name + ".new")
+            state = {
+                "settings": settings(self.options),
+                "network": self.plain.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "scaler": self.scaler.state_dict(),
+                "epochs": self.epochs,
+                "progress": [self.step, self.sum, self.seconds, self.restarts],
+            }
+            torch.save(state, new)
+            new.replace(file)
+        self.team.barrier()
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        file = checkpoint_file(self.options.output)
+        there = file.exists() and not self.options.fresh
+        if not all(self.team.gather(there)):
+            if there:
+                raise TrainingError(f"Not every node sees {file}: put --output on a file system that all nodes share.")
+            return
+        # weights_only: a checkpoint is data, and cannot bring code along
+        saved = torch.load(file, map_location=self.team.device, weights_only=True)
+        check_same(saved["settings"], settings(self.options), self.options.output)
+        self.plain.load_state_dict(saved["network"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.scaler.load_state_dict(saved["scaler"])
+        self.epochs = saved["epochs"]
+        self.step, self.sum, self.seconds, self.restarts = saved["progress"]
+        self.restarts += 1
+        self.say(f"Continues from {file}: epoch {len(self.epochs) + 1}, after step {self.step}.")
+
+    # ---- what is said and written --------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """Print a line, once for all processes."""
+        if self.team.is_first:
+            print(text, flush=True)
+
+    def introduce(self) -> None:
+        """Say who trains."""
+        place, nodes = self.team.place, self.team.nodes
+        many, on = ("es" * (place.processes > 1), "s" * (len(nodes) > 1))
+        self.say(
+            f"{place.processes} process{many} on {len(nodes)} node{on} ({', '.join(nodes)}), {self.team.devices}, "
+            f"{self.team.backend if place.processes > 1 else 'alone'}; "
+            f"a step is {self.options.batch_size} images, {self.split.per_process} of each process"
+        )
+
+    def result(self) -> dict[str, Any]:
+        """Return what result.json says."""
+        timed = sorted(one["images_per_second"] for one in self.epochs[WARM_UP:] or self.epochs)
+        speed = timed[len(timed) // 2]
+        place = self.team.place
+        batch = [one[: self.split.per_part] for one in self.loader.dataset.tensors]
+        share = self.team.communication_share(lambda: self.compute(*batch), self.network)
+        last = self.epochs[-1]
+        return {
+            "version": 1,
+            "processes": place.processes,
+            "nodes": self.team.nodes,
+            "devices": self.team.devices,
+            "backend": self.team.backend if place.processes > 1 else None,
+            "launcher": place.launcher or None,
+            "torch": torch.__version__,
+            "settings": settings(self.options),
+            "restarts": self.restarts,
+            "epochs": self.epochs,
+            **{name: last[name] for name in ("loss", "validation_loss", "accuracy")},
+            "images_per_second": speed,
+            "communication_share": round(share, 3),
+            "scaling": scaling(self.options.baseline, place.processes, speed),
+        }
+
+
+def train(options: argparse.Namespace, team: Team, stop: StopRequest) -> int:
+    """Train until the epochs are over, or until a signal asks to stop; return the exit code."""
+    output: Path = options.output
+    output.mkdir(parents=True, exist_ok=True)
+    training = Training(options, team)
+    training.introduce()
+    training.resume()
+    while len(training.epochs) < options.max_epochs:
+        if not training.run_epoch(stop):
+            training.save()
+            if team.is_first:
+                unfinished_file(output).touch()
+                stop_file(output).unlink(missing_ok=True)
+            training.say(
+                f"Asked to stop in epoch {len(training.epochs) + 1}, after step {training.step}: saved "
+                f"{checkpoint_file(output)}. The same command continues from there."
+            )
+            return 0
+        is_last = len(training.epochs) >= options.max_epochs
+        if is_last or len(training.epochs) % options.checkpoint_every == 0:
+            training.save()
+    result = training.result()
+    if team.is_first:
+        write_json(output / "result.json", result)
+        unfinished_file(output).unlink(missing_ok=True)
+    training.say(
+        f"{result['images_per_second']:.0f} images/s; {100 * result['communication_share']:.0f} % of a step is "
+        f"communication; written to {output / 'result.json'}"
+    )
+    return 0

@@ -1,0 +1,170 @@
+"""The job scripts for learners: what each of them says to its schedulers, and what it starts.
+
+They run here with stand-ins for torchrun, mpirun, srun and Python, which print how they were called; on the practice
+cluster they train (tests/cluster_tests/test_training_jobs.py).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.paths import JOBSCRIPTS, ROOT
+
+SCRIPTS = sorted(path for path in JOBSCRIPTS.glob("*.sh") if path.name != "jupyterlab.sh")
+BSUB = ROOT / "tests" / "bsub.py"
+# prints its name and arguments; srun and mpirun also do what they are asked to
+SAYS = '#!/bin/bash\necho "${0##*/} $*"\n'
+RUNS = SAYS + 'while [[ $1 == -* ]]; do shift; done; exec "$@"\n'
+CONTAINER = SAYS + 'shift; while [[ $1 == -* ]]; do shift; done; shift; exec "$@"\n'
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run a script in a folder of its own, with these variables, and return what it printed."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    texts = {"python3": SAYS, "torchrun": SAYS, "srun": RUNS, "mpirun": RUNS, "apptainer": CONTAINER}
+    texts["scontrol"] = SAYS.replace("echo", '[ "$2" != hostnames ] || exec echo 127.0.0.1; echo')
+    for name, text in {**texts, "nvidia-smi": "#!/bin/sh\nexit 9\n", "sleep": SAYS}.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    # a login shell reads the machine's profile, which sets PATH: the script reads this first
+    (tmp_path / ".bash_profile").write_text(f"PATH={path}\nmodule() {{ echo module $*; }}\n")
+
+    def run(script: str, *arguments: str, code: int = 0, command: list[str] | None = None, **env: str) -> str:
+        values = {"HOME": str(tmp_path), "PATH": path, **env}
+        argv = command or ["bash", "-l", str(JOBSCRIPTS / script), *arguments]
+        stdin = (JOBSCRIPTS / script).read_text() if command else None
+        done = subprocess.run(argv, cwd=tmp_path, env=values, input=stdin, capture_output=True, text=True, timeout=30)
+        assert done.returncode == code, done.stderr + done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_each_fits_on_a_screen_and_says_first_what_it_is(script: Path) -> None:
+    lines = script.read_text().splitlines()
+    assert len(lines) <= 50
+    assert lines[0] == "#!/bin/bash -l"
+    assert re.fullmatch(rf"# {script.stem}: [a-z].*\.", lines[1])
+    assert lines[2] == f"#SBATCH --job-name={script.stem}"
+    # sbatch reads the lines of PBS and LSF as well, and fails at what it does not know
+    assert ("#SBATCH --ignore-pbs" in lines) == any(line.startswith(("#PBS", "#BSUB")) for line in lines)
+
+
+def test_the_first_job_knows_its_number_with_every_scheduler(run: Run) -> None:
+    for variable in ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID"):
+        assert "Hello from job 12 on " in run("first-job.sh", **{variable: "12"})
+    assert "Hello from job (none: run by hand) on" in run("first-job.sh")
+
+
+def test_software_is_chosen_by_a_variable(run: Run) -> None:
+    assert "python3 training/image_classifier.py" in run("train.sh").splitlines()[-1]
+    lines = run("train.sh", MODULES="2025 torch/2").splitlines()
+    assert lines[0] == "module load 2025 torch/2"
+    lines = run("gpu-check.sh", IMAGE="/sw/torch.sif", CUDA_VISIBLE_DEVICES="3").splitlines()
+    assert lines[0].startswith("CUDA_VISIBLE_DEVICES=3 ")
+    assert lines[-2:] == ["apptainer exec --nv /sw/torch.sif python3 -", "python3 -"]
+
+
+def test_options_behind_the_scripts_name_win(run: Run) -> None:
+    line = run("train.sh", "--max-epochs", "20", SLURM_JOB_ID="7").splitlines()[-1]
+    assert line == (
+        "python3 training/image_classifier.py --output runs/7 --accelerator auto --devices 1 --max-epochs 5 "
+        "--max-epochs 20"
+    )
+
+
+def test_torchrun_starts_a_process_for_each_gpu(run: Run) -> None:
+    assert "torchrun --standalone --nproc-per-node=gpu training/train_ddp.py --output runs/9 " in run(
+        "train-multi-gpu.sh", LSB_JOBID="9"
+    )
+
+
+def test_several_nodes_meet_at_a_port_that_is_free(run: Run) -> None:
+    job = {"SLURM_JOB_ID": "12005", "SLURM_JOB_NODELIST": "n", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "8"}
+    with socket.create_server(("127.0.0.1", 20005)):
+        printed = run("train-multi-node.sh", IMAGE="/sw/torch.sif", **job)
+    assert "The processes meet at 127.0.0.1:20006." in printed
+    assert (
+        "torchrun --nnodes=2 --nproc-per-node=gpu --rdzv-backend=c10d --rdzv-id=12005 --rdzv-endpoint=127.0.0.1:20006"
+        in printed
+    )
+    assert (
+        "\nsrun --cpus-per-task=8 --kill-on-bad-exit=1 apptainer exec --nv /sw/torch.sif torchrun --nnodes=2" in printed
+    )
+
+
+def test_mpirun_tells_its_processes_where_they_meet(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tools" / "env").write_text(SAYS)
+    (tmp_path / "tools" / "env").chmod(0o755)
+    printed = run("train-mpi.sh", PBS_JOBID="31.server", MPIRUN="mpirun --oversubscribe")
+    assert (
+        f"mpirun --oversubscribe env MASTER_ADDR={socket.gethostname()} MASTER_PORT=20031 OMP_NUM_THREADS=1 " in printed
+    )
+    assert "--output runs/31.server" in printed
+
+
+@pytest.mark.parametrize(
+    ("env", "folder", "rate"),
+    [
+        ({"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_JOB_ID": "5", "SLURM_JOB_ID": "6"}, "runs/5", "0.01"),
+        ({"PBS_ARRAY_INDEX": "3", "PBS_JOBID": "8[3].server"}, "runs/8", "0.0001"),
+        ({"SGE_TASK_ID": "2", "JOB_ID": "4"}, "runs/4", "0.001"),
+    ],
+)
+def test_each_task_of_an_array_has_its_learning_rate(run: Run, env: dict[str, str], folder: str, rate: str) -> None:
+    printed = run("train-array.sh", **env)
+    assert f"train_ddp.py --output {folder}/rate-{rate} --learning-rate {rate}" in printed
+
+
+def test_a_task_too_many_says_so(run: Run) -> None:
+    run("train-array.sh", code=2, SLURM_ARRAY_TASK_ID="4")
+
+
+# ---- back into the queue ------------------------------------------------------------------------------------------
+
+
+def test_what_was_stopped_before_its_end_goes_back_into_slurms_queue(run: Run, tmp_path: Path) -> None:
+    assert "scontrol" not in run("train.sh", SLURM_JOB_ID="7")
+    (tmp_path / "runs" / "7" / "unfinished").touch()
+    for script in ("train.sh", "train-multi-gpu.sh"):
+        assert run(script, SLURM_JOB_ID="7").splitlines()[-1] == "scontrol requeue 7"
+    run("train.sh", code=99, PBS_JOBID="7")
+
+
+def test_usr1_to_the_script_leaves_the_file_and_its_own_exit_code(run: Run, tmp_path: Path) -> None:
+    """The signal is for the script alone; what it started is asked by the file, and ends as it likes."""
+    trainer = "#!/bin/bash\nkill -USR1 $PPID; kill -USR1 $$; until [ -e runs/7/stop ]; do read -rt 0.02 <> <(:); done\n"
+    (tmp_path / "tools" / "python3").write_text(trainer + "echo stopped; exit 3\n")
+    (tmp_path / "tools" / "srun").write_text('#!/bin/bash\nshift; "$@"\n')
+    assert run("train.sh", code=3, LSB_JOBID="7") == "stopped\n"
+
+
+def test_lsf_runs_it_again_in_a_stand_in(run: Run, tmp_path: Path) -> None:
+    """The stand-in reads the #BSUB lines: the output's file, the GPUs, and the exit code that means once more."""
+    # what a trainer leaves that was asked to stop in its first run
+    trainer = '#!/bin/bash\necho "run on $CUDA_VISIBLE_DEVICES: $*"\nmkdir -p runs/101; cd runs/101\n'
+    trainer += "if [ -e unfinished ]; then rm unfinished; else touch unfinished; fi\n"
+    (tmp_path / "tools" / "torchrun").write_text(trainer)
+    printed = run("train-multi-gpu.sh", command=[sys.executable, str(BSUB)])
+    assert printed == "Job <101> is submitted to queue <gpuv100>.\n"
+    log = (tmp_path / "train-multi-gpu-101.out").read_text().splitlines()
+    assert len(log) == 2 and log[0] == log[1]
+    assert log[0].startswith("run on 0,1: --standalone --nproc-per-node=gpu training/train_ddp.py --output runs/101 ")
+    run("train-array.sh", command=[sys.executable, str(BSUB)])
+    rates = [line for n in (1, 2, 3) for line in (tmp_path / f"train-array-102_{n}.out").read_text().splitlines()]
+    assert [line for line in rates if line.startswith("Task")] == [
+        "Task 1: learning rate 0.01", "Task 2: learning rate 0.001", "Task 3: learning rate 0.0001"
+    ]  # fmt: skip
