@@ -135,9 +135,9 @@ def queue_session(
 class Payload(Frozen):
     """A session's program, and its files.
 
-    ``lines``: further lines of ``session.env``. ``notebook``, ``sent``: see ``SessionRecord``. ``files``: by their
-    names in the session's directory. ``send``: copies files that are too large for that, once the directory is there;
-    without it, one command writes the directory and submits the job.
+    ``lines``: further lines of ``session.env``. ``notebook``, ``script``, ``sent``: see ``SessionRecord``. ``files``:
+    by their names in the session's directory. ``send``: copies files that are too large for that, once the directory is
+    there; without it, one command writes the directory and submits the job. ``chdir``: see ``new_session``.
     """
 
     program: Program = "jupyterlab"
@@ -146,6 +146,13 @@ class Payload(Frozen):
     sent: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
     send: Callable[[Context, Session], None] | None = None
+    script: str | None = None
+    chdir: str | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether nobody connects to it: it needs no keys, and listens nowhere."""
+        return self.program in ("notebook", "script")
 
 
 _JUPYTERLAB = Payload()
@@ -197,7 +204,8 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
         view.show(events.Note(note))
     if priced := estimate_price(plan, scheduler) or no_price_note(plan, scheduler):
         view.show(priced)
-    command = scheduler.submit(plan.request, session.submission)
+    request = Request(session.record.flags)
+    command = scheduler.submit(request, session.submission)
     env = session_env(plan, scheduler, site, payload)
     typed = _as_typed(command, plan.request, root)
     view.show(events.DryRun(str(there or host.label), typed, session.directory, env, plan.placeholders))
@@ -259,7 +267,7 @@ def _new_session(
     plan: Plan, scheduler: Scheduler, site: Site, root: str, payload: Payload = _JUPYTERLAB, purpose: str = ""
 ) -> Session:
     has_jupyterlab = payload.program == "jupyterlab"
-    is_open = payload.program != "notebook" and _listens_openly(plan, scheduler)
+    is_open = not payload.is_batch and _listens_openly(plan, scheduler)
     return new_session(
         root,
         plan.request,
@@ -277,6 +285,8 @@ def _new_session(
         purpose=purpose,
         notebook=payload.notebook,
         sent=payload.sent,
+        script=payload.script,
+        chdir=payload.chdir if "chdir" in (scheduler.translated_flags or ("chdir",)) else None,
     )
 
 
@@ -290,8 +300,8 @@ def _credentials_and_files(
     """Return a token and keys for a new session, and all files of its directory."""
     env = session_env(plan, context.scheduler, context.site, payload)
     token = new_token()
-    # no SSH server is needed on this machine, or in a run
-    if context.scheduler.same_machine or payload.program == "notebook":
+    # no SSH server is needed on this machine, or in a batch job
+    if context.scheduler.same_machine or payload.is_batch:
         access = Access(token, lambda: join_keys(context.host, session.directory))
         return access, session_files(session, env, token, payload.files)
     keys, files = new_keys()

@@ -4,6 +4,16 @@ The names and fields are documented in ``docs/json.md``; a test holds the two to
 """
 
 from notebook_launcher.core.events.base import Event, Note, Problem, Querying
+from notebook_launcher.core.events.batch import (
+    JobReport,
+    ReportColumn,
+    ReportStep,
+    ReportUse,
+    ScriptFinished,
+    ScriptPrepared,
+    TemplateFilled,
+    TemplatesListed,
+)
 from notebook_launcher.core.events.forecast import (
     Alternative,
     Forecast,
@@ -105,6 +115,7 @@ __all__ = [
     "ForecastDone",
     "Idle",
     "ImageReady",
+    "JobReport",
     "ListDone",
     "LogLine",
     "Note",
@@ -122,17 +133,24 @@ __all__ = [
     "ReachedBySsh",
     "Ready",
     "Reconnected",
+    "ReportColumn",
+    "ReportStep",
+    "ReportUse",
     "ResourceLoad",
     "ResultsFetched",
     "Running",
     "Saved",
     "SchedulerNotResponding",
+    "ScriptFinished",
+    "ScriptPrepared",
     "Series",
     "SessionEntry",
     "ShellOpening",
     "Status",
     "Stopping",
     "Submitted",
+    "TemplateFilled",
+    "TemplatesListed",
     "TimeLeft",
     "TunnelOpened",
 ]
