@@ -198,7 +198,7 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
         *plan.target.notes,
         *notes_before(plan, scheduler, site, payload.program),
         unlisted_flags_note(plan.request),
-        software_note(plan, scheduler),
+        software_note(plan, scheduler) if payload.program != "script" else None,
     )
     for note in filter(None, notes):
         view.show(events.Note(note))

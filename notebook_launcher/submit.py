@@ -44,6 +44,11 @@ from notebook_launcher.supervision.script import supervise_script
 from notebook_launcher.usage.cost_estimate import Costing
 
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.A | re.S)
+#: the note if no cluster is configured
+NO_CLUSTER = (
+    "No cluster is configured, so the script runs on this machine. To use a cluster: --cluster NAME (their names: "
+    "launch-notebook clusters) or --host you@login. To stay here without this note: --cluster here"
+)
 _ARRAY = (
     "A script with --array is many jobs, and submit follows one.",
     "submit it with sbatch itself; for a template: launch-notebook jobscript NAME > NAME.sh, then on the login node: "
@@ -103,7 +108,7 @@ def script_plan(
         environment, variables = plan.environment, {**own, **variables}
     if variables:
         environment = environment.changed(env={**environment.env, **variables})
-    return dataclasses.replace(plan, environment=environment, environment_notice=None, idle_stop=0, forwards=())
+    return dataclasses.replace(plan, environment=environment, path=(), environment_notice=None)
 
 
 def _understood(flags: Mapping[str, str | None], scheduler: str) -> Mapping[str, str | None]:
@@ -234,12 +239,16 @@ def _payload(plan: Plan, script: PreparedScript, arguments: Sequence[str], *, he
     lines = {"script": script.name, **({"folder": folder} if folder and chdir else {})}
     if chdir is None:
         lines["folder"] = "."  # the one that the scheduler has gone to
+    work = {**script.files, script.name: script.content}
+    own = (
+        {} if script.files else {f"work/{name}": content for name, content in work.items()}
+    )  # a folder is sent at once
     return Payload(
         "script",
         lines,
         sent=tuple(script.files),
-        files={f"work/{script.name}": script.content, "arguments": "".join(f"{word}\n" for word in arguments).encode()},
-        send=(lambda context, session: send_beside(context, session, script.files, "script")) if script.files else None,
+        files={**own, "arguments": "".join(f"{word}\n" for word in arguments).encode()},
+        send=(lambda context, session: send_beside(context, session, work, "script")) if script.files else None,
         script=script.name,
         chdir=chdir,
     )

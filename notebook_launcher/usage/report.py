@@ -90,13 +90,13 @@ def _columns(accounts: JobAccounts) -> Iterator[events.ReportColumn]:
         ("ExitCode", of["ExitCode"], "the script's exit code, and behind the colon the signal that ended it"),
         ("Partition", of["Partition"], "the queue that it waited and ran in"),
         ("Account", of["Account"], "the project that pays for it"),
-        ("Submit", of["Submit"], _waited(of)),
+        ("Submit", of["Submit"][:19], _waited(of)),
         ("Elapsed", _clock(record.wall), "how long it ran"),
         ("Timelimit", _clock(record.walltime), "how long it might run, as asked with -t"),
         ("NodeList", of["NodeList"], f"where it ran: {counted(record.nodes, 'node')}" if record.nodes else ""),
         ("AllocCPUS", of["AllocCPUS"], _cores_meaning(of)),
         ("CPUTime", _clock(record.cpu_reserved), "Elapsed × AllocCPUS: the time of all its cores, used or not"),
-        ("TotalCPU", _clock(record.cpu_used), _efficiency(record)),
+        ("TotalCPU", _cpu_time(record.cpu_used), _efficiency(record)),
         ("ReqMem", _gib(record.memory_requested), "the memory that it asked for, or got by the site's default"),
         ("MaxRSS", _gib(record.memory_peak), _peak_meaning(accounts)),
         ("AllocTRES", of["AllocTRES"], "all that it held, as it is charged; gres/gpu are GPUs"),
@@ -279,6 +279,11 @@ def _unknown(accounts: JobAccounts | None, bill: events.Bill | None, joules: flo
 def _clock(seconds: float | None) -> str:
     """Return a time as sacct prints it: ``0:10:02``, ``2-00:00:00``."""
     return "" if seconds is None else Walltime(seconds=round(seconds)).as_typed()
+
+
+def _cpu_time(seconds: float | None) -> str:
+    """Return a CPU time: as sacct prints it, but a short one with its fraction."""
+    return f"{seconds:.1f} s" if seconds is not None and seconds < 60 else _clock(seconds)
 
 
 def _gib(mib: float | None) -> str:

@@ -12,6 +12,12 @@ from notebook_launcher.cli.run_options import environment_options, run_launch_op
 from notebook_launcher.core import events
 
 
+_NO_CLUSTER = (
+    "No cluster is configured, so the script is printed as it is. To fill it in for one: --cluster NAME (their names: "
+    "launch-notebook clusters)"
+)
+
+
 @click.command(cls=TakesEnvironment)
 @target_options
 @environment_options
@@ -40,7 +46,8 @@ def jobscript(ctx: click.Context, /, template: str, *, where: Where, **software:
     found = template_named(template)
     here = LocalMachine.detect()
     with user_interface(where) as (view, prompts, _):
-        options = complete_options(run_launch_options(ctx, where, **software), here, view, prompts, dry_run=True)
+        typed = run_launch_options(ctx, where, **software)
+        options = complete_options(typed, here, view, prompts, dry_run=True, no_cluster=_NO_CLUSTER)
         filled, notes = filled_template(found, options, here)
         for note in notes:
             view.show(events.Note(note))

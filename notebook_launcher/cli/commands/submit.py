@@ -61,7 +61,8 @@ def submit(
     options = run_launch_options(ctx, where, **software)
     here = LocalMachine.detect()
     with user_interface(where, verbose=verbose) as (view, prompts, interrupts):
-        completed = complete_options(options, here, view, prompts, dry_run=dry_run)
+        no_cluster = submit_module.NO_CLUSTER
+        completed = complete_options(options, here, view, prompts, dry_run=dry_run, no_cluster=no_cluster)
         plan = submit_module.script_plan(completed, here, script.directives.flags, script.variables)
         again = ["submit", word, *(part for path in dependencies for part in ("--with", path))]
         plan = dataclasses.replace(plan, command=f"{shlex.join(again)} {plan.command}".strip())

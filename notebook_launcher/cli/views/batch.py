@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_VALUE = 24  # columns of a value that is explained beside it
+
 BatchEvent = (
     events.ScriptPrepared | events.ScriptFinished | events.TemplatesListed | events.TemplateFilled | events.JobReport
 )
@@ -37,8 +39,13 @@ def show_batch(console: Console, event: BatchEvent) -> None:
 def script_text(event: events.ScriptPrepared) -> str:
     """Return what goes to the cluster, in a sentence."""
     asks = f", which asks for {event.flags}" if event.flags else ""
-    more = f"; {listed(event.files)} {'goes' if len(event.files) == 1 else 'go'} with it" if event.files else ""
+    sent = list(dict.fromkeys(f"{first}/" if rest else first for first, _, rest in _parts(event.files)))
+    more = f"; {listed(sent)} {'goes' if len(sent) == 1 else 'go'} with it" if sent else ""
     return f"Script {event.script}{asks}{more}"
+
+
+def _parts(files: Sequence[str]) -> list[tuple[str, str, str]]:
+    return [name.partition("/") for name in files]
 
 
 def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:
@@ -118,7 +125,7 @@ def _print_table(
         return
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for place in range(len(rows[0])):
-        table.add_column(no_wrap=place == 0, overflow="fold")
+        table.add_column(no_wrap=place == 0, overflow="fold", max_width=_VALUE if place == 1 and dim else None)
     for number, row in enumerate(rows):
         style = "bold" if heading and number == 0 else ""
         table.add_row(*(Text(text, style="dim" if place == dim else style) for place, text in enumerate(row)))
