@@ -30,9 +30,12 @@ class PrintedLines:
         self._exit_requests = context.interrupts.exit_requests
         self._restart_at: float | None = None
 
-    def job_started(self) -> None:
-        """Begin with the first line. Raises ``ConnectionLost``; ``check`` tries it again."""
-        self._shown = 0
+    def job_started(self, *, goes_on: bool = False) -> None:
+        """Begin with the first line. Raises ``ConnectionLost``; ``check`` tries it again.
+
+        ``goes_on``: behind those that were shown, if there are more: a job that starts again may write the same log.
+        """
+        self._shown = self._shown if goes_on else 0
         self._begin()
 
     def job_requeued(self) -> None:

@@ -10,6 +10,9 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostKeyChanged, HostKeyUnknown, Interrupted, LauncherError
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure
+from notebook_launcher.jobs.messages import StatusChanged
+from notebook_launcher.jobs.outcome import exit_record, final_status
+from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.printed import PrintedLines
@@ -47,7 +50,9 @@ class _ScriptSupervisor(Supervisor):
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
         super().__init__(context, session, ours=ours)
-        self._printed: list[PrintedLines] = []
+        self._paths: list[str] = []
+        self._printed: list[PrintedLines] = []  # of each of these
+        self._seconds = 0.0
 
     def close(self) -> None:
         """Close everything here."""
@@ -95,13 +100,16 @@ class _ScriptSupervisor(Supervisor):
 
     def _job_started(self, data: Mapping[str, object]) -> None:
         self.attached = True
-        for printed in self._printed:
-            printed.close()
-        self._printed = [PrintedLines(self._context, path, noise=OUR_LINES) for path in self._log_paths()]
+        paths = self._log_paths()
+        if paths != self._paths:
+            for printed in self._printed:
+                printed.close()
+            self._paths = paths
+            self._printed = [PrintedLines(self._context, path, noise=OUR_LINES) for path in paths]
         self._show_keys(self.keys_waiting)
         self._attached_status.attach()
         for printed in self._printed:
-            printed.job_started()
+            printed.job_started(goes_on=True)
 
     def _log_paths(self) -> list[str]:
         """Return the files to which the job prints: two, if its error file is another one."""
@@ -128,6 +136,16 @@ class _ScriptSupervisor(Supervisor):
             printed.show_rest()
 
     # --- its end
+
+    def _job_ended(self, record: Mapping[str, object] | None, status: JobStatus | None) -> None:
+        """Handle its end, unless the script has put its job back into the queue: then it ends with exit code 0, too."""
+        record = record or exit_record(self._context, self._session)
+        if status is None and record.get("cause") == "finished":
+            status = final_status(self._context, self._session, record)
+            if status is not None and status.state.waits:
+                self._status_changed(StatusChanged(status))
+                return
+        super()._job_ended(record, status)
 
     def _raise_if_finished(self, record: Mapping[str, object]) -> None:
         if record.get("cause") == "finished":

@@ -145,7 +145,7 @@ def _peak_meaning(accounts: JobAccounts) -> str:
 def _use(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[events.ReportUse]:
     facts = _Facts.of(accounts, bill)
     if facts.run_time is not None:
-        asked = Walltime(seconds=facts.walltime).as_text() if facts.walltime else "no limit is known"
+        asked = duration(facts.walltime) if facts.walltime else "no limit is known"
         yield _row("time", asked, duration(facts.run_time), facts.run_time, facts.walltime)
     if facts.cores:
         yield _row("cores", str(facts.cores), _busy(facts.busy), facts.busy, facts.cores)

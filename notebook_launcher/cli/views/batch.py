@@ -80,11 +80,11 @@ def show_report(console: Console, event: events.JobReport) -> None:
         rows = [(one.step, one.tasks, one.cpu, one.memory) for one in event.steps]
         _print_table(console, [("step", "tasks", "CPU", "memory at most"), *rows], heading=True)
     if energy := _energy(event):
-        _line(console, f"  Energy: {energy}")
+        _line(console, f"Energy: {energy}", indent=2)
     for text in event.unknown if event.explained else ():
-        _line(console, f"  {text}", style="dim")
+        _line(console, text, style="dim", indent=2)
     for text in event.advice if event.explained else event.advice[:1]:
-        _line(console, f"  {text}")
+        _line(console, text, indent=2)
 
 
 def _title(event: events.JobReport) -> str:
@@ -107,8 +107,15 @@ def _energy(event: events.JobReport) -> str:
     return ", ".join(parts)
 
 
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(printable(text), style=style, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if console.is_terminal and indent:
+        console.print(Padding(Text(printable(text), style=style), (0, 0, 0, indent), expand=False))
+    else:
+        text = " " * indent + printable(text)
+        console.print(text, style=style, highlight=False, markup=False, soft_wrap=not console.is_terminal)
 
 
 def _print_table(
