@@ -150,8 +150,8 @@ def _use(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[eve
     if facts.cores:
         yield _row("cores", str(facts.cores), _busy(facts.busy), facts.busy, facts.cores)
     if facts.memory_peak is not None or facts.memory:
-        asked = f"{gigabytes(facts.memory)} GiB" if facts.memory else "not known"
-        used = "not reported" if facts.memory_peak is None else f"{gigabytes(facts.memory_peak)} GiB at most"
+        asked = _gib(facts.memory) or "not known"
+        used = "not reported" if facts.memory_peak is None else f"{_gib(facts.memory_peak)} at most"
         yield _row("memory", asked, used, facts.memory_peak, facts.memory)
     if facts.gpus:
         share = facts.gpu_percent
@@ -254,8 +254,8 @@ def _advice(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[
         )
     if facts.memory_peak and facts.memory and facts.memory >= max(_MUCH, 2 * facts.memory_peak):
         yield (
-            f"It needed {gigabytes(facts.memory_peak)} of {gigabytes(facts.memory)} GiB of memory: with less (--mem) "
-            "it fits on more nodes."
+            f"It needed {_gib(facts.memory_peak)} of {_gib(facts.memory)} of memory: with less (--mem) it fits on more "
+            "nodes."
         )
 
 
@@ -287,7 +287,8 @@ def _cpu_time(seconds: float | None) -> str:
 
 
 def _gib(mib: float | None) -> str:
-    return "" if mib is None else f"{gigabytes(mib)} GiB"
+    """Return memory as text: ``96 MiB``, ``12.5 GiB``."""
+    return "" if mib is None else f"{mib:.0f} MiB" if mib < 0.1 * 1024 else f"{gigabytes(mib)} GiB"
 
 
 def _percent(share: float | None) -> str:

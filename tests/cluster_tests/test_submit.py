@@ -1,4 +1,4 @@
-"""Job scripts submitted to the practice cluster: real Slurm reads their lines, runs their steps, and accounts for them."""
+"""Job scripts submitted to the practice cluster: real Slurm runs them and their steps, and accounts for these."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from notebook_launcher.cli.options import Where, scheduler_options, target_optio
 from notebook_launcher.cli.run_options import environment_options, run_launch_options
 from notebook_launcher.core import events
 
-
 _NO_CLUSTER = (
     "No cluster is configured, so the script is printed as it is. To fill it in for one: --cluster NAME (their names: "
     "launch-notebook clusters)"
