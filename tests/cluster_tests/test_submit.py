@@ -56,7 +56,7 @@ def test_a_script_of_ones_own_from_the_laptop_to_what_it_used(
     sent.expect(r"task \d on node\d")
     sent.expect("The script mine.sh finished after 0:0")
     sent.expect(r"Job \d+ \(mine.sh\): COMPLETED")
-    sent.expect(r"time +4 minutes")
+    sent.expect(r"time +4 min +\d")
     sent.expect(r"0 \(srun\) +2 tasks on node\[1-2\]")
     assert sent.end() == 0, sent.printed
     shown = start("report", sent.job_id)
