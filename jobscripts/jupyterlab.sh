@@ -7,7 +7,8 @@
 #
 #   sbatch jobscripts/jupyterlab.sh SESSION_DIR        bash jobscripts/jupyterlab.sh SESSION_DIR
 #
-# In the same way it runs a notebook from top to bottom (program=notebook), or holds a node for shells (program=shell).
+# In the same way it runs a notebook from top to bottom (program=notebook) or a user's job script (program=script), or
+# holds a node for shells (program=shell).
 #
 # SESSION_DIR is made if it is not there. What should run where is asked in SESSION_DIR/session.env, and the answer is
 # SESSION_DIR/endpoint.json; docs/job-script.md describes both. JupyterLab listens on the node's 127.0.0.1
@@ -53,7 +54,7 @@ readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SH
 readonly EXIT_UNUSABLE=73
 
 run_job() {
-  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter=''
+  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter='' passed_on='' ended_by=''
   answer_signals
   users_umask=$(umask)
   umask 077
@@ -76,6 +77,7 @@ run_job() {
   case $want_program in
     shell)     wait_on_shells ;;
     notebook)  run_notebook ;;
+    script)    run_script ;;
     *)         run_jupyterlab ;;
   esac
 }
@@ -365,6 +367,20 @@ leave_without_a_word() {
     leave kernel-died "$1" "The notebook on $node was killed, perhaps for want of memory: ask for more."
   fi
   leave jupyter-failed "$(($1 ? $1 : 1))" "What runs the notebook on $node ended with exit code $1: see the job's log."
+}
+
+# ------------------------------------------------------------------------------------------------- a user's script
+
+# With program=script the job is the user's own script, work/NAME, and ends with it.
+run_script() {
+  program_name='the script' ssh_port='' listen_address=none
+  [[ -f $NBL_SESSION_DIR/work/$want_script ]] ||
+    leave session-unusable "$EXIT_UNUSABLE" "The script $NBL_SESSION_DIR/work/$want_script is not there on $node."
+  start_program
+  pass_signals_on
+  report_started
+  start_sampler
+  await_end
 }
 
 # --------------------------------------------------------------------------------------------------------- shells

@@ -137,9 +137,9 @@ def queue_session(
 class Payload(Frozen):
     """A session's program, and its files.
 
-    ``lines``: further lines of ``session.env``. ``notebook``, ``sent``: see ``SessionRecord``. ``files``: by their
-    names in the session's directory. ``send``: copies files that are too large for that, once the directory is there;
-    without it, one command writes the directory and submits the job.
+    ``lines``: further lines of ``session.env``. ``notebook``, ``script``, ``sent``: see ``SessionRecord``. ``files``:
+    by their names in the session's directory. ``send``: copies files that are too large for that, once the directory is
+    there; without it, one command writes the directory and submits the job. ``chdir``: see ``new_session``.
     """
 
     program: Program = "jupyterlab"
@@ -148,6 +148,13 @@ class Payload(Frozen):
     sent: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
     send: Callable[[Context, Session], None] | None = None
+    script: str | None = None
+    chdir: str | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether nobody connects to it: it needs no keys, and listens nowhere."""
+        return self.program in ("notebook", "script")
 
 
 _JUPYTERLAB = Payload()
@@ -193,13 +200,14 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
         *plan.target.notes,
         *notes_before(plan, scheduler, site, payload.program),
         unlisted_flags_note(plan.request),
-        software_note(plan, scheduler),
+        software_note(plan, scheduler) if payload.program != "script" else None,
     )
     for note in filter(None, notes):
         view.show(events.Note(note))
     if priced := estimate_price(plan, scheduler) or no_price_note(plan, scheduler):
         view.show(priced)
-    command = scheduler.submit(plan.request, session.submission)
+    request = Request(session.record.flags)
+    command = scheduler.submit(request, session.submission)
     env = session_env(plan, scheduler, site, payload)
     typed = _as_typed(command, plan.request, root)
     view.show(events.DryRun(str(there or host.label), typed, session.directory, env, plan.placeholders))
@@ -261,7 +269,7 @@ def _new_session(
     plan: Plan, scheduler: Scheduler, site: Site, root: str, payload: Payload = _JUPYTERLAB, purpose: str = ""
 ) -> Session:
     has_jupyterlab = payload.program == "jupyterlab"
-    is_open = payload.program != "notebook" and _listens_openly(plan, scheduler)
+    is_open = not payload.is_batch and _listens_openly(plan, scheduler)
     return new_session(
         root,
         plan.request,
@@ -279,6 +287,8 @@ def _new_session(
         purpose=purpose,
         notebook=payload.notebook,
         sent=payload.sent,
+        script=payload.script,
+        chdir=payload.chdir if "chdir" in (scheduler.translated_flags or ("chdir",)) else None,
     )
 
 
@@ -293,8 +303,8 @@ def _credentials_and_files(
     env = session_env(plan, context.scheduler, context.site, payload)
     token = new_token()
     more = {**payload.files, **(new_tls(session.id) if plan.distributed else {})}
-    # no SSH server is needed on this machine, or in a run
-    if context.scheduler.same_machine or payload.program == "notebook":
+    # no SSH server is needed on this machine, or in a batch job
+    if context.scheduler.same_machine or payload.is_batch:
         access = Access(token, lambda: join_keys(context.host, session.directory))
         return access, session_files(session, env, token, more)
     keys, files = new_keys()

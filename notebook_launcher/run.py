@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import Interrupted, NotebookInvalid, SessionNotFound, UsageError
+from notebook_launcher.core.errors import Interrupted, NotebookInvalid, ScriptInvalid, SessionNotFound, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.core.quantities import file_size
@@ -115,7 +115,7 @@ def run_notebook(
         )
         first = submitted(plan, context, session)
         if request.detach:
-            _detach(context, session, first)
+            detach_submitted(context, session, first)
         else:
             printed = request.printed(prepared.name)
             supervise_run(context, session, ours=True, first=first, output=request.output, printed=printed)
@@ -127,8 +127,8 @@ def _remember(request: RunRequest, session: Session) -> None:
         save_output(session, request.output)
 
 
-def _detach(context: Context, session: Session, first: events.Event) -> None:
-    """Detach from a submitted run, unless it was interrupted meanwhile. Raises ``Interrupted``, ``HungUp``."""
+def detach_submitted(context: Context, session: Session, first: events.Event) -> None:
+    """Detach from a submitted batch job, unless it was interrupted meanwhile. Raises ``Interrupted``, ``HungUp``."""
     context.view.show(first)
     kinds = {interrupt.kind for interrupt in _interrupts(context)}
     if "leave" in kinds:
@@ -268,7 +268,7 @@ def _payload(prepared: Prepared, to: To, *, here: bool, html: bool = False) -> P
         prepared.name,
         tuple(dependencies),
         {"input.ipynb": prepared.content, SENT: _as_json(record)},
-        lambda context, session: _send(context, session, dependencies),
+        lambda context, session: send_beside(context, session, dependencies),
     )
 
 
@@ -297,8 +297,8 @@ def _is_same(path: Path, content: bytes) -> bool:
         return False
 
 
-def _send(context: Context, session: Session, dependencies: Mapping[str, bytes]) -> None:
-    """Copy the dependencies to the notebook's working folder. An interrupt takes effect at once."""
+def send_beside(context: Context, session: Session, dependencies: Mapping[str, bytes], kind: str = "notebook") -> None:
+    """Copy the dependencies to the notebook's or script's working folder. An interrupt takes effect at once."""
     if not dependencies:
         return
     size = sum(map(len, dependencies.values()))
@@ -313,9 +313,10 @@ def _send(context: Context, session: Session, dependencies: Mapping[str, bytes])
             done.put(error)
 
     threading.Thread(target=send, name="send dependencies", daemon=True).start()
-    error = _until_done(context, done, f"sending {len(dependencies)} files with the notebook ({file_size(size)})")
+    error = _until_done(context, done, f"sending {len(dependencies)} files with the {kind} ({file_size(size)})")
     if isinstance(error, ValueError):  # a name that tar does not accept
-        raise NotebookInvalid("A file cannot be sent with the notebook.", why=str(error), hint="give it a shorter name")
+        invalid = NotebookInvalid if kind == "notebook" else ScriptInvalid
+        raise invalid(f"A file cannot be sent with the {kind}.", why=str(error), hint="give it a shorter name")
     if error is not None:
         raise error
 

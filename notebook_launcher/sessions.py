@@ -117,10 +117,10 @@ def connect(
 
     ``follow``: show what a run prints, from its first line on. Raises ``UsageError`` for a session that is not a run.
     """
-    programs: tuple[Program, ...] = ("jupyterlab",) if forwards else ("jupyterlab", "notebook")
+    programs: tuple[Program, ...] = ("jupyterlab",) if forwards else ("jupyterlab", "notebook", "script")
     with open_context(target, view, prompts, interrupts, forwards, scripts=1) as context:
-        session, _ = _find(context, prefix, ("notebook",) if follow else programs)
-        if follow:
+        session, _ = _find(context, prefix, ("notebook", "script") if follow else programs)
+        if follow and session.record.program == "notebook":
             _follow_run(context, session)
         else:
             reattach(context, session)
@@ -144,17 +144,19 @@ def _find(context: Context, prefix: str, programs: Sequence[Program]) -> tuple[S
 
 def _is_no_run(context: Context, session: Session) -> UsageError:
     return UsageError(
-        f"Session {session.id} is not a run of a notebook.",
+        f"Session {session.id} is not a run of a notebook or a script.",
         why="--follow shows what a run prints.",
         hint=f"follow what its job prints with: {launcher_command(context, session, 'logs -f')}",
     )
 
 
 def _has_no_jupyterlab(context: Context, session: Session) -> UsageError:
-    if session.record.program == "notebook":
+    if session.record.program in ("notebook", "script"):
+        notebook = f"the notebook {session.record.notebook} from top to bottom"
+        what = notebook if session.record.program == "notebook" else f"the script {session.record.script}"
         return UsageError(
             f"Session {session.id} has no JupyterLab.",
-            why=f"Its job runs the notebook {session.record.notebook} from top to bottom.",
+            why=f"Its job runs {what}.",
             hint=f"follow it with: {launcher_command(context, session, 'connect')}",
         )
     return UsageError(
@@ -169,6 +171,11 @@ def reattach(context: Context, session: Session) -> None:
     context.interrupts.defer()
     if session.record.program == "notebook":
         _supervise_run(context, session)
+        return
+    if session.record.program == "script":
+        from notebook_launcher.supervision.script import supervise_script
+
+        supervise_script(context, session, ours=False, first=_job_note(session))
         return
     from notebook_launcher.supervision.jupyter import supervise_jupyter
 
@@ -221,7 +228,7 @@ def forward(
 
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         session, _ = find_session(context, prefix)
-        if session.record.program == "notebook":
+        if session.record.program in ("notebook", "script"):
             raise _has_no_jupyterlab(context, session)
         interrupts.defer()
         supervise_jupyter(

@@ -38,9 +38,9 @@ note_identity() {
     write_file "$NBL_SESSION_DIR/runtime/image" "$(stat -L -c '%i-%s-%Y-%Z' -- "$want_container" 2>/dev/null)"
 }
 
-# The container should see the notebook's folder. A home and the working directory are there by themselves.
+# The container should see the folder of the notebook or script. A home and the working directory are there by themselves.
 show_folder() {
-  [[ $want_program == notebook && -d $want_folder && $want_folder != *[:,]* ]] || return 0
+  [[ $want_program =~ ^(notebook|script)$ && -d $want_folder && $want_folder != *[:,]* ]] || return 0
   [[ $want_folder/ == "$HOME"/* || $want_folder/ == "$PWD"/* ]] || want_binds+=("$want_folder")
 }
 
@@ -62,6 +62,7 @@ become_program() {
 
 exec_program() {
   activate
+  [[ $want_program != script ]] || exec_script
   export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_USAGE_CSV=$NBL_SESSION_DIR/usage.csv
   name_kernel_folder
   if [[ $want_program == notebook ]]; then exec_notebook; else exec_jupyterlab; fi
@@ -126,6 +127,22 @@ exec_notebook() {
   # -B: bytecode of its parts would lie in the session directory, which is removed with files that are known alone.
   find_inherited_options
   exec "${as_inherited[@]}" "$notebook_python" -B "$NBL_SESSION_DIR/execute.py"
+}
+
+# Run the user's script by its first line, as the scheduler would, in the folder that is asked for, or its own.
+exec_script() {
+  local script=$NBL_SESSION_DIR/work/$want_script folder first='' interpreter=/bin/sh argument='' line arguments=()
+  { IFS= read -r first; } 2>/dev/null <"$script"
+  if [[ $first =~ ^#![[:blank:]]*([^[:blank:]]+)[[:blank:]]*(.*)$ ]]; then
+    interpreter=${BASH_REMATCH[1]} argument=${BASH_REMATCH[2]}
+  fi
+  { while IFS= read -r line; do arguments+=("$line"); done <"$NBL_SESSION_DIR/arguments"; } 2>/dev/null
+  folder=${want_folder:-$NBL_SESSION_DIR/work}
+  cd -- "$folder" || fail folder-missing "There is no folder $folder on $(uname -n), or it may not be entered."
+  # The folder of the submission, as scripts ask for it: submit.sh was run in another one.
+  [[ -z ${SLURM_SUBMIT_DIR-} ]] || export SLURM_SUBMIT_DIR=$PWD
+  find_inherited_options
+  exec "${as_inherited[@]}" "$interpreter" ${argument:+"$argument"} "$script" "${arguments[@]}"
 }
 
 # Set notebook_python to the Python of the environment's JupyterLab, or to one that can run notebooks without it.

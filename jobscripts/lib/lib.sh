@@ -19,7 +19,7 @@ read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
   want_uv='' want_with=''
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
-  want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes
+  want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes want_script=''
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -51,6 +51,7 @@ read_settings() {
       fast_start)        want_fast_start=$value ;;
       program)           want_program=$value ;;
       notebook)          want_notebook=$value ;;
+      script)            want_script=$value ;;
       to)                want_to=$value ;;
       folder)            want_folder=$value ;;
       html)              want_html=$value ;;
@@ -90,8 +91,8 @@ read_settings() {
     log "usage='$want_usage' is neither 0 nor a number of seconds up to 3600; using 5"
     want_usage=5
   fi
-  if [[ $want_program != jupyterlab && $want_program != shell && $want_program != notebook ]]; then
-    log "program='$want_program' is none of jupyterlab, shell and notebook; starting JupyterLab"
+  if [[ ! $want_program =~ ^(jupyterlab|shell|notebook|script)$ ]]; then
+    log "program='$want_program' is none of jupyterlab, shell, notebook and script; starting JupyterLab"
     want_program=jupyterlab
   fi
   if [[ $want_to != notebook && $want_to != script ]]; then
@@ -102,8 +103,8 @@ read_settings() {
     log "html='$want_html' is neither yes nor no; no HTML copy is made"
     want_html=no
   fi
-  # A name and no path: it is that of files in the session's directory.
-  want_notebook=${want_notebook##*/}
+  # Names and no paths: they are those of files in the session's directory.
+  want_notebook=${want_notebook##*/} want_script=${want_script##*/}
   [[ $want_notebook == ?*.ipynb ]] || want_notebook=${want_notebook:-notebook}.ipynb
   [[ -z $want_folder || $want_folder == /* ]] || want_folder=$PWD/$want_folder
 }

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 #
-# The program of a job, which is JupyterLab or execute.py: how it is started, awaited and ended. jupyterlab.sh sources
+# The program of a job, which is JupyterLab, execute.py or a user's script: how it is started, awaited and ended. jupyterlab.sh sources
 # this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
@@ -146,11 +146,48 @@ wait_for_program() {
   [[ -z $signal ]] || leave_on_signal
   wait "$program" 2>/dev/null
   code=$?
+  # A signal that was passed on ends `wait`, and perhaps not the script.
+  while [[ -n $passed_on ]]; do
+    passed_on=''
+    wait "$program" 2>/dev/null
+    code=$?
+  done
   waiting=''
   # Some schedulers send a signal to all processes of a job: the program may have had it first.
   ((code <= 128)) || pause 0.3
   [[ -z $signal ]] || leave_on_signal
   return "$code"
+}
+
+# A user's script may answer signals itself: save what there is when the walltime nears (`sbatch --signal=B:USR1@60`),
+# and go on. It gets them as if it were the job's own script, and what ends it is the script, or the scheduler's SIGKILL.
+pass_signals_on() {
+  local name
+  for name in USR1 USR2 TERM INT HUP; do
+    # shellcheck disable=SC2064
+    trap "pass_on $name" "$name"
+  done
+}
+
+# shellcheck disable=SC2317  # called by the traps
+pass_on() {
+  [[ $1 == USR* ]] || ended_by=$1
+  passed_on=yes
+  kill "-$1" "$program" 2>/dev/null
+}
+
+# leave_with_script EXIT_CODE
+leave_with_script() {
+  if [[ -n $ended_by ]]; then
+    signal=$ended_by
+    leave_on_signal
+  elif (($1 == 0)); then
+    leave finished 0 "The script $want_script ended with exit code 0."
+  elif (($1 > 128)); then
+    leave script-failed "$1" "The script $want_script on $node was ended by signal $(($1 - 128)) (exit code $1)."
+  else
+    leave script-failed "$1" "The script $want_script on $node ended with exit code $1."
+  fi
 }
 
 # Wait for the program to end, and say why it did.
@@ -167,6 +204,8 @@ await_end() {
  $code): see the job's log."
   elif [[ $want_program == notebook ]]; then
     leave_without_a_word "$code"
+  elif [[ $want_program == script ]]; then
+    leave_with_script "$code"
   elif ((code == 0)); then
     leave finished 0 "JupyterLab was ended by its user."
   elif ((code == 137)); then

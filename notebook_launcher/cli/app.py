@@ -39,17 +39,20 @@ COMMANDS = {
     "forward": "Forward ports of a session's node to this machine.",
     "image": "Build or pull a container image on the cluster.",
     "init": "Inspect a cluster and write a profile for it.",
+    "jobscript": "Print a bundled job script for your cluster.",
     "launch": "",  # what is meant without a command, and not listed
     "list": "List your active and recently ended sessions.",
     "logs": "Show what a session's job printed.",
     "notebooks": "List and copy the bundled notebooks.",
     "open": "Open a session in the browser.",
     "queue": "Show free GPUs and cores, and waiting jobs.",
+    "report": "Explain what any job of yours asked for and used.",
     "results": "Fetch the results of a run, also while it runs.",
     "run": "Run a notebook as a batch job, and fetch the results.",
     "shell": "Open a terminal, or run a command, on the node.",
     "status": "Show a session's state and what it uses.",
     "stop": "End sessions and their jobs, from anywhere.",
+    "submit": "Submit a job script, and follow it to its end.",
     "usage": "Show what a session has used since it began.",
     "when": "Show when a launch would start and how to start sooner.",
 }
@@ -188,7 +191,7 @@ def _with_one_dash(word: str) -> str | None:
     return near if sorted(word[1:]) in map(sorted, endings) else None  # as it is, or with two letters exchanged
 
 
-_TAKE_ENVIRONMENTS = ("again", "launch", "shell", "doctor", "run", "bench")
+_TAKE_ENVIRONMENTS = ("again", "launch", "shell", "doctor", "run", "bench", "submit", "jobscript")
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:

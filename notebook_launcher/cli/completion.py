@@ -67,6 +67,25 @@ def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str
     return [*there, *_offered([(name, "") for name in here], "")]
 
 
+def complete_template(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the bundled job scripts; after two dashes, environments."""
+    if "--" in ctx.meta.get(TYPED, ()):
+        return _environments(ctx.params, incomplete)
+    from notebook_launcher.scripts.templates import templates
+
+    return _offered([(one.name, one.sentence) for one in templates()], incomplete)
+
+
+def complete_script(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the bundled job scripts, and files."""
+    there = complete_template(ctx, parameter, incomplete)
+    if not there:
+        return [CompletionItem(incomplete, type="file")]
+    # bash shows nothing else beside files that it completes by itself
+    here = sorted(path.name for path in Path().glob("[!.]*.sh") if path.name.startswith(incomplete))
+    return [*there, *_offered([(name, "") for name in here], "")]
+
+
 def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the cluster profiles."""
     from notebook_launcher.profiles.store import profile_names

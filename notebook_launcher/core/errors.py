@@ -448,6 +448,18 @@ class NotebookFailed(LauncherError):
     exit_code = 36
 
 
+class ScriptInvalid(LauncherError):
+    """A job script cannot be submitted: it is missing, no text, too large, or says not what runs it."""
+
+    exit_code = 38
+
+
+class ScriptFailed(LauncherError):
+    """A submitted job script ended with an exit code other than 0; the end of what it printed is shown."""
+
+    exit_code = 39
+
+
 class BenchIncomplete(LauncherError):
     """The report was written, but some combinations of the matrix failed or were not run; it lists them."""
 

@@ -153,6 +153,17 @@ def merge_flags(defaults: Mapping[str, str | None], typed_flags: Mapping[str, st
     default GPU request, any memory flag the default memory. A request for zero GPUs (``--gpus 0``,
     ``--gres=gpu:t4:0``) removes the request, because several sites refuse a count of zero; other GRES stay.
     """
+    merged = override_flags(defaults, typed_flags)
+    for flag in sorted(GPU_FLAGS & merged.keys()):
+        if gpus_in(flag, merged[flag] or "") == 0:
+            _remove_gpus(merged, flag)
+    if merged.get("time") is None:
+        merged["time"] = DEFAULT_WALLTIME
+    return merged
+
+
+def override_flags(defaults: Mapping[str, str | None], typed_flags: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the defaults with the user's flags, which replace all that mean the same, and nothing added."""
     merged: dict[str, str | None] = dict(defaults)
     for family in _SAME:
         if family & typed_flags.keys():
@@ -163,11 +174,6 @@ def merge_flags(defaults: Mapping[str, str | None], typed_flags: Mapping[str, st
         if all(gpus_in(flag, value or "") in (None, 0) for flag, value in typed_flags.items()):
             _drop(merged, _GPU_DETAILS)
     merged.update(typed_flags)
-    for flag in sorted(GPU_FLAGS & merged.keys()):
-        if gpus_in(flag, merged[flag] or "") == 0:
-            _remove_gpus(merged, flag)
-    if merged.get("time") is None:
-        merged["time"] = DEFAULT_WALLTIME
     return merged
 
 

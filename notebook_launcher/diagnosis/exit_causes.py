@@ -27,6 +27,7 @@ from notebook_launcher.core.errors import (
     OutOfMemory,
     Preempted,
     Revoked,
+    ScriptFailed,
     WorkersFailed,
 )
 from notebook_launcher.core.frozen import Frozen
@@ -43,7 +44,7 @@ class Cause(Frozen):
 
 #: causes that the scheduler may explain better: it sent the signal, or a crash was caused by a lack of memory; no set,
 #: as what a job has recorded may be a list
-SCHEDULER_KNOWS_BETTER = (None, "stopped", "jupyter-failed", "container-failed", "kernel-died")
+SCHEDULER_KNOWS_BETTER = (None, "stopped", "jupyter-failed", "container-failed", "kernel-died", "script-failed")
 #: causes that are only symptoms; the log may name the real one
 MAYBE_IN_THE_LOG = frozenset({"jupyter-failed", "container-failed", "jupyter-silent", "activate-failed", "kernel-died"})
 #: the exit code of a job script that cannot write to its session's directory
@@ -73,6 +74,8 @@ BY_SCRIPT: dict[str, Cause] = {
     "kernel-died": Cause(
         NotebookFailed, "where memory was short, ask for more with --mem; else the end of the log may tell what crashed"
     ),
+    "script-failed": Cause(ScriptFailed, "what it printed last, above, may tell why; then submit it again"),
+    "folder-missing": Cause(JobFailed, "name another folder with -D (--chdir)"),
     "jupyter-silent": Cause(JupyterSlow, "read its log; start_timeout in the profile allows a slow start more time"),
     "image-missing": Cause(ImageUnusable, "check the name after --, or `container` and `image_dir` in the profile"),
     "image-unreadable": Cause(ImageUnusable, "ask its owner to let you read it"),

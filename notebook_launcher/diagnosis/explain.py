@@ -313,6 +313,10 @@ def ended(
     )
 
 
+_WITH_CODE = ("jupyter-failed", "script-failed")  # causes whose exit code may have a meaning
+_BEFORE = {"notebook": "the notebook was run", "script": "the script was run"}
+
+
 class _ExitEvidence(Frozen):
     """Everything known about a job's end; each method returns the error if it can determine the cause."""
 
@@ -361,7 +365,7 @@ class _ExitEvidence(Frozen):
         cause = exit_causes.BY_SCRIPT.get(self._cause, Cause(JobFailed, exit_causes.LOG))
         what = f"Job {self.job}: {self._message}" if self._message else f"Job {self.job} failed ({self._cause})."
         code = self.record.get("exit_code")
-        why = exit_causes.exit_code_meaning(code) if isinstance(code, int) and self._cause == "jupyter-failed" else ""
+        why = exit_causes.exit_code_meaning(code) if isinstance(code, int) and self._cause in _WITH_CODE else ""
         why = f"Exit code {code}: {why}." if why else ""
         behind = exit_causes.cause_in_log(self.log) if self._cause in exit_causes.MAYBE_IN_THE_LOG else None
         if behind is not None:
@@ -408,7 +412,7 @@ class _ExitEvidence(Frozen):
     def failed(self) -> LauncherError | None:
         """From the scheduler's exit code, signal and reason."""
         if self._state is State.COMPLETED:
-            before = "the notebook was run" if self.program == "notebook" else "JupyterLab could be used"
+            before = _BEFORE.get(self.program, "JupyterLab could be used")
             return self._error(Cause(JobFailed, exit_causes.LOG, f"ended by itself before {before}"))
         if self._state is not State.FAILED or self.status is None:
             return None

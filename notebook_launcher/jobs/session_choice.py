@@ -103,7 +103,7 @@ def describe_state(entry: IndexedSession, now: datetime) -> str:
         "pending": f"waits{_since(summary.created, now)}",
         "unknown": f"may run{where}{_since(summary.started or summary.created, now)}",
     }
-    what = ", ".join(filter(None, [summary.notebook, describe_progress(summary), summary.environment]))
+    what = ", ".join(filter(None, [summary.runs, describe_progress(summary), summary.environment]))
     return words.get(summary.state, _describe_end(entry, now)) + (f" ({what})" if what else "")
 
 

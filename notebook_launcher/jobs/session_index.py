@@ -264,6 +264,7 @@ def _index_session(record: SessionFiles, statuses: StatusesByQueue, now: datetim
         session_record.purpose,
         session_record.notebook if session_record.program == "notebook" else None,
         *_cells_done(record),
+        script=session_record.script if session_record.program == "script" else None,
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
     ended_by, over = ended or _ended_by(record, started), was_queried and answers is not None and is_over

@@ -26,9 +26,12 @@ _BY_COPY = "copy it there first: launch-notebook copy SOURCE login:FOLDER/"
 class Dependencies:
     """Files by their paths relative to the notebook; ``notes``: what was left out, in sentences."""
 
-    def __init__(self, folder: Path, notebook: str) -> None:
-        """``folder``: the notebook's; ``notebook``: its file name, which no other file can have."""
-        self._folder, self._notebook = folder, notebook
+    def __init__(self, folder: Path, notebook: str, kind: str = "notebook") -> None:
+        """``folder``: the notebook's; ``notebook``: its file name, which no other file can have.
+
+        ``kind``: what it is called in messages.
+        """
+        self._folder, self._notebook, self._kind = folder, notebook, kind
         self._files: dict[str, Path] = {}
         self._contents: dict[str, bytes] = {}
         self._left: list[str] = []
@@ -81,7 +84,7 @@ class Dependencies:
         path = absolute(typed_path(path))
         name = _below(path, self._folder) or path.name
         if not path.exists():
-            raise NotebookInvalid(f"{path} is not there.", hint="what is to go with the notebook: --with FILE")
+            raise NotebookInvalid(f"{path} is not there.", hint=f"what is to go with the {self._kind}: --with FILE")
         if path == self._folder:
             name = ""
         elif _is_hidden(name):
@@ -94,7 +97,7 @@ class Dependencies:
                 self._name(f"{name}/{below}" if name else below, file)
         elif path.is_file():
             if name == self._notebook and not self._is_notebook(path):
-                raise NotebookInvalid(f"{path} has the notebook's own name.", hint="give it another name")
+                raise NotebookInvalid(f"{path} has the {self._kind}'s own name.", hint="give it another name")
             self._name(name, path)
         else:
             raise NotebookInvalid(f"{path} is neither a file nor a folder.")
@@ -112,7 +115,7 @@ class Dependencies:
         other = self._files.setdefault(name, path)
         if other.resolve() != path.resolve():
             raise NotebookInvalid(
-                f"{path} and {other} would become the same file beside the notebook.",
+                f"{path} and {other} would become the same file beside the {self._kind}.",
                 hint="give one of them another name",
             )
 
@@ -131,18 +134,18 @@ class Dependencies:
         if not self._left:
             return ()
         left = listed(list(dict.fromkeys(self._left)))
-        return (f"Not sent with the notebook, as it is a symbolic link: {left}. --with FILE sends it.",)
+        return (f"Not sent with the {self._kind}, as it is a symbolic link: {left}. --with FILE sends it.",)
 
     def read(self) -> dict[str, bytes]:
         """Return all files. Raises ``NotebookInvalid`` if one cannot be read, or they are too large."""
         if len(self._files) > MOST:
             raise NotebookInvalid(
-                f"{len(self._files)} files are too many to go with a notebook, which takes {MOST}.", hint=_BY_COPY
+                f"{len(self._files)} files are too many to go with a {self._kind}, which takes {MOST}.", hint=_BY_COPY
             )
         for name, path in self._files.items():
             if above := next((str(above) for above in PurePosixPath(name).parents if str(above) in self._files), ""):
                 raise NotebookInvalid(
-                    f"{path} would lie in {above} beside the notebook, which is a file.",
+                    f"{path} would lie in {above} beside the {self._kind}, which is a file.",
                     hint="give one of them another name",
                 )
         contents = dict(self._contents)
@@ -150,10 +153,10 @@ class Dependencies:
         for name, path in sorted(self._files.items()):
             if not name.isprintable():
                 raise NotebookInvalid(
-                    f"The name of {str(path)!a} has characters that a file beside a notebook should not have.",
+                    f"The name of {str(path)!a} has characters that a file beside a {self._kind} should not have.",
                     hint="give it another name",
                 )
-            contents[name] = read_file(path, room, "with all else that goes with the notebook, ")
+            contents[name] = read_file(path, room, f"with all else that goes with the {self._kind}, ")
             room -= len(contents[name])
         return contents
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.request import Request, parse_begin, parse_idle
+from notebook_launcher.core.request import Request, override_flags, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, unlisted
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
@@ -78,11 +78,22 @@ def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMach
     return notes
 
 
-def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget | None = None) -> Plan:
+def make_plan(
+    options: LaunchOptions,
+    here: LocalMachine,
+    target: LaunchTarget | None = None,
+    *,
+    script_flags: Mapping[str, str | None] | None = None,
+) -> Plan:
     """Return the plan for the given options; ``target``: if already known (``find_target``).
+
+    ``script_flags``: those in a job script, which replace the profile's, and which typed ones replace.
 
     Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``.
     """
+    typed = options
+    if script_flags:
+        options = replace(options, flags=override_flags(script_flags, options.flags))
     for name, reason in REFUSED.items():
         if name in options.flags:
             raise UsageError(f"--{name} cannot be used here: {reason}.")
@@ -111,7 +122,7 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         path=_local_jupyter_path(target) if is_plain else (),
         user_flags=frozenset(options.flags),
         forwards=options.forwards,
-        command=_relaunch_arguments(options, target),
+        command=_relaunch_arguments(typed, target),
         idle_stop=parse_idle(idle) if idle else 0,
         always_new=options.always_new,
         notes=(*translated.notes, *course_notes),

@@ -150,6 +150,44 @@ class AccountingRecord(Frozen):
     complete: bool = True
 
 
+class StepUse(Frozen):
+    """What one step of a job used: the batch script itself, or one ``srun``; ``None``: not reported.
+
+    Seconds, MiB, joules. ``memory_peak``: of its largest task, number ``memory_task`` on ``memory_node``;
+    ``memory_mean``: the mean of the peaks of its tasks. ``gpu_percent``: use of its GPUs, if it is measured.
+    """
+
+    name: str
+    state: State = State.UNKNOWN
+    exit_code: str = ""
+    tasks: int | None = None
+    nodes: str = ""
+    cores: int | None = None
+    wall: int | None = None
+    cpu_used: float | None = None
+    memory_peak: float | None = None
+    memory_node: str = ""
+    memory_task: str = ""
+    memory_mean: float | None = None
+    gpu_percent: float | None = None
+    joules: float | None = None
+
+
+class JobAccounts(Frozen):
+    """All that the accounting tells of one job. ``columns``: as the scheduler prints them, by its own names."""
+
+    record: AccountingRecord
+    columns: Mapping[str, str]
+    steps: tuple[StepUse, ...] = ()
+    #: the tasks of an array, if the job is one as a whole, by their ids; its other values are then those of the first
+    array: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all values are final."""
+        return self.record.complete
+
+
 class Scheduler(ABC):
     """One kind of scheduler. Commands are argument lists; parsers never raise on unexpected text, unless documented."""
 
@@ -282,6 +320,14 @@ class Scheduler(ABC):
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Return what the job was allocated and used, ``None`` if not known."""
+        return None
+
+    def report(self, job: JobRef) -> list[str] | None:
+        """Return the command that prints all about one job of the user's; ``None``: there is none."""
+        return None
+
+    def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
+        """Return all about that job, ``None`` if it is not known."""
         return None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import posixpath
 import re
 import secrets
 import shlex
@@ -34,7 +35,7 @@ from notebook_launcher.schedulers.base import JobRef, Submission
 SESSION_ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
-Program = Literal["jupyterlab", "shell", "notebook"]  # the last one: run from top to bottom
+Program = Literal["jupyterlab", "shell", "notebook", "script"]  # the last two: batch jobs, without a server
 
 _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%M:%S%z)"'
 
@@ -84,8 +85,8 @@ class SessionRecord(Frozen):
     ``command``: the arguments that repeat the launch. ``launched_from``: the name of the user's machine.
     ``idle_stop``: seconds of idleness after which it ends by itself, 0: never. ``course``: the course that it was
     launched for. ``purpose``: the launcher's own command that the job belongs to, such as ``env check``; "": a session
-    of the user's. ``notebook``: the notebook's file name, of a run; ``sent``: the files that were copied into its
-    folder at the start.
+    of the user's. ``notebook``: the notebook's file name, of a run; ``script``: the script's, of a submitted one;
+    ``sent``: the files that were copied into its folder at the start.
     """
 
     id: str
@@ -107,6 +108,7 @@ class SessionRecord(Frozen):
     purpose: str = ""
     notebook: str | None = None
     sent: tuple[str, ...] = ()
+    script: str | None = None
 
     def as_json(self) -> str:
         """Return what ``session.json`` holds."""
@@ -210,17 +212,23 @@ def new_session(
     purpose: str = "",
     notebook: str | None = None,
     sent: Sequence[str] = (),
+    script: str | None = None,
+    chdir: str | None = None,
 ) -> Session:
-    """Return a new session under ``root``; nothing is written yet."""
+    """Return a new session under ``root``; nothing is written yet.
+
+    ``chdir``: the job's working directory; a relative one is in the session's.
+    """
     session_id = new_id(now)
     directory = f"{root}/{session_id}"
+    flags = {**request.flags, **({"chdir": posixpath.join(directory, chdir)} if chdir else {})}
     record = SessionRecord(
         id=session_id,
         created=now,
         scheduler=scheduler,
         cluster=cluster,
         host=host,
-        flags=dict(request.flags),
+        flags=flags,
         environment=environment,
         route=route,
         log=request.flags.get("output") or f"{directory}/job.log",
@@ -232,6 +240,7 @@ def new_session(
         purpose=purpose,
         notebook=notebook,
         sent=tuple(sent),
+        script=script,
     )
     return Session(record, directory)
 

@@ -34,7 +34,7 @@ class AttachedStatus:
     def __init__(self, context: Context, session: Session) -> None:
         self._context, self._session = context, session
         self._request = Request(session.record.flags)
-        self._warns = session.record.program != "notebook"  # a run has nothing for the user to save
+        self._warns = session.record.program not in ("notebook", "script")  # these have nothing for the user to save
         self.job_requeued()
 
     def job_requeued(self) -> None:

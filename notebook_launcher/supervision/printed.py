@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 
 from notebook_launcher.core import events
@@ -19,19 +20,22 @@ def printed_file(notebook: str, *, is_script: bool) -> str:
 class PrintedLines:
     """Shows the lines of one file of a run as they are written, each once; a requeued job begins anew.
 
-    ``path``: of the file on the cluster, which need not exist yet.
+    ``path``: of the file on the cluster, which need not exist yet. ``noise``: how lines begin that are not shown.
     """
 
-    def __init__(self, context: Context, path: str) -> None:
-        self._context, self._path = context, path
+    def __init__(self, context: Context, path: str, noise: re.Pattern[str] | None = None) -> None:
+        self._context, self._path, self._noise = context, path, noise
         self._file: GrowingFile | None = None
         self._shown = 0  # lines
         self._exit_requests = context.interrupts.exit_requests
         self._restart_at: float | None = None
 
-    def job_started(self) -> None:
-        """Begin with the first line. Raises ``ConnectionLost``; ``check`` tries it again."""
-        self._shown = 0
+    def job_started(self, *, goes_on: bool = False) -> None:
+        """Begin with the first line. Raises ``ConnectionLost``; ``check`` tries it again.
+
+        ``goes_on``: behind those that were shown, if there are more: a job that starts again may write the same log.
+        """
+        self._shown = self._shown if goes_on else 0
         self._begin()
 
     def job_requeued(self) -> None:
@@ -78,7 +82,8 @@ class PrintedLines:
 
     def _show(self, line: FileLine) -> None:
         self._shown += 1
-        self._context.view.show(events.LogLine(line.text))
+        if self._noise is None or not self._noise.match(line.text):
+            self._context.view.show(events.LogLine(line.text))
 
     def close(self) -> None:
         """Read no more; may be called twice."""

@@ -23,6 +23,7 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NotebookFailed,
     SchedulerSilent,
+    ScriptFailed,
 )
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.core.request import Request
@@ -74,7 +75,7 @@ class Tick:
 
 
 #: after these exits the job is gone already
-_JOB_ENDED = (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed)
+_JOB_ENDED = (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed, ScriptFailed)
 _EXPECTED = (StopRequested, DetachRequested, ConnectionGivenUp, Finished, SchedulerSilent, *_JOB_ENDED)
 
 

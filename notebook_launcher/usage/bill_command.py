@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import time
 from collections.abc import Mapping
 from datetime import datetime
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SessionNotFound, UsageError
-from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.usage_samples import COLUMNS, Sample, read_samples
-from notebook_launcher.core.view import Typed, View
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.lookup import read_session_index, select_session
@@ -24,7 +23,7 @@ from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session, json_object
-from notebook_launcher.usage.accounting_wait import note_if_slow
+from notebook_launcher.usage.accounting_wait import complete_answer
 from notebook_launcher.usage.bill import Facts, make_bill
 
 QUERY_TIMEOUT = 6.0  # seconds for all queries, including the accounting's last values: nobody waits longer for a report
@@ -98,8 +97,20 @@ def _bill(context: Context, session: Session) -> events.Bill | None:
     if session.job is None:
         return None
     deadline = time.monotonic() + QUERY_TIMEOUT
-    started, ended, samples = _job_files(context, session)
-    accounted = _accounted(context, session, deadline)
+    files = _job_files(context, session)
+    return _made(context, session, files, _accounted(context, session, deadline))
+
+
+def read_bill(context: Context, session: Session, accounted: AccountingRecord | None) -> events.Bill | None:
+    """Return the usage report of a session with an answer of the accounting; ``None`` if it never ran."""
+    return _made(context, session, _job_files(context, session), accounted)
+
+
+_Files = tuple[Mapping[str, object], Mapping[str, object], list[Sample]]
+
+
+def _made(context: Context, session: Session, files: _Files, accounted: AccountingRecord | None) -> events.Bill | None:
+    started, ended, samples = files
     wall = _between(started.get("started"), ended.get("ended"))
     if wall is None and samples:
         wall = samples[-1].seconds  # killed, without an exit record
@@ -115,7 +126,7 @@ _READ = (
 )
 
 
-def _job_files(context: Context, session: Session) -> tuple[Mapping[str, object], Mapping[str, object], list[Sample]]:
+def _job_files(context: Context, session: Session) -> _Files:
     """Return ``started.json``, ``exit.json`` and the samples, with one command; invalid ones are empty."""
     command, lines = ["sh", "-c", _READ, "read-bill", session.directory, str(MOST_BYTES)], []
     with contextlib.suppress(HostCommandFailed):  # the file server is not available
@@ -130,36 +141,12 @@ def _job_files(context: Context, session: Session) -> tuple[Mapping[str, object]
 
 
 def _accounted(context: Context, session: Session, deadline: float) -> AccountingRecord | None:
-    """Query the accounting, repeatedly until its values are complete; ENTER or Ctrl-C stops that.
-
-    Returns the last answer if the database stops answering.
-    """
+    """Return the accounting of a session's job, complete if it is in time."""
     job = job_of(session)
     command = context.scheduler.accounting(job)
     if command is None:
         return None
-    record, pause = None, context.timing.accounting_pause
-    with note_if_slow(context.view), contextlib.suppress(HostCommandFailed):  # no answer in time
-        while (left := deadline - time.monotonic()) > 0:
-            answer = context.host.run(command, login_shell=True, timeout=left)
-            newest = context.scheduler.read_accounting(job, answer)
-            record = newest or record
-            if newest is None or newest.complete or time.monotonic() + pause > deadline:
-                break
-            if _user_stops_within(context.interrupts.inbox, pause):
-                break
-            pause = min(2 * pause, context.timing.longest_accounting_pause)
-    return record
-
-
-def _user_stops_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
-    """Wait that long, or until the user types or interrupts; other events are ignored."""
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(queue.Empty):
-        while True:
-            if isinstance(inbox.get(timeout=max(0.0, deadline - time.monotonic())), Interrupt | Typed):
-                return True
-    return False
+    return complete_answer(context, command, lambda answer: context.scheduler.read_accounting(job, answer), deadline)
 
 
 def _between(started: object, ended: object) -> float | None:

@@ -82,7 +82,7 @@ class SessionListView:
 def _row(entry: events.SessionEntry, now: datetime) -> tuple[str, ...]:
     where = f" on {entry.cluster}" if entry.cluster else ""
     job = "" if entry.job is None or entry.job == entry.session else f"{entry.job}{where}"
-    environment = ", ".join(filter(None, [entry.notebook, describe_progress(entry), entry.environment]))
+    environment = ", ".join(filter(None, [entry.runs, describe_progress(entry), entry.environment]))
     if purpose := entry.purpose or ("shell" if entry.program == "shell" else ""):
         environment = f"{purpose} ({environment})" if environment else purpose
     return (

@@ -202,3 +202,12 @@ class StatusLine:
             self._console.file.flush()
         except (OSError, ValueError):  # the terminal is gone; a signal says so as well
             self.abandon()
+
+
+def how_it_ends(started_here: bool, *, interactive: bool) -> str:
+    """Return what the keys do in a session whose address is shown."""
+    if not interactive:
+        return "Ctrl-C ends the session and its job." if started_here else "Ctrl-C detaches; the session goes on."
+    if started_here:
+        return "ENTER or Ctrl-C ends the session and its job; d and ENTER detaches: it runs on."
+    return "ENTER ends the session and its job; Ctrl-C detaches: it runs on."

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from notebook_launcher.cli.views.base import BaseView
+from notebook_launcher.cli.views.batch import BatchEvent, show_batch
 from notebook_launcher.cli.views.bench import BenchView
 from notebook_launcher.cli.views.bill import show_bill
 from notebook_launcher.cli.views.checks import checks_text, show_check
@@ -26,7 +27,7 @@ from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.runs import finished_text, prepared_text, progress_text, results_text
 from notebook_launcher.cli.views.session_list import SessionListView
 from notebook_launcher.cli.views.shell import shell_text
-from notebook_launcher.cli.views.status_line import StatusLine
+from notebook_launcher.cli.views.status_line import StatusLine, how_it_ends
 from notebook_launcher.cli.views.usage_graphs import UsageView
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import time_left_of_warning
@@ -158,7 +159,7 @@ class TextView(BaseView):
     @_display.register(events.Running)
     def _(self, event: events.Running) -> None:
         what = "JupyterLab is starting" if self._starts else "the compute node is being reached"
-        what = "the notebook is starting" if event.program == "notebook" else what
+        what = f"the {event.program} is starting" if event.program in ("notebook", "script") else what
         self._wait(f"job {event.job} runs on {event.node}; {what}")
 
     @_display.register(events.TunnelOpened)
@@ -176,7 +177,7 @@ class TextView(BaseView):
         # never folded by us: a terminal then keeps the address whole for a click or a copy
         self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
         if isinstance(event, events.Ready):
-            self._say(_how_it_ends(event.started_here, interactive=self._interactive))
+            self._say(how_it_ends(event.started_here, interactive=self._interactive))
 
     @_display.register(events.ReachedBySsh)
     def _(self, event: events.ReachedBySsh) -> None:
@@ -241,6 +242,15 @@ class TextView(BaseView):
             self._say(_capital(event.note), aside=True)
         if warning := price_warning(event):
             self._say(warning, style="yellow", aside=True)
+
+    @_display.register(events.ScriptPrepared)
+    @_display.register(events.ScriptFinished)
+    @_display.register(events.TemplatesListed)
+    @_display.register(events.TemplateFilled)
+    @_display.register(events.JobReport)
+    def _(self, event: BatchEvent) -> None:
+        self._stop_status()
+        show_batch(self._console, event)
 
     # --- while attached -----------------------------------------------------------------------------------------
 
@@ -395,8 +405,7 @@ class TextView(BaseView):
     def _terminal_writer(self) -> Callable[[str], None] | None:
         def write(text: str) -> None:
             with contextlib.suppress(OSError, ValueError):
-                self._console.file.write(text)
-                self._console.file.flush()
+                print(text, end="", file=self._console.file, flush=True)
 
         return write if self._console.is_terminal else None
 
@@ -475,20 +484,12 @@ class TextView(BaseView):
 #: events after which no session is attached, or not to us
 _NOT_ATTACHED = (
     *(events.Running, events.Stopping, events.Ended, events.Detached),
-    *(events.NotebookFinished, events.ResultsFetched, events.Bill),
+    *(events.NotebookFinished, events.ResultsFetched, events.Bill, events.ScriptFinished, events.JobReport),
 )
 
 
 def _now() -> datetime:
     return datetime.now().astimezone()
-
-
-def _how_it_ends(started_here: bool, *, interactive: bool) -> str:
-    if not interactive:
-        return "Ctrl-C ends the session and its job." if started_here else "Ctrl-C detaches; the session goes on."
-    if started_here:
-        return "ENTER or Ctrl-C ends the session and its job; d and ENTER detaches: it runs on."
-    return "ENTER ends the session and its job; Ctrl-C detaches: it runs on."
 
 
 def _at(ends: str) -> str:

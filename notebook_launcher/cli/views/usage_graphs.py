@@ -186,7 +186,7 @@ class _Picture:
             if session.job
             else "no job is recorded"
         ]
-        what = session.purpose or session.notebook or _PROGRAMS.get(session.program, session.program)
+        what = session.purpose or session.runs or _PROGRAMS.get(session.program, session.program)
         about += [word for word in (session.environment, what, describe_progress(session)) if word]
         created = parse_iso(session.created)
         source = f" from {session.launched_from}" if session.launched_from else ""

@@ -56,7 +56,7 @@ class SchedulerNotResponding(Event, name="scheduler_not_responding"):
 
 
 class Running(Event, name="running"):
-    """The job runs on a node; its ``program`` (jupyterlab or notebook) is starting."""
+    """The job runs on a node; its ``program`` (jupyterlab, notebook or script) is starting."""
 
     job: str
     node: str

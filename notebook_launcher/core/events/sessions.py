@@ -11,12 +11,12 @@ class SessionEntry(Event, name="session"):
 
     ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it left no record of how it ended, and the
     scheduler has forgotten it (``ended`` is then when a launcher cancelled it, if one did); ``unknown``: the scheduler
-    does not answer. ``program``: jupyterlab, shell or notebook;
+    does not answer. ``program``: jupyterlab, shell, notebook or script;
     ``purpose``: the launcher's own command that the job belongs to, such as ``env check``. ``created``: ISO, with the
     cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` if it has
     no limit or does not run. ``walltime``: as text. ``detail``: why it is pending, or how it ended; may be empty.
     ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a run, with
-    ``done`` of its ``cells`` code cells, as far as known.
+    ``done`` of its ``cells`` code cells, as far as known. ``script``: of a submitted script.
     """
 
     session: str
@@ -39,6 +39,12 @@ class SessionEntry(Event, name="session"):
     notebook: str | None = None
     done: int | None = None
     cells: int | None = None
+    script: str | None = None
+
+    @property
+    def runs(self) -> str | None:
+        """The file that a batch job runs: a notebook, or a script."""
+        return self.notebook or self.script
 
 
 class ListDone(Event, name="list_done"):

@@ -8,7 +8,7 @@ allocated CPU time, whether used or not; ``TotalCPU`` is used CPU time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.frozen import Frozen
@@ -16,7 +16,7 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, State
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env
 
-_FIELDS = (
+FIELDS = (
     *("JobIDRaw", "State", "UID", "Partition", "ElapsedRaw", "TimelimitRaw", "AllocCPUS", "AllocNodes", "AllocTRES"),
     *("TotalCPU", "CPUTimeRAW", "MaxRSS", "ReqMem", "ConsumedEnergyRaw"),
 )
@@ -32,24 +32,27 @@ _Row = Mapping[str, str]
 def accounting_command(job: JobRef) -> list[str]:
     """Return ``sacct`` for one job: with its steps, for the memory, and its earlier runs, which cost as well."""
     words = ["--noheader", "--parsable2", "--noconvert", "--duplicates", f"--jobs={job.id}"]
-    return with_clean_env(["sacct", *on_cluster(job.cluster), *words, f"--format={','.join(_FIELDS)}"], of_a_job=True)
+    return with_clean_env(["sacct", *on_cluster(job.cluster), *words, f"--format={','.join(FIELDS)}"], of_a_job=True)
 
 
 def parse_accounting(job: JobRef, answer: CommandResult) -> AccountingRecord | None:
     """Return the accounting of a job, ``None`` if there is none: no accounting, or the job is not in it (yet)."""
     if answer.exit_code != 0:
         return None
-    runs = _runs(job, answer.stdout.splitlines())
-    if not runs:
-        return None
+    runs = runs_in(job, (line.split("|") for line in answer.stdout.splitlines()), FIELDS)
+    return last_run(job, runs)[0] if runs else None
+
+
+def last_run(job: JobRef, runs: Sequence[Run]) -> tuple[AccountingRecord, Run]:
+    """Return the accounting of the last of a job's runs, and that run."""
     last = runs[-1]
     # a job that was cancelled while pending for another run
     run = next((run for run in reversed(runs) if run.wall), last)
     earlier = [before for before in runs[: runs.index(run)] if before.is_earlier_of(run)]
-    return _accounted(job, run, sum(before.wall or 0 for before in earlier), complete=last.is_complete)
+    return _accounted(job, run, sum(before.wall or 0 for before in earlier), complete=last.is_complete), run
 
 
-class _Run(Frozen):
+class Run(Frozen):
     """One run of a job: its own row, and those of its steps."""
 
     row: _Row
@@ -57,10 +60,12 @@ class _Run(Frozen):
 
     @property
     def state(self) -> State:
+        """Its state, or its end."""
         return State.read(self.row["State"])
 
     @property
     def wall(self) -> int | None:
+        """The seconds that it took."""
         return whole_number(self.row["ElapsedRaw"])
 
     @property
@@ -69,33 +74,33 @@ class _Run(Frozen):
         steps_ended = all(State.read(step["State"]).ended for step in self.steps)
         return self.state.ended and steps_ended and (bool(self.steps) or not self.wall)
 
-    def is_earlier_of(self, other: _Run) -> bool:
+    def is_earlier_of(self, other: Run) -> bool:
         """Whether the job was requeued after it; job ids may also be reused."""
         put_back = self.state.waits or self.state in (State.PREEMPTED, State.NODE_FAIL, State.BOOT_FAIL)
         return put_back and self.row["UID"] == other.row["UID"]
 
 
-def _runs(job: JobRef, lines: Iterable[str]) -> list[_Run]:
-    runs: list[_Run] = []
-    for line in lines:
-        fields = [field.strip() for field in line.split("|")]
-        if len(fields) != len(_FIELDS):
-            continue  # output of a site's plug-in
-        row = dict(zip(_FIELDS, fields, strict=True))
+def runs_in(job: JobRef, rows: Iterable[Sequence[str]], names: Sequence[str]) -> list[Run]:
+    """Return the runs of a job in rows with these columns; rows of another length are those of a site's plug-in."""
+    runs: list[Run] = []
+    for fields in rows:
+        if len(fields) != len(names):
+            continue
+        row = dict(zip(names, map(str.strip, fields), strict=True))
         if row["JobIDRaw"] == job.id:
-            runs.append(_Run(row, []))
+            runs.append(Run(row, []))
         elif row["JobIDRaw"].startswith(f"{job.id}.") and runs:
             runs[-1].steps.append(row)
     return runs
 
 
-def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> AccountingRecord:
+def _accounted(job: JobRef, run: Run, earlier: int, *, complete: bool) -> AccountingRecord:
     row = run.row
     cores, nodes = whole_number(row["AllocCPUS"]) or None, whole_number(row["AllocNodes"]) or None
     tres = dict(item.partition("=")[::2] for item in row["AllocTRES"].split(","))
     gpus, gpu_type = _gpus(tres)
     minutes = whole_number(row["TimelimitRaw"])
-    requested, allocated = _requested_memory(row["ReqMem"], cores, nodes), _mib(tres.get("mem", ""), plain_unit="M")
+    requested, allocated = _requested_memory(row["ReqMem"], cores, nodes), mib(tres.get("mem", ""), plain_unit="M")
     return AccountingRecord(
         job,
         state=run.state,
@@ -108,7 +113,7 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
         partition=row["Partition"] or None,
         cpu_used=_cpu_used(run),
         cpu_reserved=whole_number(row["CPUTimeRAW"]),
-        memory_peak=max(filter(None, (_mib(step["MaxRSS"]) for step in run.steps)), default=None),
+        memory_peak=max(filter(None, (mib(step["MaxRSS"]) for step in run.steps)), default=None),
         memory_limit=allocated or requested,
         memory_requested=requested or allocated,
         joules=_joules(run),
@@ -117,10 +122,10 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
     )
 
 
-def _cpu_used(run: _Run) -> float | None:
+def _cpu_used(run: Run) -> float | None:
     """Return the job's own value; while that is missing, the sum of its steps."""
-    of_steps = [seconds for step in run.steps if (seconds := _seconds(step["TotalCPU"])) is not None]
-    own = _seconds(run.row["TotalCPU"])
+    of_steps = [seconds for step in run.steps if (seconds := cpu_seconds(step["TotalCPU"])) is not None]
+    own = cpu_seconds(run.row["TotalCPU"])
     return max(own or 0.0, sum(of_steps)) if of_steps or own is not None else None
 
 
@@ -138,9 +143,14 @@ def _gpus(tres: Mapping[str, str]) -> tuple[int, str | None]:
     return total, types[0] if len(types) == 1 and of_types == total else None
 
 
-def _joules(run: _Run) -> float | None:
+def _joules(run: Run) -> float | None:
     """Return the energy of the job's nodes; the largest of several steps, because they share the meter."""
-    measured = [whole_number(row["ConsumedEnergyRaw"]) or 0 for row in (run.row, *run.steps)]
+    return measured_joules(row["ConsumedEnergyRaw"] for row in (run.row, *run.steps))
+
+
+def measured_joules(values: Iterable[str]) -> float | None:
+    """Return the largest of these values of ``ConsumedEnergyRaw``; ``None`` if nothing was measured."""
+    measured = (whole_number(value) or 0 for value in values)
     return float(max((joules for joules in measured if joules not in _NO_JOULES), default=0)) or None
 
 
@@ -148,17 +158,17 @@ def _requested_memory(text: str, cores: int | None, nodes: int | None) -> float 
     """Return the total requested memory: ``4000M``, or in older rows ``4000Mc`` per core and ``4Gn`` per node."""
     match = _SIZE.fullmatch(text)
     times = {"c": cores, "n": nodes, "": 1}[match[3]] if match else None
-    one = _mib(text, plain_unit="M")
+    one = mib(text, plain_unit="M")
     return one * times or None if one and times else None
 
 
-def _mib(text: str, plain_unit: str = "") -> float | None:
+def mib(text: str, plain_unit: str = "") -> float | None:
     """Return a size in MiB; ``plain_unit`` is the unit of a number without one."""
     match = _SIZE.fullmatch(text)
     return float(match[1]) * _MIB[match[2] or plain_unit] if match else None
 
 
-def _seconds(text: str) -> float | None:
+def cpu_seconds(text: str) -> float | None:
     """Parse ``[[DD-]HH:]MM:SS[.mmm]``."""
     match = _CPU_TIME.fullmatch(text)
     if match is None:

@@ -18,6 +18,7 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import (
     AccountingRecord,
     FlagAnswer,
+    JobAccounts,
     JobRef,
     JobStatus,
     Scheduler,
@@ -25,7 +26,7 @@ from notebook_launcher.schedulers.base import (
     Submission,
 )
 from notebook_launcher.schedulers.slurm import accounting as slurm_accounting
-from notebook_launcher.schedulers.slurm import filename_patterns, flag_trial, submit_errors
+from notebook_launcher.schedulers.slurm import filename_patterns, flag_trial, job_report, submit_errors
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env, without_job_variables
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 
@@ -204,6 +205,14 @@ class Slurm(Scheduler):
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Parse these rows; ``None`` without accounting, or if the job is not in it (yet)."""
         return slurm_accounting.parse_accounting(job, answer)
+
+    def report(self, job: JobRef) -> list[str]:
+        """Return ``sacct`` for one job with all that is shown of it."""
+        return job_report.report_command(job)
+
+    def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
+        """Parse these rows; ``None`` without accounting, or if the job is not in it (yet)."""
+        return job_report.parse_report(job, answer)
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
         """Return an ``srun`` that shares the job's resources.

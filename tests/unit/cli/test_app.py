@@ -50,7 +50,7 @@ def test_what_is_typed_wrong_is_named_with_an_example(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["list", "--uv", "x"], "it is a flag of: a launch, bench, doctor, run or shell"),
+        (["list", "--uv", "x"], "it is a flag of: a launch, bench, doctor, jobscript, run, shell or submit"),
         (["stop", "--follow"], "it is a flag of: launch-notebook connect or logs or run"),
         (["list", "--alll"], "did you mean --all?"),
         (["list", "--no-such-flag-anywhere"], "see: launch-notebook list --help"),

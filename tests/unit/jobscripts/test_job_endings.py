@@ -43,9 +43,12 @@ def test_values_of_a_run_that_nobody_knows(program: str, tmp_path: Path) -> None
     (tmp_path / "env").write_text(f"program={program}\nnotebook=../../etc/-x\nto=$(id)\nfolder=here\n")
     told = library('read_settings "$1"; echo "$want_notebook|$want_to|$want_folder"', str(tmp_path / "env"))
     assert told.splitlines()[-1] == f"-x.ipynb|notebook|{Path.cwd()}/here"
+    (tmp_path / "env").write_text("program=script\nscript=../../etc/x.sh\n")
+    assert library('read_settings "$1"; echo "$want_program|$want_script"', str(tmp_path / "env")) == "script|x.sh\n"
     (tmp_path / "env").write_text("program=$(id)\nnotebook=../\n")
     assert library('read_settings "$1" 2>&1; echo "$want_program|$want_notebook"', str(tmp_path / "env")).endswith(
-        "program='$(id)' is none of jupyterlab, shell and notebook; starting JupyterLab\njupyterlab|notebook.ipynb\n"
+        "program='$(id)' is none of jupyterlab, shell, notebook and script; starting JupyterLab\n"
+        "jupyterlab|notebook.ipynb\n"
     )
 
 

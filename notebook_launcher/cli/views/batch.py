@@ -1,0 +1,146 @@
+"""Submitted job scripts and reports on jobs, as a terminal shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import amount, stopwatch, three_digits
+from notebook_launcher.core.text import listed, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_VALUE = 24  # columns of a value that is explained beside it
+
+BatchEvent = (
+    events.ScriptPrepared | events.ScriptFinished | events.TemplatesListed | events.TemplateFilled | events.JobReport
+)
+
+
+def show_batch(console: Console, event: BatchEvent) -> None:
+    """Show one of these events."""
+    if isinstance(event, events.ScriptPrepared):
+        _line(console, script_text(event))
+    elif isinstance(event, events.ScriptFinished):
+        sentence, folder = finished_lines(event)
+        _line(console, sentence, style="green")
+        console.print(printable(folder), highlight=False, markup=False, soft_wrap=True)
+    elif isinstance(event, events.TemplatesListed):
+        show_templates(console, event)
+    elif isinstance(event, events.TemplateFilled):  # for a file: as it is
+        console.file.write(event.text)
+    else:
+        show_report(console, event)
+
+
+def script_text(event: events.ScriptPrepared) -> str:
+    """Return what goes to the cluster, in a sentence."""
+    asks = f", which asks for {event.flags}" if event.flags else ""
+    sent = list(dict.fromkeys(f"{first}/" if rest else first for first, _, rest in _parts(event.files)))
+    more = f"; {listed(sent)} {'goes' if len(sent) == 1 else 'go'} with it" if sent else ""
+    return f"Script {event.script}{asks}{more}"
+
+
+def _parts(files: Sequence[str]) -> list[tuple[str, str, str]]:
+    return [name.partition("/") for name in files]
+
+
+def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:
+    """Return that it finished, and a line that is not folded: where it ran."""
+    sentence = f"The script {event.script} finished after {stopwatch(event.seconds)}, with exit code 0. It ran in:"
+    return sentence, f"  {event.folder}"
+
+
+def show_templates(console: Console, event: events.TemplatesListed) -> None:
+    """Print the names of the templates, each with what it does, and what to type next."""
+    if not event.templates:
+        console.print("There are no bundled job scripts.")
+        return
+    _print_table(console, [(name, sentence) for name, sentence in event.templates])
+    name = event.templates[0][0]
+    for text in (
+        f"To submit one:        launch-notebook submit {name}",
+        f"To keep and edit one: launch-notebook jobscript {name} > my-{name}.sh",
+    ):
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_report(console: Console, event: events.JobReport) -> None:
+    """Print a report on a job: in a terminal folded within its columns, elsewhere each row on one line."""
+    _line(console, _title(event), style="bold")
+    if event.columns:
+        _print_table(console, [(one.column, one.value, one.meaning) for one in event.columns], dim=2)
+    if event.use:
+        rows = [(one.of, one.asked, one.used, _share(one.share)) for one in event.use]
+        _print_table(console, [("", "asked for", "used", ""), *rows], heading=True)
+    if event.steps and (len(event.steps) > 1 or event.explained):
+        rows = [(one.step, one.tasks, one.cpu, one.memory) for one in event.steps]
+        _print_table(console, [("step", "tasks", "CPU", "memory at most"), *rows], heading=True)
+    if energy := _energy(event):
+        _line(console, f"Energy: {energy}", indent=2)
+    for text in event.unknown if event.explained else ():
+        _line(console, text, style="dim", indent=2)
+    for text in event.advice if event.explained else event.advice[:1]:
+        _line(console, text, indent=2)
+
+
+def _title(event: events.JobReport) -> str:
+    name = f" ({event.job_name})" if event.job_name else ""
+    return f"Job {event.job}{name}: {event.state or 'its state is not known'}"
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.0f} %"
+
+
+def _energy(event: events.JobReport) -> str:
+    if event.joules is None:
+        return ""
+    parts = [f"{amount(event.joules / 3600)} Wh of the {event.energy_of}"]
+    if event.joules_per_epoch is not None:
+        parts.append(f"{amount(event.joules_per_epoch / 3600)} Wh per epoch")
+    if event.joules_per_image is not None:
+        parts.append(f"{three_digits(event.joules_per_image)} J per image")
+    return ", ".join(parts)
+
+
+def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if console.is_terminal and indent:
+        console.print(Padding(Text(printable(text), style=style), (0, 0, 0, indent), expand=False))
+    else:
+        text = " " * indent + printable(text)
+        console.print(text, style=style, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+
+
+def _print_table(
+    console: Console, rows: Sequence[Sequence[str]], *, heading: bool = False, dim: int | None = None
+) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [[printable(text) for text in row] for row in rows]
+    if not console.is_terminal:
+        for text in _plain(rows):
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+        return
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for place in range(len(rows[0])):
+        table.add_column(no_wrap=place == 0, overflow="fold", max_width=_VALUE if place == 1 and dim else None)
+    for number, row in enumerate(rows):
+        style = "bold" if heading and number == 0 else ""
+        table.add_row(*(Text(text, style="dim" if place == dim else style) for place, text in enumerate(row)))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def _plain(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines with aligned columns, which are not folded."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

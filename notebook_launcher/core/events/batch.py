@@ -1,0 +1,102 @@
+"""Events of submitted job scripts, and of reports on jobs."""
+
+from __future__ import annotations
+
+from notebook_launcher.core.events.base import Event
+from notebook_launcher.core.frozen import Frozen
+
+
+class ScriptPrepared(Event, name="script_prepared"):
+    """A job script is ready to be sent. ``flags``: of its ``#SBATCH`` lines, as typed; ``files``: sent with it."""
+
+    script: str
+    flags: str
+    files: tuple[str, ...]
+
+
+class ScriptFinished(Event, name="script_finished"):
+    """A submitted script ended with exit code 0. ``seconds``: from its start; ``folder``: where it ran, there."""
+
+    session: str
+    job: str
+    script: str
+    seconds: float
+    folder: str
+
+
+class TemplatesListed(Event, name="templates"):
+    """The bundled job scripts: pairs of a name and a sentence."""
+
+    templates: tuple[tuple[str, str], ...]
+
+
+class TemplateFilled(Event, name="template"):
+    """A bundled job script, filled in for a cluster. ``cluster``: the profile's name, if there is one."""
+
+    template: str
+    cluster: str | None
+    text: str
+
+
+class ReportColumn(Frozen):
+    """One column of the accounting: its name there, its value, and what it means."""
+
+    column: str
+    value: str
+    meaning: str
+
+
+class ReportUse(Frozen):
+    """What was asked for, against what was used: ``of`` (time, cores, memory, GPUs), both as text; ``share`` in %."""
+
+    of: str
+    asked: str
+    used: str
+    share: float | None = None
+
+
+class ReportStep(Frozen):
+    """One step of a job: the batch script itself, or one ``srun``. As text; "": not reported.
+
+    ``tasks``: how many, and on which nodes. ``memory``: the most of any of its tasks, with that task and its node.
+    """
+
+    step: str
+    state: str
+    tasks: str
+    cpu: str
+    memory: str
+
+
+class JobReport(Event, name="job_report"):
+    """What a job asked for and used. ``state``: as the scheduler has it. ``session``: its session, if it has one.
+
+    ``columns``: those of the accounting. ``joules``: its energy, ``energy_of``: of what (``nodes`` or ``GPUs``).
+    ``epochs``, ``images``: as the job itself reported them. ``advice`` and ``unknown``, in sentences: what to ask for
+    next time, and what nobody reported. ``explained``: whether the columns are what was asked for.
+    """
+
+    job: str
+    job_name: str
+    session: str | None
+    state: str
+    columns: tuple[ReportColumn, ...]
+    use: tuple[ReportUse, ...]
+    steps: tuple[ReportStep, ...]
+    joules: float | None = None
+    energy_of: str = ""
+    epochs: int | None = None
+    images: int | None = None
+    advice: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    explained: bool = True
+
+    @property
+    def joules_per_epoch(self) -> float | None:
+        """The energy of one epoch."""
+        return self.joules / self.epochs if self.joules and self.epochs else None
+
+    @property
+    def joules_per_image(self) -> float | None:
+        """The energy of one image."""
+        return self.joules / self.images if self.joules and self.images else None

@@ -1,0 +1,69 @@
+"""All that ``sacct`` tells of one job, for a report: the columns of its manual, 22.05 and newer, and its steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.text import whole_number
+from notebook_launcher.schedulers.base import JobAccounts, JobRef, State, StepUse
+from notebook_launcher.schedulers.slurm.accounting import FIELDS, cpu_seconds, last_run, measured_joules, mib, runs_in
+from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env
+
+_MORE = (
+    *("JobID", "ExitCode", "Account", "QOS", "Submit", "Start", "End", "ReqCPUS", "NTasks", "NodeList"),
+    *("MaxRSSNode", "MaxRSSTask", "AveRSS", "TRESUsageInAve"),
+)
+_NAMES = (*FIELDS, *_MORE, "JobName")  # the name last: a user may have put a "|" into it
+_GPU_USE = re.compile(r"(?:^|,)gres/gpuutil=(\d{1,9})(?:,|$)", re.A)
+_MOST_STEPS = 200  # that are kept
+
+
+def report_command(job: JobRef) -> list[str]:
+    """Return ``sacct`` for one job, or one task of an array: with its steps and its earlier runs."""
+    words = [*on_cluster(job.cluster), "--noheader", "--parsable2", "--noconvert", "--duplicates", f"--jobs={job.id}"]
+    return with_clean_env(["sacct", *words, f"--format={','.join(_NAMES)}"], of_a_job=True)
+
+
+def parse_report(job: JobRef, answer: CommandResult) -> JobAccounts | None:
+    """Return all about a job, ``None`` if there is no accounting, or the job is not in it (yet)."""
+    rows = list(_rows(answer.stdout)) if answer.exit_code == 0 else []
+    raw_id, shown_id = _NAMES.index("JobIDRaw"), _NAMES.index("JobID")
+    jobs = [row for row in rows if "." not in row[raw_id]]
+    array = tuple(dict.fromkeys(row[shown_id] for row in jobs if row[shown_id].startswith(f"{job.id}_")))
+    mine = next((row[raw_id] for row in jobs if job.id in (row[shown_id], row[raw_id])), "")
+    first = mine or next((row[raw_id] for row in jobs if array and row[shown_id] == array[0]), "")
+    its = JobRef(first, job.cluster)
+    runs = runs_in(its, rows, _NAMES) if first else []
+    if not runs:
+        return None
+    record, run = last_run(its, runs)
+    return JobAccounts(record, run.row, tuple(_step(row) for row in run.steps[:_MOST_STEPS]), array)
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        fields = line.split("|", len(_NAMES) - 1)
+        if len(fields) == len(_NAMES):
+            yield fields
+
+
+def _step(row: Mapping[str, str]) -> StepUse:
+    use = _GPU_USE.search(row["TRESUsageInAve"])
+    return StepUse(
+        row["JobIDRaw"].partition(".")[2],
+        State.read(row["State"]),
+        row["ExitCode"],
+        whole_number(row["NTasks"]),
+        row["NodeList"],
+        whole_number(row["AllocCPUS"]),
+        whole_number(row["ElapsedRaw"]),
+        cpu_seconds(row["TotalCPU"]),
+        mib(row["MaxRSS"]),
+        row["MaxRSSNode"],
+        row["MaxRSSTask"],
+        mib(row["AveRSS"]),
+        float(use[1]) if use else None,
+        measured_joules([row["ConsumedEnergyRaw"]]),
+    )

@@ -1,0 +1,175 @@
+"""Reads a job script for ``submit``: a file of the user's, or a bundled template."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+
+from notebook_launcher.core.bounded_read import read_at_most
+from notebook_launcher.core.errors import NotebookInvalid, ScriptInvalid
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.quantities import file_size
+from notebook_launcher.core.sbatch_lines import Directives, read_directives
+from notebook_launcher.core.text import listed, printable
+from notebook_launcher.notebook.dependencies import Dependencies, absolute, typed_path
+from notebook_launcher.scripts.templates import Template, find_template, no_such_template
+
+LARGEST = 4 * 1024 * 1024  # bytes; Slurm's own limit, max_script_size, is 4 MB unless the site has another
+LONGEST_NAME = 200  # bytes of a file name
+_MOST_BESIDE = 1000  # files in the script's folder that are looked at
+_BOM = b"\xef\xbb\xbf"
+_SEE = "list the templates with: launch-notebook jobscript"
+
+
+class PreparedScript(Frozen):
+    """A script to submit. ``directives``: its flags; ``files``: what goes with it, by paths relative to it.
+
+    ``folder``: the user's own folder that it is in, ``None`` for a template. ``beside``: files in that folder that it
+    names and that do not go with it.
+    """
+
+    name: str
+    content: bytes
+    directives: Directives
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    folder: Path | None = None
+    notes: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def prepare_script(word: str, extra: Sequence[Path] = ()) -> PreparedScript:
+    """Return the script with a path, or the template with a name; the user's files have priority.
+
+    ``extra``: files and folders that go with it. Raises ``ScriptInvalid``, and ``UsageError`` for ``#SBATCH`` lines
+    that cannot be read.
+    """
+    try:
+        path, template, notes = _found(word)
+        content, mended = as_script(path.name, _read(path))
+        text = content.decode(errors="surrogateescape")
+        dependencies = Dependencies(path.parent, path.name, "script")
+        for other in (*(template.needs if template else ()), *extra):
+            dependencies.add_named(other)
+        files = dependencies.read()
+    except NotebookInvalid as error:  # of the files that go with it
+        raise ScriptInvalid(error.what, why=error.why, hint=error.hint) from None
+    directives = read_directives(text)
+    return PreparedScript(
+        _name_of(path),
+        content,
+        directives,
+        files,
+        None if template else path.parent,
+        (*notes, *mended, *dependencies.notes, *_notes_on(directives)),
+        () if template else _named_beside(path, text, files),
+        template.variables if template else {},
+    )
+
+
+def as_script(name: str, content: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """Return a script's content as the cluster can run it, and notes on what was changed. Raises ``ScriptInvalid``."""
+    notes = []
+    if b"\0" in content or not content.strip():
+        raise ScriptInvalid(
+            f"{printable(name)} is empty." if not content.strip() else f"{printable(name)} is no text file.",
+            why="A job script is a text file with commands for the compute node.",
+            hint=_SEE,
+        )
+    if content.startswith(_BOM):
+        content = content.removeprefix(_BOM)
+        notes.append("byte order mark")
+    if b"\r\n" in content:
+        content = content.replace(b"\r\n", b"\n")
+        notes.append("Windows line ends (CRLF)")
+    if not re.match(rb"#![ \t]*/\S+", content):
+        raise ScriptInvalid(
+            f"{printable(name)} does not say in its first line what runs it.",
+            why="sbatch asks for that, too.",
+            hint="for a bash script, let it begin with this line: #!/bin/bash",
+        )
+    changed = (f"The {' and the '.join(notes)} of {printable(name)} are left out in what is sent: your file stays.",)
+    return content, changed if notes else ()
+
+
+def _found(word: str) -> tuple[Path, Template | None, tuple[str, ...]]:
+    """Return the script's file, the template if it is one, and notes."""
+    if not word or "\0" in word:
+        raise ScriptInvalid("No script is named.", hint=_SEE)
+    path, template = typed_path(word), find_template(word)
+    with contextlib.suppress(OSError):
+        if path.is_file():
+            notes = (f"{path} of this folder is submitted, not the template of that name.",) if template else ()
+            return absolute(path), None, notes
+    if template:
+        return template.path, template, ()
+    if path.is_dir():
+        raise ScriptInvalid(f"{path} is a folder.", hint="name a script in it")
+    if path.exists():
+        raise ScriptInvalid(f"{path} is not a file.", hint=_SEE)
+    raise no_such_template(word, "There is no file or template {}.", _scripts_in(path.parent))
+
+
+def _scripts_in(folder: Path) -> list[str]:
+    try:
+        return sorted(str(path) for path in folder.glob("*.sh"))[:_MOST_BESIDE]
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        content = read_at_most(path, LARGEST)
+    except OSError as error:
+        raise ScriptInvalid(f"{path} cannot be read.", why=error.strerror or str(error)) from None
+    if content is None:
+        raise ScriptInvalid(
+            f"{path} is too large for a job script.",
+            why=f"It may have {file_size(LARGEST)}.",
+            hint="put data into files of their own, and send them with: --with FILE",
+        )
+    return content
+
+
+def _name_of(path: Path) -> str:
+    """Return the script's name where it runs; it becomes a line of ``session.env``."""
+    name = path.name
+    if not name.isprintable() or len(name.encode(errors="replace")) > LONGEST_NAME or "\ufffd" in name:
+        raise ScriptInvalid(
+            f"The script's name {name[:LONGEST_NAME]!a} is too long, or has characters that cannot be printed.",
+            hint="give it another name",
+        )
+    return name
+
+
+def _notes_on(directives: Directives) -> list[str]:
+    if not directives.others or directives.flags:
+        return []
+    marks = " and ".join(directives.others)
+    return [
+        f"The script's {marks} lines are not read here, as it has no #SBATCH lines: give flags, such as -t 1:00:00."
+    ]
+
+
+def _named_beside(path: Path, text: str, files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Return names in the script's folder that it mentions and that are not sent."""
+    sent = {name.partition("/")[0] for name in files} | {path.name}
+    try:
+        there = [one.name for _, one in zip(range(_MOST_BESIDE), path.parent.iterdir(), strict=False)]
+    except OSError:
+        return ()
+    known = {name for name in there if "." in name.strip(".") and name not in sent and name.isprintable()}
+    mentioned = set(re.findall(r"[\w.+-]+", text))
+    return tuple(sorted(known & mentioned))
+
+
+def beside_note(script: PreparedScript) -> str | None:
+    """Return the note that files which the script names are not sent with it."""
+    if not script.beside:
+        return None
+    few = " ".join(f"--with {name}" for name in script.beside[:3])
+    count = "is" if len(script.beside) == 1 else "are"
+    return f"The script names {listed(script.beside)} beside it, which {count} not sent. To send it along: {few}"

@@ -1,0 +1,254 @@
+"""``submit``: sends a job script to the cluster, follows it to its end, and shows what it used."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.sbatch_lines import read_directives
+from notebook_launcher.core.sbatch_options import REFUSED, as_typed
+from notebook_launcher.core.text import printable
+from notebook_launcher.core.view import View
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.launch import (
+    OfferImage,
+    Payload,
+    dry_run,
+    no_offer,
+    notes_before,
+    queue_payload,
+    software_warning,
+    submitted,
+)
+from notebook_launcher.planning.courses import course_used
+from notebook_launcher.planning.plan import Plan, make_plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine, find_target
+from notebook_launcher.run import detach_submitted, send_beside
+from notebook_launcher.schedulers.local import HONOURED
+from notebook_launcher.schedulers.make import make_scheduler
+from notebook_launcher.scripts.prepare import PreparedScript, beside_note
+from notebook_launcher.scripts.templates import FOR_IMAGE, Template, fill_in, software_of
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.preflight import check_software
+from notebook_launcher.session.record import Site
+from notebook_launcher.supervision.script import supervise_script
+from notebook_launcher.usage.cost_estimate import Costing
+
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.A | re.S)
+#: the note if no cluster is configured
+NO_CLUSTER = (
+    "No cluster is configured, so the script runs on this machine. To use a cluster: --cluster NAME (their names: "
+    "launch-notebook clusters) or --host you@login. To stay here without this note: --cluster here"
+)
+_ARRAY = (
+    "A script with --array is many jobs, and submit follows one.",
+    "submit it with sbatch itself; for a template: launch-notebook jobscript NAME > NAME.sh, then on the login node: "
+    "sbatch NAME.sh",
+)
+
+
+class AfterDashes(Frozen):
+    """What comes after ``--``: variables for the script, the environment and the image to run it in, its arguments."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    software: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+def after_dashes(words: Sequence[str]) -> AfterDashes:
+    """Tell variables (``EPOCHS=3``) from an environment and an image, and from the script's arguments.
+
+    The arguments begin with the first word that begins with a dash. Raises ``UsageError``.
+    """
+    variables, software = {}, []
+    place = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    for word in words:
+        if any(character in word for character in "\n\r\0"):
+            raise UsageError(f"“{printable(word[:40])}” has more than one line.", why="It comes after the two dashes.")
+    for word in words[:place]:
+        if match := _VARIABLE.fullmatch(word):
+            variables[match["name"]] = match["value"]
+        else:
+            software.append(word)
+    return AfterDashes(variables, tuple(software), tuple(words[place:]))
+
+
+def script_plan(
+    options: LaunchOptions,
+    here: LocalMachine,
+    flags: Mapping[str, str | None],
+    of_template: Mapping[str, str] | None = None,
+) -> Plan:
+    """Return the plan of a job script with these flags of its own, and the words after ``--`` in ``options``.
+
+    A script runs as it is: no environment of the profile's is the default. A template takes its software by variables
+    of its own (``of_template``, with their defaults), if it has some for it. Raises what ``make_plan`` raises.
+    """
+    if "array" in flags or "array" in options.flags:
+        raise UsageError(_ARRAY[0], hint=_ARRAY[1])
+    typed = after_dashes(options.arguments)
+    target = find_target(options, here)
+    flags = _understood(flags, target.scheduler)
+    if not of_template:
+        target = dataclasses.replace(target, profile=target.profile.changed(environment=None))
+    plan = make_plan(dataclasses.replace(options, arguments=typed.software), here, target, script_flags=flags)
+    environment, variables = plan.environment, dict(typed.variables)
+    if of_template:
+        own = software_of(of_template, environment, plan.container)
+        plan = _by_variables(plan, own)
+        environment, variables = plan.environment, {**own, **variables}
+    if variables:
+        environment = environment.changed(env={**environment.env, **variables})
+    return dataclasses.replace(plan, environment=environment, path=(), environment_notice=None)
+
+
+def _understood(flags: Mapping[str, str | None], scheduler: str) -> Mapping[str, str | None]:
+    """Return those of a script's flags that a scheduler other than Slurm has a counterpart for.
+
+    The names of its log are left out as well: their patterns are Slurm's.
+    """
+    if scheduler in ("slurm", "auto"):
+        return flags
+    known = set(make_scheduler(scheduler, "").translated_flags or HONOURED) - {"output", "error", "open-mode"}
+    return {name: value for name, value in flags.items() if name in known}
+
+
+def _by_variables(plan: Plan, own: Mapping[str, str]) -> Plan:
+    """Leave out of a plan's environment what its template does by itself, as its variables say."""
+    environment, image = plan.environment, plan.container
+    if environment.modules and " ".join(environment.modules) in own.values():
+        environment = environment.changed(modules=())
+    if image in own.values():
+        image = None
+        environment = environment.changed(container=None)
+    return dataclasses.replace(plan, environment=environment, container=image)
+
+
+def submit_script(
+    plan: Plan,
+    script: PreparedScript,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    offer_image: OfferImage = no_offer,
+    *,
+    arguments: Sequence[str] = (),
+    detach: bool = False,
+) -> int:
+    """Submit a script, follow it to its end, and return the exit code: 0.
+
+    ``arguments``: the script's own. Raises a ``LauncherError`` if it failed (``ScriptFailed``: with an exit code other
+    than 0); ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
+    """
+    with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
+        check_unlisted_flags(context, plan.request.flags)
+        costing = Costing(plan, context)
+        if plan.target.course:
+            view.show(course_used(plan.target.course))
+        plan = _expanded(plan, script, context.site)
+        check = functools.partial(
+            check_software,
+            context.host,
+            context.site,
+            dataclasses.replace(plan, container=_image_of(plan, script)),
+            same_machine=context.scheduler.same_machine,
+            jupyterlab=False,
+        )
+        warning = software_warning(plan, context, check, offer_image)
+        is_remote = context.host.remote
+        notes = notes_before(plan, context.scheduler, context.site, "script")
+        for note in (*_notes(script, is_remote=is_remote), *notes, *([warning] if warning else [])):
+            view.show(events.Note(note))
+        view.show(_prepared(script))
+        payload = _payload(plan, script, arguments, here=not is_remote)
+        session, _ = queue_payload(plan, context, payload, before_queueing=costing.show_price)
+        first = submitted(plan, context, session)
+        if detach:
+            detach_submitted(context, session, first)
+        else:
+            supervise_script(context, session, ours=True, first=first)
+    return 0
+
+
+def dry_run_script(plan: Plan, script: PreparedScript, view: View) -> None:
+    """Show the submit command, the session file and the files to send, without connecting."""
+    for note in _notes(script, is_remote=plan.target.destination is not None):
+        view.show(events.Note(note))
+    view.show(_prepared(script))
+    dry_run(plan, view, lambda here: _payload(plan, script, (), here=here))
+
+
+def filled_template(
+    template: Template, options: LaunchOptions, here: LocalMachine
+) -> tuple[events.TemplateFilled, tuple[str, ...]]:
+    """Return a template filled in for a cluster, to keep and to edit, and notes. Raises what ``make_plan`` raises."""
+    own = read_directives(template.path.read_text(encoding="utf-8")).flags
+    only_here = {name: value for name, value in own.items() if name in REFUSED}  # by plain sbatch they work
+    flags = {name: value for name, value in own.items() if name not in only_here}
+    typed = after_dashes(options.arguments)
+    plan = make_plan(dataclasses.replace(options, arguments=typed.software), here, script_flags=flags)
+    software = software_of(template.variables, plan.environment, plan.container)
+    text = fill_in(template, {**plan.request.flags, **only_here}, {**software, **typed.variables})
+    notes = [*plan.notes]
+    if plan.placeholders:
+        notes.append(f"Replace before you submit it: {', '.join(f'--{name}' for name in plan.placeholders)}.")
+    if missing := sorted(typed.variables.keys() - template.variables.keys()):
+        notes.append(f"{template.name} has no variable {', '.join(missing)}.")
+    return events.TemplateFilled(template.name, plan.target.cluster, text), tuple(notes)
+
+
+def _image_of(plan: Plan, script: PreparedScript) -> str | None:
+    """Return the image that the job will use: in a template it may be a variable."""
+    names = [name for name in FOR_IMAGE if name in script.variables and plan.environment.env.get(name)]
+    return plan.environment.env[names[0]] if names else plan.container
+
+
+def _expanded(plan: Plan, script: PreparedScript, site: Site) -> Plan:
+    """Return the plan with ``~`` and ``$HOME`` expanded in the image of a template."""
+    env = plan.environment.env
+    images = {name: site.expand(env[name]) for name in FOR_IMAGE if name in script.variables and name in env}
+    return dataclasses.replace(plan, environment=plan.environment.changed(env={**env, **images})) if images else plan
+
+
+def _notes(script: PreparedScript, *, is_remote: bool) -> list[str]:
+    beside = beside_note(script) if is_remote else None
+    return [*script.notes, *([beside] if beside else [])]
+
+
+def _prepared(script: PreparedScript) -> events.ScriptPrepared:
+    return events.ScriptPrepared(script.name, as_typed(script.directives.flags), tuple(script.files))
+
+
+def _payload(plan: Plan, script: PreparedScript, arguments: Sequence[str], *, here: bool) -> Payload:
+    """Return a session's payload. ``here``: whether the job sees this machine's files.
+
+    Then a user's script works in the folder that this command is typed in, as with sbatch; a template, and a script
+    from another machine, in the session's own folder, with what is sent along.
+    """
+    folder = str(Path.cwd()) if here and script.folder else None
+    chdir = None if plan.request.flags.get("chdir") else folder or "work"
+    lines = {"script": script.name, **({"folder": folder} if folder and chdir else {})}
+    if chdir is None:
+        lines["folder"] = "."  # the one that the scheduler has gone to
+    work = {**script.files, script.name: script.content}
+    own = (
+        {} if script.files else {f"work/{name}": content for name, content in work.items()}
+    )  # a folder is sent at once
+    return Payload(
+        "script",
+        lines,
+        sent=tuple(script.files),
+        files={**own, "arguments": "".join(f"{word}\n" for word in arguments).encode()},
+        send=(lambda context, session: send_beside(context, session, work, "script")) if script.files else None,
+        script=script.name,
+        chdir=chdir,
+    )

@@ -1,0 +1,155 @@
+"""Supervises a submitted job script: shows what it prints, how it ended, and what it used of what it asked for."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import HostKeyChanged, HostKeyUnknown, Interrupted, LauncherError
+from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure
+from notebook_launcher.jobs.messages import StatusChanged
+from notebook_launcher.jobs.outcome import exit_record, final_status
+from notebook_launcher.schedulers.base import JobStatus
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.printed import PrintedLines
+from notebook_launcher.supervision.supervisor import Finished, Supervisor
+from notebook_launcher.usage.report_command import show_report
+
+KEYS_OURS = "Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
+KEYS_CONNECTED = "Ctrl-C, or d and ENTER, detaches; the job goes on."
+#: lines of the launcher's own job script, in a log that is shared with the user's
+OUR_LINES = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: ")
+
+
+def supervise_script(context: Context, session: Session, *, ours: bool, first: events.Event) -> None:
+    """Show the ``first`` event, follow a submitted script to its end, and show what it used.
+
+    ``ours``: this launch submitted it, so Ctrl-C cancels its job, as do failures before it runs; otherwise the job is
+    left alone. Raises a ``LauncherError`` if it failed (``ScriptFailed``: its exit code is not 0); ``Interrupted``
+    after Ctrl-C by the user; ``HungUp`` if the terminal was closed, which leaves it running.
+    """
+    with cancelled_on_failure(context, session, ours=ours):
+        supervisor = _ScriptSupervisor(context, session, ours=ours)
+    supervisor.supervise(first)
+
+
+def working_folder(session: Session) -> str:
+    """Return the folder on the cluster in which the script runs, as far as it is known."""
+    return posixpath.join(session.directory, session.record.flags.get("chdir") or "work")
+
+
+class _ScriptSupervisor(Supervisor):
+    """Shows what the script prints. ``attached``: whether the job has started, so that a failure here leaves it be."""
+
+    program = "script"
+    keys_waiting = (KEYS_OURS, KEYS_CONNECTED)
+
+    def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
+        super().__init__(context, session, ours=ours)
+        self._paths: list[str] = []
+        self._printed: list[PrintedLines] = []  # of each of these
+        self._seconds = 0.0
+
+    def close(self) -> None:
+        """Close everything here."""
+        for printed in self._printed:
+            printed.close()
+        super().close()
+
+    # --- ways to exit
+
+    def _stop(self) -> None:
+        cancel_job(self._context, self._session)
+        self._show_rest()
+        if self.attached:
+            show_report(self._context, self._session)
+        raise Interrupted("Interrupted: the script did not finish.") from None
+
+    def _finish(self, finished: Finished) -> None:
+        self._show_rest()
+        record = self._session.record
+        self._context.view.show(
+            events.ScriptFinished(
+                self._session.id, self._job.id, record.script or "", self._seconds, working_folder(self._session)
+            )
+        )
+        show_report(self._context, self._session)
+
+    def _report_exit(self, error: LauncherError) -> None:
+        self._show_rest()
+        if self._printed:
+            error.log = ()  # it has just been shown
+        show_report(self._context, self._session)
+
+    def _connection_error(self, error: LauncherError) -> LauncherError:
+        if not isinstance(error, HostKeyChanged | HostKeyUnknown):
+            return super()._connection_error(error)
+        error.why += f" The script goes on: job {self._job}."  # reconnecting would fail the same way
+        return error
+
+    # --- input from the user
+
+    def _handle_line(self, words: list[str]) -> None:
+        self._note(KEYS_OURS if self._ours else KEYS_CONNECTED)
+
+    # --- what it prints
+
+    def _job_started(self, data: Mapping[str, object]) -> None:
+        self.attached = True
+        paths = self._log_paths()
+        if paths != self._paths:
+            for printed in self._printed:
+                printed.close()
+            self._paths = paths
+            self._printed = [PrintedLines(self._context, path, noise=OUR_LINES) for path in paths]
+        self._show_keys(self.keys_waiting)
+        self._attached_status.attach()
+        for printed in self._printed:
+            printed.job_started(goes_on=True)
+
+    def _log_paths(self) -> list[str]:
+        """Return the files to which the job prints: two, if its error file is another one."""
+        record, context = self._session.record, self._context
+        flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or self._session.id}
+        paths = context.scheduler.log_files(flags, self._job, user=context.site.user, node=str(self._node))
+        return [posixpath.join(context.site.home, context.site.expand(path)) for path in reversed(paths)]
+
+    def _check_connections(self) -> None:
+        for printed in self._printed:
+            printed.check()
+
+    def _handle_other(self, item: object) -> None:
+        for printed in self._printed:
+            printed.handle(item)
+
+    def _forget_run(self, sentence: str) -> None:
+        for printed in self._printed:
+            printed.job_requeued()
+        super()._forget_run(sentence)
+
+    def _show_rest(self) -> None:
+        for printed in self._printed:
+            printed.show_rest()
+
+    # --- its end
+
+    def _job_ended(self, record: Mapping[str, object] | None, status: JobStatus | None) -> None:
+        """Handle its end, unless the script has put its job back into the queue: then it ends with exit code 0, too."""
+        record = record or exit_record(self._context, self._session)
+        if status is None and record.get("cause") == "finished":
+            status = final_status(self._context, self._session, record)
+            if status is not None and status.state.waits:
+                self._status_changed(StatusChanged(status))
+                return
+        super()._job_ended(record, status)
+
+    def _raise_if_finished(self, record: Mapping[str, object]) -> None:
+        if record.get("cause") == "finished":
+            ended, started = parse_iso(str(record.get("ended") or "")), parse_iso(str(self._run.get("started") or ""))
+            known = ended is not None and started is not None and ended.tzinfo and started.tzinfo
+            self._seconds = max(0.0, (ended - started).total_seconds()) if known else 0.0  # type: ignore[operator]
+            raise Finished

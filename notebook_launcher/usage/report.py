@@ -1,0 +1,295 @@
+"""What a job asked for and used, with the accounting's columns explained: the courses' exercise with sacct. Pure.
+
+There are two sources: the scheduler's accounting, and, of a job of the launcher's, its usage report. Either may be
+missing; an unknown value is left out, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from notebook_launcher.core import events
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.quantities import counted, duration, gigabytes
+from notebook_launcher.core.text import joined, whole_number
+from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, State, StepUse
+from notebook_launcher.usage.training_result import TrainingResult
+
+SHORT = 60  # seconds; of a shorter job nothing is advised
+WORTH = 3600  # seconds that a shorter walltime must save to be worth a word
+_MUCH = 4 * 1024.0  # MiB; of less memory nobody else has much use
+_IDLE_GPU = 30.0  # %
+
+_STATES = {
+    State.PENDING: "it waits in the queue",
+    State.RUNNING: "it runs; all other values are those so far",
+    State.SUSPENDED: "it was paused, and keeps its place",
+    State.COMPLETING: "it has ended, and its nodes are being cleaned up",
+    State.COMPLETED: "it ended by itself, with exit code 0",
+    State.FAILED: "it ended by itself, with another exit code than 0",
+    State.CANCELLED: "somebody cancelled it; the number is a user's (id -un NUMBER)",
+    State.TIMEOUT: "it was ended at its time limit: ask for more with -t, or save and continue",
+    State.OUT_OF_MEMORY: "it was ended as it used more memory than it had: ask for more with --mem",
+    State.NODE_FAIL: "its node failed; that is not your script's fault",
+    State.PREEMPTED: "it had to make room for a job that goes first",
+    State.BOOT_FAIL: "its node could not be made ready",
+    State.DEADLINE: "it could not be done before its deadline",
+}
+
+
+class Evidence(Frozen):
+    """What is known of one job. ``bill``: the usage report, of a job of the launcher's; ``result``: the job's own.
+
+    ``scheduler``: its name as people write it, ``has_accounting``: whether it answers for jobs that are over.
+    """
+
+    accounts: JobAccounts | None = None
+    bill: events.Bill | None = None
+    session: str | None = None
+    name: str = ""
+    job: str = ""
+    state: str = ""
+    result: TrainingResult = TrainingResult()
+
+
+def make_report(evidence: Evidence, *, explained: bool = True) -> events.JobReport | None:
+    """Return the report; ``None`` if nothing is known of the job. ``explained``: with the accounting's columns."""
+    accounts, bill = evidence.accounts, evidence.bill
+    if accounts is None and bill is None:
+        return None
+    joules, energy_of = _energy(accounts, bill)
+    steps = [step for step in accounts.steps if step.name != "extern"] if accounts else []
+    return events.JobReport(
+        job=evidence.job,
+        job_name=evidence.name or (accounts.columns["JobName"] if accounts else ""),
+        session=evidence.session,
+        state=(accounts.columns["State"] if accounts else "") or evidence.state,
+        columns=tuple(_columns(accounts)) if accounts and explained else (),
+        use=tuple(_use(accounts, bill)),
+        steps=tuple(map(_step, steps)),
+        joules=joules,
+        energy_of=energy_of,
+        epochs=evidence.result.epochs,
+        images=evidence.result.images,
+        advice=tuple(_advice(accounts, bill)),
+        unknown=tuple(_unknown(accounts, bill, joules)),
+        explained=explained,
+    )
+
+
+# --- the columns, explained ------------------------------------------------------------------------------------
+
+
+def _columns(accounts: JobAccounts) -> Iterator[events.ReportColumn]:
+    of, record = accounts.columns, accounts.record
+    for name, value, meaning in (
+        ("State", of["State"], _STATES.get(record.state, "how it ended")),
+        ("ExitCode", of["ExitCode"], "the script's exit code, and behind the colon the signal that ended it"),
+        ("Partition", of["Partition"], "the queue that it waited and ran in"),
+        ("Account", of["Account"], "the project that pays for it"),
+        ("Submit", of["Submit"][:19], _waited(of)),
+        ("Elapsed", _clock(record.wall), "how long it ran"),
+        ("Timelimit", _clock(record.walltime), "how long it might run, as asked with -t"),
+        ("NodeList", of["NodeList"], f"where it ran: {counted(record.nodes, 'node')}" if record.nodes else ""),
+        ("AllocCPUS", of["AllocCPUS"], _cores_meaning(of)),
+        ("CPUTime", _clock(record.cpu_reserved), "Elapsed × AllocCPUS: the time of all its cores, used or not"),
+        ("TotalCPU", _cpu_time(record.cpu_used), _efficiency(record)),
+        ("ReqMem", _gib(record.memory_requested), "the memory that it asked for, or got by the site's default"),
+        ("MaxRSS", _gib(record.memory_peak), _peak_meaning(accounts)),
+        ("AllocTRES", of["AllocTRES"], "all that it held, as it is charged; gres/gpu are GPUs"),
+        ("ConsumedEnergy", f"{record.joules:.0f} J" if record.joules else "", "what its nodes drew, 3600 J are 1 Wh"),
+    ):
+        if value and value not in ("Unknown", "None assigned"):
+            yield events.ReportColumn(name, value, meaning)
+
+
+def _waited(of: Mapping[str, str]) -> str:
+    submit, start = parse_iso(of["Submit"]), parse_iso(of["Start"])
+    if submit is None or start is None or (submit.tzinfo is None) != (start.tzinfo is None):
+        return "when it was submitted"
+    return f"when it was submitted; it began {duration(_seconds_between(submit, start))} later (Start)"
+
+
+def _seconds_between(first: datetime, last: datetime) -> float:
+    return max(0.0, (last - first).total_seconds())
+
+
+def _cores_meaning(of: Mapping[str, str]) -> str:
+    asked = whole_number(of["ReqCPUS"])
+    held = "the cores that it held all the time"
+    return f"{held}; {asked} were asked for" if asked and of["AllocCPUS"] != of["ReqCPUS"] else held
+
+
+def _efficiency(record: AccountingRecord) -> str:
+    what = "what its processes really computed"
+    if record.cpu_used is None or not record.cpu_reserved:
+        return what
+    return f"{what}: {_percent(record.cpu_used / record.cpu_reserved)} of CPUTime, the CPU efficiency"
+
+
+def _peak_meaning(accounts: JobAccounts) -> str:
+    record = accounts.record
+    step = max(accounts.steps, key=lambda step: step.memory_peak or 0.0, default=None)
+    where = f" (on {step.memory_node})" if step and step.memory_node else ""
+    share = record.memory_peak / record.memory_requested if record.memory_peak and record.memory_requested else None
+    of = f"; {_percent(share)} of ReqMem" if share is not None else ""
+    return f"the most memory that one of its tasks had{where}{of}"
+
+
+# --- asked for, against used -----------------------------------------------------------------------------------
+
+
+def _use(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[events.ReportUse]:
+    facts = _Facts.of(accounts, bill)
+    if facts.run_time is not None:
+        asked = duration(facts.walltime) if facts.walltime else "no limit is known"
+        yield _row("time", asked, duration(facts.run_time), facts.run_time, facts.walltime)
+    if facts.cores:
+        yield _row("cores", str(facts.cores), _busy(facts.busy), facts.busy, facts.cores)
+    if facts.memory_peak is not None or facts.memory:
+        asked = _gib(facts.memory) or "not known"
+        used = "not reported" if facts.memory_peak is None else f"{_gib(facts.memory_peak)} at most"
+        yield _row("memory", asked, used, facts.memory_peak, facts.memory)
+    if facts.gpus:
+        share = facts.gpu_percent
+        used = "not reported" if share is None else f"busy {share:.0f} % of the time"
+        yield events.ReportUse("GPUs", " ".join(filter(None, [str(facts.gpus), facts.gpu_type])), used, share)
+    if bill is not None and bill.cost is not None:
+        yield events.ReportUse("cost", "", f"{bill.cost:.2f} {bill.unit}")
+
+
+class _Facts(Frozen):
+    """The figures of both sources; the usage report's come first, as it knows the samples as well."""
+
+    run_time: int | None
+    walltime: int | None
+    cores: int | None
+    busy: float | None
+    memory_peak: float | None
+    memory: float | None
+    gpus: int
+    gpu_type: str | None
+    gpu_percent: float | None
+
+    @classmethod
+    def of(cls, accounts: JobAccounts | None, bill: events.Bill | None) -> _Facts:
+        record = accounts.record if accounts else None
+        run_time = bill.run_time if bill else record.wall if record else None
+        used = bill.cpu_used if bill else record.cpu_used if record else None
+        by_steps = [step.gpu_percent for step in (accounts.steps if accounts else ()) if step.gpu_percent is not None]
+        return cls(
+            run_time=run_time,
+            walltime=bill.walltime if bill else record.walltime if record else None,
+            cores=bill.cores if bill else record.cores if record else None,
+            busy=used / run_time if used is not None and run_time else None,
+            memory_peak=bill.memory_peak if bill else record.memory_peak if record else None,
+            memory=bill.memory if bill else record.memory_requested if record else None,
+            gpus=(bill.gpus if bill else record.gpus if record else None) or 0,
+            gpu_type=bill.gpu_type if bill else record.gpu_type if record else None,
+            gpu_percent=bill.gpu_percent if bill and bill.gpu_percent is not None else max(by_steps, default=None),
+        )
+
+
+def _row(of: str, asked: str, used: str, amount: float | None, limit: float | None) -> events.ReportUse:
+    share = round(100 * amount / limit, 1) if amount is not None and limit else None
+    return events.ReportUse(of, asked, used, share)
+
+
+def _busy(busy: float | None) -> str:
+    return "not reported" if busy is None else f"{busy:.{2 if busy < 0.1 else 1}f} busy on average"
+
+
+def _step(step: StepUse) -> events.ReportStep:
+    names = {"batch": "batch (the script)", "interactive": "interactive"}
+    name = names.get(step.name) or (f"{step.name} (srun)" if step.name.isdecimal() else step.name)
+    tasks = f"{counted(step.tasks, 'task')}" if step.tasks else ""
+    where = f" on {step.nodes}" if step.nodes else ""
+    cpu = ""
+    if step.cpu_used is not None and step.wall:
+        of = f" of {step.cores}" if step.cores else ""
+        cpu = f"{step.cpu_used / step.wall:.1f}{of} busy"
+    memory = _gib(step.memory_peak)
+    if memory and step.memory_node and (step.tasks or 0) > 1:
+        memory += f" (task {step.memory_task} on {step.memory_node})"
+    return events.ReportStep(name, step.state.name, f"{tasks}{where}".strip(), cpu, memory)
+
+
+# --- energy ----------------------------------------------------------------------------------------------------
+
+
+def _energy(accounts: JobAccounts | None, bill: events.Bill | None) -> tuple[float | None, str]:
+    """Return the joules of the nodes, by the accounting, or else those of the GPUs, by the samples."""
+    if accounts and accounts.record.joules:
+        return accounts.record.joules, "nodes"
+    return (bill.energy * 3600, bill.energy_of) if bill and bill.energy else (None, "")
+
+
+# --- advice, and what is not known -----------------------------------------------------------------------------
+
+
+def _advice(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[str]:
+    """Yield what to ask for next time, the most worth first: nothing after a job that was cut short, or of a minute."""
+    facts, state = _Facts.of(accounts, bill), accounts.record.state if accounts else State.UNKNOWN
+    if state not in (State.COMPLETED, State.TIMEOUT, State.UNKNOWN) or (facts.run_time or 0) < SHORT:
+        return
+    if bill and bill.recommendations:
+        flags, why = " ".join(one for one, _ in bill.recommendations), "; ".join(why for _, why in bill.recommendations)
+        yield f"Next time {flags} is enough: {why}."
+        return
+    if facts.gpus and facts.gpu_percent is not None and facts.gpu_percent < _IDLE_GPU:
+        yield f"The GPU was busy {facts.gpu_percent:.0f} % of the time: does the program use it, and wait for its data?"
+    if facts.cores and facts.cores > 1 and facts.busy is not None and facts.busy < facts.cores / 2:
+        yield (
+            f"On average {facts.busy:.1f} of {facts.cores} cores were busy: with fewer (-c) it may start sooner, and "
+            "costs less."
+        )
+    run_time, limit = facts.run_time or 0, facts.walltime or 0
+    if limit - 2 * run_time >= WORTH:
+        yield (
+            f"It took {duration(run_time)} of {Walltime(seconds=limit).as_text()}: with a shorter -t it may start "
+            "sooner."
+        )
+    if facts.memory_peak and facts.memory and facts.memory >= max(_MUCH, 2 * facts.memory_peak):
+        yield (
+            f"It needed {_gib(facts.memory_peak)} of {_gib(facts.memory)} of memory: with less (--mem) it fits on more "
+            "nodes."
+        )
+
+
+def _unknown(accounts: JobAccounts | None, bill: events.Bill | None, joules: float | None) -> Iterator[str]:
+    facts = _Facts.of(accounts, bill)
+    if accounts is None:
+        yield "There is no accounting to ask here; this is what the job itself has measured and recorded."
+    elif not accounts.complete:
+        yield "The accounting is not complete yet: last values come some seconds after a job's end."
+    if facts.memory_peak is None and accounts:
+        yield "Memory: no step reported any; it ended before it was measured, or the site does not measure it."
+    if facts.gpus and facts.gpu_percent is None:
+        yield joined("GPU use: nobody measured it", "nvidia-smi in the job shows it while it runs.")
+    if joules is None:
+        yield "Energy: neither the scheduler nor a GPU has reported any."
+
+
+# --- forms -----------------------------------------------------------------------------------------------------
+
+
+def _clock(seconds: float | None) -> str:
+    """Return a time as sacct prints it: ``0:10:02``, ``2-00:00:00``."""
+    return "" if seconds is None else Walltime(seconds=round(seconds)).as_typed()
+
+
+def _cpu_time(seconds: float | None) -> str:
+    """Return a CPU time: as sacct prints it, but a short one with its fraction."""
+    return f"{seconds:.1f} s" if seconds is not None and seconds < 60 else _clock(seconds)
+
+
+def _gib(mib: float | None) -> str:
+    """Return memory as text: ``96 MiB``, ``12.5 GiB``."""
+    return "" if mib is None else f"{mib:.0f} MiB" if mib < 0.1 * 1024 else f"{gigabytes(mib)} GiB"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f} %"

@@ -1,0 +1,149 @@
+"""The command ``report``: what a job asked for and used, whoever submitted it; also shown when a script has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+import time
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SessionNotFound, UsageError
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.view import View
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.jobs.lookup import read_session_index, select_session
+from notebook_launcher.jobs.session_choice import choose_session
+from notebook_launcher.jobs.session_index import IndexedSession
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.schedulers.base import JobAccounts, JobRef
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.record import Session
+from notebook_launcher.usage.accounting_wait import complete_answer
+from notebook_launcher.usage.bill_command import QUERY_TIMEOUT, read_bill
+from notebook_launcher.usage.report import Evidence, make_report
+from notebook_launcher.usage.training_result import LONGEST, TrainingResult, read_result
+
+#: a job's number, that of a task of an array, or of a part of a heterogeneous job
+_JOB = re.compile(r"[0-9]{1,12}(?:[_+][0-9]{1,9})?", re.A)
+_RESULT_TIMEOUT = 3.0  # seconds
+_LAST_LINES = 50  # of a log, in which a training may report what it did
+
+# The end of a log, and the newest result.json that the job wrote, on a line of its own.
+_READ = (
+    'tail -n "$3" -- "$1" 2>/dev/null; cd -- "$2" 2>/dev/null || exit 0; '
+    'newest=$(find . -maxdepth 1 -name result.json -newer "$5" 2>/dev/null; '
+    '[ ! -d runs ] || find runs -maxdepth 3 -name result.json -newer "$5" 2>/dev/null | tail -n 1); '
+    'for file in $newest; do echo; head -c "$4" -- "$file" 2>/dev/null | tr -d "\\n"; done; echo; exit 0'
+)
+
+
+def report(target: LaunchTarget, name: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+    """Show what a job asked for and used: a session's, by its name, or any job of the user's, by its number.
+
+    Without a name, that of the last session. Raises ``SessionNotFound`` if nothing is known of it.
+    """
+    with open_context(target, view, prompts, interrupts) as context:
+        entry = _session_named(context, name)
+        session = select_session(context, entry) if entry else None
+        job = job_of(session) if session else JobRef(name)
+        found = _report(context, job, session, entry.summary.state if entry else "", explained=True)
+        if found is None:
+            raise _nothing_known(context, job)
+        view.show(found)
+
+
+def show_report(context: Context, session: Session) -> None:
+    """Show what the job of a session asked for and used, once it is over; nothing if it never ran. Raises nothing."""
+    try:
+        if context.host.alive:
+            found = _report(context, job_of(session), session, "ended", explained=False)
+            if found is not None and found.use:
+                context.view.show(found)
+    except LauncherError:
+        pass  # the cluster is unreachable or slow: the job is over all the same
+    except Exception as error:  # a bug
+        context.view.show(events.Note(f"The report on the job could not be made: {error!r}."))
+
+
+def _session_named(context: Context, name: str) -> IndexedSession | None:
+    """Return the session that is meant; ``None`` for the number of a job that is none of the launcher's."""
+    index = read_session_index(context)
+    try:
+        return choose_session(index, name, context.host.label, ended_too=True)
+    except SessionNotFound as error:
+        if not name or not name[:1].isdecimal():
+            raise
+        if not _JOB.fullmatch(name):
+            raise UsageError(f"“{name}” is neither a session nor the number of a job.", hint=error.hint) from None
+        return None
+
+
+def _nothing_known(context: Context, job: JobRef) -> SessionNotFound:
+    command = context.scheduler.report(job)
+    if command is None:
+        return SessionNotFound(
+            f"Nothing is known of job {job}.",
+            why=f"The accounting of {context.scheduler.name} is not read here, and it is no job of launch-notebook's.",
+        )
+    return SessionNotFound(
+        f"Nothing is known of job {job} on {context.host.label}.",
+        why="The accounting lists no job of yours with this number, or the cluster has none.",
+        hint="list your last jobs there with: sacct --starttime=now-7days",
+    )
+
+
+def _report(
+    context: Context, job: JobRef, session: Session | None, state: str, *, explained: bool
+) -> events.JobReport | None:
+    """Query the accounting, and read what the session has recorded. Raises ``ConnectionLost``, ``UsageError``."""
+    deadline = time.monotonic() + QUERY_TIMEOUT
+    accounts = _accounts(context, job, deadline)
+    if accounts and accounts.array and session is None:
+        raise UsageError(
+            f"Job {job} is an array of {len(accounts.array)} tasks, each a job of its own.",
+            hint=f"name one of them: launch-notebook report {accounts.array[0]}",
+        )
+    bill = read_bill(context, session, accounts.record if accounts else None) if session else None
+    evidence = Evidence(
+        accounts=accounts,
+        bill=bill,
+        session=session.id if session else None,
+        name=(session.record.script or session.record.notebook or "") if session else "",
+        job=str(job),
+        state=state,
+        result=_training_result(context, session) if session else TrainingResult(),
+    )
+    return make_report(evidence, explained=explained)
+
+
+def _accounts(context: Context, job: JobRef, deadline: float) -> JobAccounts | None:
+    command, read = context.scheduler.report(job), context.scheduler.read_report
+    if command is None:
+        return None
+    return complete_answer(context, command, lambda answer: read(job, answer), deadline)
+
+
+def _training_result(context: Context, session: Session) -> TrainingResult:
+    """Return what a submitted training has reported of itself: on the last lines of its log, or in a file."""
+    if session.record.program != "script":
+        return TrainingResult()
+    folder = posixpath.join(session.directory, session.record.flags.get("chdir") or "work")
+    command = ["sh", "-c", _READ, "read-result", _log(context, session), folder]
+    command += [str(_LAST_LINES), str(LONGEST), f"{session.directory}/started.json"]
+    with contextlib.suppress(HostCommandFailed):
+        return read_result(context.host.run(command, timeout=_RESULT_TIMEOUT).stdout.splitlines())
+    return TrainingResult()
+
+
+def _log(context: Context, session: Session) -> str:
+    record = session.record
+    flags = {
+        **record.flags,
+        "output": record.log,
+        "error": None,
+        "job-name": record.flags.get("job-name") or session.id,
+    }
+    paths = context.scheduler.log_files(flags, job_of(session), user=context.site.user, node=None)
+    return posixpath.join(context.site.home, context.site.expand(paths[0])) if paths else record.log

@@ -1,0 +1,49 @@
+"""What a training reports of itself at its end, for energy by epoch and by image; pure, and read with care.
+
+A job prints one line of JSON, ``{"notebook-launcher": 1, "epochs": 3, "images": 180000}``, or writes ``result.json``
+into its folder: the same, or as the bundled trainers do, with a list of epochs and the images of each in ``settings``.
+It comes from the job, so anything may be in it: what is no plain number within bounds is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.session.record import json_object
+
+MARK = "notebook-launcher"  # the key of the line; its value is the version of the format
+VERSION = 1
+LONGEST = 65536  # characters of the line, or of the file
+_MOST = 10**15
+
+
+class TrainingResult(Frozen):
+    """How many epochs a training had, and how many images it has seen in them; ``None``: not reported."""
+
+    epochs: int | None = None
+    images: int | None = None
+
+
+def read_result(lines: Iterable[str]) -> TrainingResult:
+    """Return what the last line that is such a report says; all ``None`` if there is none."""
+    found = TrainingResult()
+    for line in lines:
+        if line.lstrip().startswith("{") and len(line) <= LONGEST:
+            found = result_in(json_object(line.strip())) or found
+    return found
+
+
+def result_in(data: Mapping[str, object]) -> TrainingResult | None:
+    """Return what a report says; ``None`` if it is none, or of another version."""
+    epochs, settings = data.get("epochs"), data.get("settings")
+    if data.get("version") == VERSION and isinstance(epochs, list) and isinstance(settings, dict):
+        count, each = _count(len(epochs)), _count(settings.get("images"))
+        return TrainingResult(count, _count(count * each) if count and each else None)
+    if data.get(MARK) != VERSION or isinstance(data.get(MARK), bool):
+        return None
+    return TrainingResult(_count(data.get("epochs")), _count(data.get("images")))
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else None

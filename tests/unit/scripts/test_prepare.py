@@ -1,0 +1,154 @@
+"""A job script as it is read before it is sent, and the bundled ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher import submit
+from notebook_launcher.core.errors import LauncherError, ScriptInvalid, UsageError
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
+from notebook_launcher.profiles.models import Environment
+from notebook_launcher.scripts import templates
+from notebook_launcher.scripts.prepare import LARGEST, as_script, beside_note, prepare_script
+
+TEMPLATE = """#!/bin/bash -l
+# tiny: says hello.
+#SBATCH --time=0:05:00
+#SBATCH --array=1-3
+TRAINING=${TRAINING:-training}   # the folder beside this file
+MODULES=${MODULES-}              # such as PyTorch
+IMAGE=${IMAGE-}
+echo "$MODULES $IMAGE"
+"""
+HERE = LocalMachine("laptop", has_slurm=False)
+
+
+@pytest.fixture
+def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the launcher's own job script, one template, and what it needs; the user's is another one."""
+    folder = tmp_path / "bundled"
+    (folder / "training").mkdir(parents=True)
+    (folder / "training" / "train.py").write_text("print(1)\n")
+    (folder / "tiny.sh").write_text(TEMPLATE)
+    (folder / "jupyterlab.sh").write_text("#!/bin/bash\n")
+    monkeypatch.setattr(templates, "folder", lambda _name: folder)
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.chdir(own)
+    return own
+
+
+def test_a_script_is_read_with_what_goes_along(bundled: Path) -> None:
+    (bundled / "job.sh").write_bytes(b"\xef\xbb\xbf#!/bin/bash\r\n#SBATCH -n 2\r\npython train.py data.csv\r\n")
+    (bundled / "train.py").write_text("x = 1\n")
+    (bundled / "data.csv").write_text("1\n")
+    script = prepare_script("job.sh", [Path("train.py")])
+    assert (script.name, script.content.count(b"\r"), script.directives.flags) == ("job.sh", 0, {"ntasks": "2"})
+    assert script.content.startswith(b"#!/bin/bash\n") and dict(script.files) == {"train.py": b"x = 1\n"}
+    assert "byte order mark and the Windows line ends (CRLF) of job.sh are left out" in script.notes[0]
+    assert script.folder == bundled and script.beside == ("data.csv",)
+    assert (
+        beside_note(script)
+        == "The script names data.csv beside it, which is not sent. To send it along: --with data.csv"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"\x7fELF\0", "is no text file"),
+        (b"echo hi\n", "what runs it"),
+        (b"#!bash\n", "what runs it"),
+        (b"#" * (LARGEST + 1), "is too large"),
+    ],
+)
+def test_what_is_no_job_script_is_refused(bundled: Path, content: bytes, what: str) -> None:
+    (bundled / "job.sh").write_bytes(content)
+    with pytest.raises(ScriptInvalid, match=what):
+        prepare_script("job.sh")
+
+
+@pytest.mark.parametrize(
+    ("word", "what"), [("", "No script"), ("nope", "no file or template"), (".", "is a folder"), ("a\0b", "No script")]
+)
+def test_a_script_that_is_not_there_is_named(bundled: Path, word: str, what: str) -> None:
+    with pytest.raises(ScriptInvalid, match=what):
+        prepare_script(word)
+
+
+def test_the_closest_name_is_suggested(bundled: Path) -> None:
+    with pytest.raises(ScriptInvalid) as caught:
+        prepare_script("tinny")
+    assert caught.value.hint == "did you mean tiny?" and caught.value.why == "The templates are: tiny."
+
+
+def test_a_file_that_cannot_go_along_is_an_error_about_the_script(bundled: Path) -> None:
+    (bundled / "job.sh").write_text("#!/bin/sh\n")
+    with pytest.raises(ScriptInvalid) as caught:
+        prepare_script("job.sh", [Path("gone.py")])
+    assert "--with FILE" in caught.value.hint and "script" in caught.value.hint
+
+
+def test_a_template_brings_what_it_needs_and_a_file_of_that_name_comes_first(bundled: Path) -> None:
+    template = prepare_script("tiny")
+    assert (template.name, template.folder, set(template.files)) == ("tiny.sh", None, {"training/train.py"})
+    (one,) = templates.templates()
+    assert (one.name, one.sentence) == ("tiny", "says hello.")
+    (bundled / "tiny").write_text("#!/bin/sh\n")
+    own = prepare_script("tiny")
+    assert own.folder == bundled and "not the template of that name" in own.notes[0]
+
+
+def test_a_template_is_filled_in_for_a_cluster(bundled: Path) -> None:
+    (template,) = templates.templates()
+    options = LaunchOptions({"time": "2:00:00"}, arguments=("IMAGE=/sw/a b.sif", "TRAINING=x"), cluster="here")
+    event, notes = submit.filled_template(template, options, HERE)
+    assert "#SBATCH --time=2:00:00\n#SBATCH --array=1-3\n" in event.text  # which only submit cannot do
+    assert 'IMAGE="${IMAGE-/sw/a b.sif}"\n' in event.text and 'TRAINING="${TRAINING:-x}"   # the' in event.text
+    assert notes == () and "MODULES=${MODULES-} " in event.text
+
+
+@pytest.mark.parametrize("value", ["$(touch x)", "a`b`", 'a"b', "a}b", "$OTHER/x"])
+def test_nothing_that_a_shell_would_run_comes_into_a_template(bundled: Path, value: str) -> None:
+    (template,) = templates.templates()
+    assert "IMAGE=${IMAGE-}\n" in templates.fill_in(template, {}, {"IMAGE": value})
+
+
+def test_an_image_in_the_home_folder_stays_there() -> None:
+    own = templates.software_of({"MODULES": "", "IMAGE": ""}, Environment(modules=("a", "b/1")), "~/x.sif")
+    assert own == {"MODULES": "a b/1", "IMAGE": "~/x.sif"}
+
+
+def test_what_comes_after_the_dashes_is_told_apart() -> None:
+    typed = submit.after_dashes(["EPOCHS=3", "tf-gpu", "X=a=b c", "--lr", "0.1", "Y=1"])
+    assert typed.variables == {"EPOCHS": "3", "X": "a=b c"} and typed.software == ("tf-gpu",)
+    assert typed.arguments == ("--lr", "0.1", "Y=1")
+    with pytest.raises(UsageError, match="more than one line"):
+        submit.after_dashes(["A=1\nprogram=shell"])
+
+
+def test_a_script_runs_as_it_is_and_typed_flags_replace_its_own() -> None:
+    options = LaunchOptions({"mem": "4G", "gpus": "0"}, arguments=("A=1",), cluster="generic", host=None)
+    plan = submit.script_plan(options, LocalMachine("login", has_slurm=True), {"mem-per-cpu": "2G", "gres": "gpu:1"})
+    assert plan.request.flags == {"mem": "4G", "time": "0:59:00"}
+    assert dict(plan.environment.env) == {"A": "1"} and plan.environment_name is None and plan.container is None
+
+
+def test_an_array_is_refused_with_what_to_type() -> None:
+    with pytest.raises(LauncherError, match="many jobs") as caught:
+        submit.script_plan(LaunchOptions(cluster="here"), HERE, {"array": "1-3"})
+    assert "sbatch" in caught.value.hint
+
+
+def test_without_slurm_only_what_is_understood_is_passed_on() -> None:
+    flags = {"time": "5", "signal": "USR1@60", "output": "%x.out", "ntasks": "2"}
+    assert submit._understood(flags, "lsf") == {"time": "5", "ntasks": "2"}
+    assert submit._understood(flags, "local") == {"time": "5"} and submit._understood(flags, "slurm") == flags
+
+
+def test_plain_scripts_stay_as_they_are() -> None:
+    assert as_script("a.sh", b"#! /bin/sh\n\xff\n") == (b"#! /bin/sh\n\xff\n", ())
