@@ -32,7 +32,7 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=(lib.sh containers.sh activate.sh enter.sh program.sh job_services.sh jupyter_server_config.py)
-readonly OPTIONAL=(quick_start.py idle_guard.py idle_rules.py image.sh execute{,_common,_kernel,_outputs,_script,_html}.py)
+readonly OPTIONAL=(quick_start.py idle_guard.py idle_rules.py image.sh stage.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -52,7 +52,7 @@ readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SH
 readonly EXIT_UNUSABLE=73
 
 run_job() {
-  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter=''
+  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter='' stager=''
   answer_signals
   users_umask=$(umask)
   umask 077
@@ -89,6 +89,7 @@ run_jupyterlab() {
   if await_program; then
     report_endpoint
     start_noting_image
+    start_staging
   fi
   await_end
 }
@@ -142,7 +143,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,progress}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,progress,staging}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   # For a shell (shell.sh), which is started from elsewhere.
   write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
@@ -250,6 +251,7 @@ leave() {
   exec {log_fd}>&2 2>/dev/null
   end_sampler
   end_noting_image
+  end_staging
   end_sshd
   end_program
   remove_kernel_folder
@@ -304,7 +306,10 @@ run_notebook() {
   report_started
   start_sampler
   remove_left_folders
-  if await_program; then start_noting_image; fi
+  if await_program; then
+    start_noting_image
+    start_staging
+  fi
   await_end
 }
 
