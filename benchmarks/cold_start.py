@@ -55,7 +55,7 @@ LONGEST = 600.0  # seconds for one start
 def measure(cluster: PracticeCluster, form: str, disk: str = "", *, makes_archive: bool = False) -> float:
     """Return the seconds that a job takes from its first line until JupyterLab answers; it is cancelled then.
 
-    ``disk``: where it makes copies, if it does. ``makes_archive``: the seconds until that is made, while JupyterLab runs.
+    ``disk``: where it makes copies, if it does. ``makes_archive``: the seconds until that is made, while it runs.
     """
     folder = f"{SESSIONS}/{time.time_ns()}"
     lines = [FORMS[form], "usage=0", *(["stage=yes", f"stage_dir={disk}"] if disk else [])]

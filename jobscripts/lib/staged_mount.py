@@ -3,14 +3,15 @@
     python3 -I staged_mount.py FOLDER COPY [FOLDER COPY]... -- COMMAND ARG...
     python3 -I staged_mount.py --try            whether this node allows it
 
-In a user and a mount namespace of its own, as an ordinary user: nobody else sees these mounts, and they are gone with the
-last process. Each is read-only. The command keeps its user, its groups and its environment, and has no more rights than
-before. Needs Python 3.6 and nothing else; util-linux could do it too, but older ones not without becoming root in there.
+In a user and a mount namespace of its own, as an ordinary user: nobody else sees these mounts, and they are gone with
+the last process. Each is read-only. The command keeps its user, its groups and its environment, and has no more rights
+than before. Needs Python 3.6 alone; util-linux could do it too, but older ones not without becoming root in there.
 """
 
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
@@ -30,8 +31,7 @@ def check(result, what):
 
 def write(path, text):
     """Write one of the kernel's files."""
-    with open(path, "w") as file:
-        file.write(text)
+    Path(path).write_text(text)
 
 
 def mount(source, target, flags, what):
@@ -61,16 +61,16 @@ def main(words):
     """Enter, mount, and become the command."""
     if words == ["--try"]:
         enter()
-        mount("/tmp", "/tmp", MS_BIND | MS_REC, "nothing can be mounted")
+        mount("/proc", "/proc", MS_BIND | MS_REC, "nothing can be mounted")
         return
     border = words.index("--")
-    here = os.getcwd()
+    here = Path.cwd()
     enter()
-    for folder, copy in zip(words[:border:2], words[1:border:2]):
+    for folder, copy in zip(words[:border:2], words[1:border:2]):  # noqa: B905 - Python 3.6 has no strict
         show(folder, copy)
     os.chdir(here)  # which may lie below one of them
     # Not being root, the command has none of the rights that this process has in the namespace.
-    os.execvp(words[border + 1], words[border + 1 :])
+    os.execvp(words[border + 1], words[border + 1 :])  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -76,3 +76,14 @@ def test_a_profile_can_have_jupyterlab_start_with_everything(fast: bool, program
     plan = Plan(target, Request({}), "plain", Environment(), None)
     site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
     assert session_env(plan, Slurm(), site, Payload(program=program)).splitlines().count("fast_start=no") == said
+
+
+@pytest.mark.parametrize(("profile", "environment", "said"), [(True, None, 3), (True, False, 0), (False, True, 3)])
+def test_an_environment_is_staged_as_it_says_itself_or_as_the_profile_says(
+    profile: bool, environment: bool | None, said: int
+) -> None:
+    cluster = ClusterProfile(stage=profile, stage_dir="/scratch/$USER", stage_limit=9)
+    plan = Plan(LaunchTarget(cluster, None, None, "slurm"), Request({}), "plain", Environment(stage=environment), None)
+    site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
+    lines = session_env(plan, Slurm(), site, Payload(program="notebook")).splitlines()
+    assert len({"stage=yes", "stage_dir=/scratch/alice", "stage_limit=9"} & set(lines)) == said

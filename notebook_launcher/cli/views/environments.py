@@ -63,7 +63,7 @@ _STAGING = {
     "copying": "copying {name} to {node}{amount}",
     "copied": "{name} is on {node}; starting it there",
     "kept": "{name} is on {node} from an earlier job; starting it there",
-    "later": "starting {name} from its folder; its archive is made meanwhile, for the next job",
+    "later": "starting {name} from its folder; the next job will find a copy",
     "failed": "starting {name} from where it is",
 }
 
