@@ -110,7 +110,7 @@ def test_the_next_session_finds_its_environment_on_the_nodes_own_disk(cluster: P
             first = start(*words, columns=80)
             first.ready()
             assert '"state":"later"' in staging(cluster, first)
-            made = ["sh", "-c", f"test -e {copies}/*/content/bin/jupyter-lab"]
+            made = ["sh", "-c", f"test -e {copies}/[0-9a-f]*/size"]
             wait_until(lambda: cluster.root("node1", made).returncode == 0, 30, "the copy is made")
             first.send("\n")
             assert first.end() == 0
