@@ -33,7 +33,7 @@ NO_CLUSTER_HERE := [ $$? = 3 ]
 NO_SID_TODAY := [ $$? = 3 -o $$? = 4 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-cluster test-real-time test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-list bench-tunnel bench-round-trips bench-page bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-cluster test-real-time test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-list bench-tunnel bench-round-trips bench-page bench-faults bench-politeness bench-sampling bench-copy bench-cold-start clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -140,6 +140,9 @@ bench-sampling: $(VENV)/with-tests ## measure the cost of sampling a job's usage
 
 bench-copy: $(VENV)/with-tests ## compare copying a large file with scp, on the practice cluster
 	tests/as-root.sh $(VENV)/bin/python benchmarks/copying.py $(ARGS)
+
+bench-cold-start: $(VENV)/with-tests ## time JupyterLab's start from a slow shared file system, and from a copy on the node
+	tests/as-root.sh $(VENV)/bin/python benchmarks/cold_start.py $(ARGS)
 
 clean: ## remove the virtual environment
 	rm -rf $(VENV)

@@ -33,8 +33,8 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
-readonly OPTIONAL=(quick_start.py idle_guard.py idle_rules.py image.sh execute{,_common,_kernel,_outputs,_script,_html}.py
-  worker_node.sh dask_node.py)
+readonly OPTIONAL=(quick_start.py idle_guard.py idle_rules.py image.sh stage.sh staged_mount.py
+  execute{,_common,_kernel,_outputs,_script,_html}.py worker_node.sh dask_node.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -54,7 +54,7 @@ readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SH
 readonly EXIT_UNUSABLE=73
 
 run_job() {
-  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter='' passed_on='' ended_by=''
+  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter='' stager='' passed_on='' ended_by=''
   answer_signals
   users_umask=$(umask)
   umask 077
@@ -102,6 +102,7 @@ run_jupyterlab() {
     await_workers
     report_endpoint
     start_noting_image
+    start_staging
   fi
   await_end
 }
@@ -155,7 +156,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,progress}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,progress,staging}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   # For a shell (shell.sh), which is started from elsewhere.
   write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
@@ -264,6 +265,7 @@ leave() {
   exec {log_fd}>&2 2>/dev/null
   end_sampler
   end_noting_image
+  end_staging
   end_sshd
   end_engine
   end_program
@@ -324,7 +326,10 @@ run_notebook() {
   [[ -n $want_with ]] || report_started
   start_sampler
   remove_left_folders
-  if await_program; then start_noting_image; fi
+  if await_program; then
+    start_noting_image
+    start_staging
+  fi
   await_end
 }
 

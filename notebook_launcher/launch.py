@@ -327,6 +327,15 @@ def _monitoring_lines(plan: Plan) -> dict[str, str]:
     return {**lines, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else lines
 
 
+def _stage_lines(plan: Plan, site: Site) -> dict[str, str]:
+    """Return the lines on copying the environment to the node's own disk."""
+    profile, stage = plan.target.profile, plan.environment.stage
+    if not (profile.stage if stage is None else stage):
+        return {}
+    folder = {"stage_dir": site.expand(profile.stage_dir)} if profile.stage_dir else {}
+    return {"stage": "yes", **folder, "stage_limit": str(profile.stage_limit)}
+
+
 def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload = _JUPYTERLAB) -> str:
     """Return the content of ``session.env``."""
     configured = plan.environment
@@ -346,6 +355,7 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
     if plan.distributed:
         others["with"] = plan.distributed
+    others |= _stage_lines(plan, site)
     return environment_lines(environment, container=container, path=plan.path, others=others)
 
 

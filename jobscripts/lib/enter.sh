@@ -1,7 +1,8 @@
 #!/bin/bash
 # Become JupyterLab, or what runs a notebook: load modules, go into the container, activate the environment, exec.
 #
-#   enter.sh SESSION_DIR ADDRESS     the half inside the container; jupyterlab.sh sources this file for the other one
+#   enter.sh SESSION_DIR ADDRESS           the half inside the container; jupyterlab.sh sources this file for the other one
+#   enter.sh SESSION_DIR ADDRESS staged    the half that sees the copies of the environment's folders in their places
 #
 # shellcheck disable=SC2154  # want_… and the like are set by lib.sh and jupyterlab.sh
 
@@ -13,6 +14,7 @@ shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfai
 IFS=$' \t\n'; unset GLOBIGNORE
 
 enter() {
+  [[ $want_stage != yes ]] || use_staged
   set_up_node
   if [[ -n $want_container ]]; then
     enter_container
@@ -21,9 +23,40 @@ enter() {
   fi
 }
 
+# Go on with the copy of the image or of the environment's folders on this node's own disk, where there is one.
+use_staged() {
+  staged_way=()
+  if [[ ! -r $NBL_SESSION_DIR/stage.sh ]]; then
+    log "stage.sh is not in $NBL_SESSION_DIR, so nothing is staged"
+    return
+  fi
+  # shellcheck source=jobscripts/lib/stage.sh
+  source "$NBL_SESSION_DIR/stage.sh"
+  if [[ -n $want_container ]]; then
+    note_identity
+    stage_image
+  else
+    stage_folders
+  fi
+  await_holding
+  ((${#staged_way[@]})) || return 0
+  find_inherited_options
+  exec "${as_inherited[@]}" "${staged_way[@]}" \
+    "$BASH" "$NBL_SESSION_DIR/enter.sh" "$NBL_SESSION_DIR" "$listen_address" staged
+}
+
+# The job's script keeps the copy from being removed, from here to its end (program.sh).
+await_holding() {
+  local looks
+  for ((looks = 0; looks < 100; looks++)); do
+    [[ -e $NBL_SESSION_DIR/runtime/staged && ! -e $NBL_SESSION_DIR/runtime/staged-held ]] || return 0
+    pause 0.05
+  done
+}
+
 enter_container() {
   show_folder
-  note_identity
+  [[ -n ${staged-} ]] || note_identity
   prepare_container
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
   open_guard
@@ -45,14 +78,24 @@ show_folder() {
 }
 
 run_in_container() {
+  know_session "$1" "$2"
+  write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
+    printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
+  if [[ -n ${NBL_GUARDED-} ]]; then guard become_program; else become_program; fi
+}
+
+run_staged() {
+  know_session "$1" "$2"
+  set_up_node
+  exec_program
+}
+
+know_session() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause
   listen_address=$2
   # shellcheck source=jobscripts/lib/lib.sh
   source "$NBL_SESSION_DIR/lib.sh"
-  write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
-    printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
   read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
-  if [[ -n ${NBL_GUARDED-} ]]; then guard become_program; else become_program; fi
 }
 
 become_program() {
@@ -193,6 +236,6 @@ where_it_should_be() {
 
 # Read whole before anything runs: the file may be replaced while the job waits.
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
-  run_in_container "$@"
+  if [[ ${3-} == staged ]]; then run_staged "$@"; else run_in_container "$@"; fi
   exit
 fi

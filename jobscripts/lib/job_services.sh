@@ -124,6 +124,29 @@ end_noting_image() {
   noter=''
 }
 
+# ------------------------------------------------------------------------------------- copies on the node's own disk
+
+# Make the archive that was not there yet (stage.sh), and the copy from it: for the next job, and behind all else.
+start_staging() {
+  [[ -e $NBL_SESSION_DIR/runtime/stage-later && -r $scripts/stage.sh ]] || return 0
+  set -m
+  nice -n 19 "$BASH" "$scripts/stage.sh" "$NBL_SESSION_DIR" </dev/null >&2 &
+  stager=$!
+  set +m
+}
+
+# Asked, so that it can remove what is not finished.
+end_staging() {
+  local looks
+  for ((looks = 0; looks < 10; looks++)); do
+    [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]] || break
+    ((looks)) || kill -TERM -- "-$stager" 2>/dev/null
+    pause 0.05
+  done
+  [[ -z $stager ]] || kill -KILL -- "-$stager" 2>/dev/null
+  stager=''
+}
+
 # ------------------------------------------------------------------------------------- the folders of kernels' sockets
 
 # A job that was killed as a whole has not removed its folder: remove those in which no socket is open, and whose name no

@@ -31,8 +31,9 @@ await_program() {
   until has_begun; do
     [[ -z $signal ]] || leave_on_signal
     is_running || return 1
-    # Nothing starts before the image's digest is known.
-    [[ ! -e $NBL_SESSION_DIR/runtime/taking-digest ]] || { SECONDS=0 said=15; }
+    # Nothing starts before the image's digest is known, or the environment is copied to this node.
+    [[ ! -e $NBL_SESSION_DIR/runtime/taking-digest && ! -e $NBL_SESSION_DIR/runtime/staging ]] || { SECONDS=0 said=15; }
+    [[ ! -e $NBL_SESSION_DIR/runtime/staged || -e $NBL_SESSION_DIR/runtime/staged-held ]] || hold_staged
     if ((SECONDS > want_start_timeout)); then
       leave jupyter-silent 1 "${program_name^} did not $begin on $node within $want_start_timeout seconds: see the job's log;\
  start_timeout= allows more."
@@ -43,6 +44,15 @@ await_program() {
     fi
     pause 0.05
   done
+}
+
+# Lock the copies that the program uses (stage.sh) for as long as this script runs: nobody removes them meanwhile.
+hold_staged() {
+  local file lock
+  while IFS= read -r file; do
+    { exec {lock}<"$file"; } 2>/dev/null && flock -s -n "$lock"
+  done <"$NBL_SESSION_DIR/runtime/staged"
+  : >"$NBL_SESSION_DIR/runtime/staged-held"
 }
 
 has_begun() {

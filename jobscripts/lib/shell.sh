@@ -60,11 +60,31 @@ run_shell() {
   read_settings "$NBL_SESSION_DIR/session.env"
   if [[ $NBL_SHELL == inside && -n $want_container ]]; then
     NBL_SHELL=container
+    use_staged
     set_up_node
     prepare_container
     way=("${into_container[@]}" /bin/bash)
+  elif [[ $NBL_SHELL == inside ]]; then
+    use_staged
+    way=("${staged_way[@]}" "$BASH")
   fi
   quietly "${way[@]}" "$NBL_SESSION_DIR/shell.sh" --here "$NBL_SESSION_DIR" "$NBL_SHELL" "$$" "$3"
+}
+
+# As JupyterLab has it (enter.sh), in a job; `env check` runs this script on the login node too.
+use_staged() {
+  local told=0
+  staged_way=()
+  [[ $want_stage == yes && -r $NBL_SESSION_DIR/stage.sh && -e $NBL_SESSION_DIR/started.json ]] || return 0
+  # shellcheck source=jobscripts/lib/stage.sh
+  source "$NBL_SESSION_DIR/stage.sh"
+  # Every five seconds, and what went wrong is said by log.
+  tell_staging() {
+    [[ -n ${2-} ]] && ((SECONDS >= told + 5)) || return 0
+    told=$SECONDS
+    say "staging $staged_from on $(uname -n): $(($2 / 1048576))${3:+ of $(($3 / 1048576))} MB"
+  }
+  if [[ $NBL_SHELL == container ]]; then stage_image; else stage_folders; fi
 }
 
 # quietly COMMAND...: without bash's own words on how it died, which name this file.

@@ -4,8 +4,9 @@
 #   bash watch.sh SESSION_DIR
 #
 # Printed lines:   started JSON   endpoint JSON   exit JSON     one of the job's files is there, or has changed
-#                  gone started (endpoint, exit, progress)      it was removed: the job went back into the queue
+#                  gone started (endpoint, exit, progress, staging)      it was removed: the job went back into the queue
 #                  progress JSON                                how far a notebook has come that is run
+#                  staging JSON                                 how far the environment is copied to the node
 #                  idle JSON   gone idle                        nobody uses the session; it is used again
 #                  usage ROW|ROW                                the newest sample of usage.csv, a row for each GPU
 #                  deleted                                      the session directory is gone; nothing more will come
@@ -43,7 +44,7 @@ readonly USAGE_READS=128
 
 main() {
   dir=${1%/}
-  declare -gA content=([started]='' [endpoint]='' [progress]='' [exit]='' [idle]='')
+  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='')
   eager_until=0
   changed_at=0
   look_due=0
@@ -64,7 +65,7 @@ look() {
   # shellcheck disable=SC2034
   local listing=("$dir"/*)
   [[ -d $dir ]] || return 1
-  for name in started endpoint progress exit idle; do look_at "$name"; done
+  for name in started staging endpoint progress exit idle; do look_at "$name"; done
   ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))

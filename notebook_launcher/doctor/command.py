@@ -12,6 +12,7 @@ from notebook_launcher.core.finding import Finding, of_error, ok, warning
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.view import View
+from notebook_launcher.doctor.checks.cold_start import check_cold_start
 from notebook_launcher.doctor.checks.course import check_course, check_reservations
 from notebook_launcher.doctor.checks.login import (
     HOME,
@@ -196,6 +197,8 @@ class _Doctor:
             lambda: session_env(plan, context.scheduler, site),
             checks_node=checks_node,
         )
+        if self._checks.passed(ENVIRONMENT):
+            check_cold_start(self._checks, context.host, plan, site)
         if self._checks.skip_unless_passed(NODE, needs if self._node else [*needs, ENVIRONMENT, JUPYTERLAB]):
             return
         if self._wants_node(context.scheduler):

@@ -52,6 +52,12 @@ class IdleReported(Frozen):
     data: Mapping[str, object] | None
 
 
+class StagingReported(Frozen):
+    """The job reports how far its environment is copied to the node, in ``staging.json``."""
+
+    data: Mapping[str, object]
+
+
 class ProgressReported(Frozen):
     """The job reports the progress of a notebook, in ``progress.json`` (see ``docs/job-script.md``)."""
 

@@ -30,6 +30,7 @@ from notebook_launcher.jobs.messages import (
     IdleReported,
     ProgressReported,
     SchedulerUnresponsive,
+    StagingReported,
     StatusChanged,
     UsageSampled,
 )
@@ -127,14 +128,14 @@ class JobWatcher:
                 self._inbox.put(UsageSampled(sample))
         elif line == "gone idle":
             self._inbox.put(IdleReported(None))
-        if name not in ("started", "endpoint", "exit", "idle", "progress"):
+        if name not in ("started", "endpoint", "exit", "idle", "progress", "staging"):
             return  # a sign of life
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)
             if isinstance(data, dict):
                 if name == "started":
                     self._started_at = time.monotonic()
-                others = {"idle": IdleReported, "progress": ProgressReported}
+                others = {"idle": IdleReported, "progress": ProgressReported, "staging": StagingReported}
                 self._inbox.put(others[name](data) if name in others else FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:

@@ -82,6 +82,7 @@ _IN_ENVIRONMENT = {
     "activate": "runs ",
     "gpu": "GPU",
     "start_timeout": "seconds to start",
+    "stage": "copy on the node's disk:",
 }
 
 

@@ -102,6 +102,7 @@ class Environment(Table):
     env: Variables = field(default_factory=dict)
     gpu: Literal["auto", "nvidia", "amd", "none"] = "auto"
     start_timeout: Count = 600  # seconds until Jupyter must listen
+    stage: YesNo | None = None  # whether it is copied to the node's own disk; absent: as the cluster's profile says
 
     @property
     def is_plain(self) -> bool:
@@ -266,6 +267,9 @@ class ClusterProfile(Table):
     idle_stop: IdleTime | None = None  # a time without use that ends a session: 30m
     gpu_idle: Literal["warn", "end"] = "warn"
     fast_start: YesNo = True  # whether JupyterLab's start leaves out what it does not need
+    stage: YesNo = False  # whether environments are copied to the node's own disk first
+    stage_dir: Folder | None = None  # where on the node; absent: its folder for temporary files
+    stage_limit: Count = 50  # GB of copies that a user has on a node
     usage_seconds: SampleSeconds = 5  # between two samples of use; 0: none
     keep_days: Count = 30  # days for which the record of an ended session is kept
     account: AccountRule = field(default_factory=AccountRule)

@@ -35,6 +35,7 @@ from notebook_launcher.jobs.messages import (
     FileAppeared,
     IdleReported,
     SchedulerUnresponsive,
+    StagingReported,
     StatusChanged,
     UsageSampled,
 )
@@ -47,6 +48,7 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.attached_status import AttachedStatus
 from notebook_launcher.supervision.reconnection import LoginConnection
+from notebook_launcher.supervision.staging import not_staged_note, read_staging
 from notebook_launcher.tunnel.reconnect import ReconnectFailed, ReconnectSucceeded
 from notebook_launcher.tunnel.routes import JobNode
 
@@ -252,6 +254,8 @@ class Supervisor:
             self._attached_status.usage_sampled(item.sample)
         elif isinstance(item, IdleReported):
             self._attached_status.idle_reported(item.data)
+        elif isinstance(item, StagingReported):
+            self._staging_reported(item)
         elif isinstance(item, DirectoryRemoved):
             self._note(f"The session's directory {self._session.directory} was removed; its job goes on.")
         elif isinstance(item, ReconnectSucceeded):
@@ -263,6 +267,14 @@ class Supervisor:
             self._tick()
         else:
             self._handle_other(item)
+
+    def _staging_reported(self, item: StagingReported) -> None:
+        event = read_staging(self._job, item.data)
+        if event is None or self.attached:
+            return  # it concerns the start alone
+        self._context.view.show(event)
+        if event.state == "failed":
+            self._note(not_staged_note(event))
 
     def _typed(self, line: str) -> None:
         words = line.lower().split()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.cluster_tests import in_box
-from tests.cluster_tests.situation import STAND_IN, venv
+from tests.cluster_tests.situation import STAND_IN, profile_of, venv
 from tests.cluster_tests.situations import LIGHT
 from tests.conftest import Session, assert_nothing_left, fetch
 from tests.doubles import wait_until
@@ -94,3 +94,35 @@ def test_open_reconnect_and_two_launchers_on_one_session(cluster: PracticeCluste
     third.saw("was ended by another launch-notebook, on laptop")
     assert third.end() == 0
     assert_nothing_left(cluster)
+
+
+def staging(cluster: PracticeCluster, session: Session) -> str:
+    file = f".notebook-launcher/sessions/{session.session_id}/staging.json"
+    return cluster.run("login", "alice", ["cat", file], check=True).stdout
+
+
+def test_the_next_session_finds_its_environment_on_the_nodes_own_disk(cluster: PracticeCluster, start: Start) -> None:
+    """In a real job, where an ordinary user mounts the copy over the folder; so does a shell there."""
+    copies, archive = "/tmp/notebook-launcher-stage-2001", "/home/alice/.light.stage-*"
+    words = ("--cluster", "staging", "-t", "10", "-w", "node1", *LIGHT)
+    try:
+        with profile_of("alice", "staging", 'base = "practice"\nstage = true\n')(cluster):
+            first = start(*words, columns=80)
+            first.ready()
+            assert '"state":"later"' in staging(cluster, first)
+            made = ["sh", "-c", f"test -e {copies}/[0-9a-f]*/size"]
+            wait_until(lambda: cluster.root("node1", made).returncode == 0, 30, "the copy is made")
+            first.send("\n")
+            assert first.end() == 0
+            second = start(*words, columns=80)
+            second.ready()
+            assert '"state":"kept"' in staging(cluster, second)
+            look = "grep -o '/home/alice/light ro' /proc/self/mountinfo; touch ~/light/x"
+            shell = in_box.launcher(cluster, "laptop", "alice", "shell", "--cluster", "staging", "--command", look)
+            assert "/home/alice/light ro" in shell.stdout
+            assert "Read-only file system" in shell.stdout + shell.stderr
+            second.send("\n")
+            assert second.end() == 0
+        assert_nothing_left(cluster)
+    finally:
+        cluster.root("node1", ["sh", "-c", f"rm -rf {copies} {archive}"], check=True)

@@ -13,6 +13,7 @@ from .layout import BOXES, COMPUTE_NODES, LOGIN_NODES, MOVED_LOGIN, USERS
 from .other_users_jobs import Crowds
 from .service_faults import ServiceFaults
 from .site_faults import SiteFaults
+from .slow_storage import SlowStorage
 from .slurm_faults import SlurmFaults
 
 # Server and sessions are one program up to OpenSSH 9.7, three from 9.8 on.
@@ -24,7 +25,7 @@ _HIDE_SSHD = "mv /usr/sbin/sshd /usr/sbin/.sshd-elsewhere"
 _SHOW_SSHD = "mv /usr/sbin/.sshd-elsewhere /usr/sbin/sshd"
 
 
-class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, GridEngine, Crowds):
+class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, SlowStorage, GridEngine, Crowds):
     """What can be changed about a running cluster. The part of PracticeCluster that plays tricks."""
 
     # ---- the network -----------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NoReturn
 from . import bundled_images, state
 from .cluster import PracticeCluster, build_together, check_machine
 from .errors import ClusterError
-from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
+from .layout import BOXES, COMPUTE_NODES, DEFAULT_GENERATION, GENERATIONS, USERS
 from .progress import say
+from .slow_storage import MILLISECONDS
 from .totp import one_time_code
 
 SHELL = ["/bin/bash", "-l"]
@@ -137,6 +138,13 @@ def _plug(cluster: PracticeCluster, options: argparse.Namespace) -> int:
     return 0
 
 
+def _slow(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    cluster.speed_up(options.folder, COMPUTE_NODES)
+    if options.milliseconds:
+        cluster.slow_down(options.folder, COMPUTE_NODES, options.milliseconds)
+    return 0
+
+
 def _restart_sshd(cluster: PracticeCluster, options: argparse.Namespace) -> int:
     cluster.restart_sshd(options.box)
     return 0
@@ -217,6 +225,10 @@ def _add_faults(commands: Commands, which: argparse.ArgumentParser) -> None:
     plug = commands.add_parser("plug", parents=[which], help="let a box's link carry traffic again")
     plug.add_argument("box", choices=list(BOXES))
     plug.set_defaults(command=_plug)
+    slow = commands.add_parser("slow", parents=[which], help="delay each open and stat in a folder on compute nodes")
+    slow.add_argument("folder", help="such as /sw or /home/alice/environments")
+    slow.add_argument("milliseconds", type=float, nargs="?", default=MILLISECONDS, help="2 if absent; 0: no more")
+    slow.set_defaults(command=_slow)
     restart = commands.add_parser("restart-sshd", parents=[which], help="restart a box's sshd and end its sessions")
     restart.add_argument("box", choices=[name for name, box in BOXES.items() if box.has_sshd])
     restart.set_defaults(command=_restart_sshd)

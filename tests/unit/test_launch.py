@@ -85,3 +85,14 @@ def test_workers_are_asked_for_in_a_session_of_each_kind() -> None:
         asked = session_env(dataclasses.replace(plan, distributed="dask"), Slurm(), site, Payload(program=program))
         assert "with=dask" in asked.splitlines()
         assert "with=" not in session_env(plan, Slurm(), site, Payload(program=program))
+
+
+@pytest.mark.parametrize(("profile", "environment", "said"), [(True, None, 3), (True, False, 0), (False, True, 3)])
+def test_an_environment_is_staged_as_it_says_itself_or_as_the_profile_says(
+    profile: bool, environment: bool | None, said: int
+) -> None:
+    cluster = ClusterProfile(stage=profile, stage_dir="/scratch/$USER", stage_limit=9)
+    plan = Plan(LaunchTarget(cluster, None, None, "slurm"), Request({}), "plain", Environment(stage=environment), None)
+    site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
+    lines = session_env(plan, Slurm(), site, Payload(program="notebook")).splitlines()
+    assert len({"stage=yes", "stage_dir=/scratch/alice", "stage_limit=9"} & set(lines)) == said

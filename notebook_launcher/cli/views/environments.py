@@ -56,3 +56,26 @@ def _shown(event: events.EnvironmentShown) -> list[str]:
     lines += [f"  its image is built from {event.definition}"] if event.definition else []
     lines += ["", "What a job reads of it (session.env):", *(f"  {line}" for line in event.session_env.splitlines())]
     return [*lines, *([""] if event.notes else []), *event.notes]
+
+
+_STAGING = {
+    "waiting": "another job is copying {name} to {node}{amount}",
+    "copying": "copying {name} to {node}{amount}",
+    "copied": "{name} is on {node}; starting it there",
+    "kept": "{name} is on {node} from an earlier job; starting it there",
+    "later": "starting {name} from its folder; the next job will find a copy",
+    "failed": "starting {name} from where it is",
+}
+
+
+def staging_text(event: events.Staging) -> str:
+    """Return the waiting line."""
+    name = event.path.rstrip("/").rpartition("/")[2] or event.path
+    return _STAGING.get(event.state, "{name} on {node}").format(name=name, node=event.node, amount=_amount(event))
+
+
+def _amount(event: events.Staging) -> str:
+    if event.done is None:
+        return ""
+    of = f" of {event.bytes / 1e9:.1f}" if event.bytes else ""
+    return f", {event.done / 1e9:.1f}{of} GB"

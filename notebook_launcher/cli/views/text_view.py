@@ -17,7 +17,7 @@ from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.cli.views.clusters import show_clusters
 from notebook_launcher.cli.views.copy_progress import CopyView
 from notebook_launcher.cli.views.courses import CourseEvent, course_text
-from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments
+from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
 from notebook_launcher.cli.views.errors import elapsed
 from notebook_launcher.cli.views.forecast import ForecastView
 from notebook_launcher.cli.views.notebooks import show_notebooks
@@ -113,8 +113,9 @@ class TextView(BaseView):
             self._say(command, style="yellow", whole=True, aside=True)
 
     @_display.register(events.Querying)
-    def _(self, event: events.Querying) -> None:
-        self._wait(event.text)
+    @_display.register(events.Staging)
+    def _(self, event: events.Querying | events.Staging) -> None:
+        self._wait(staging_text(event) if isinstance(event, events.Staging) else event.text)
 
     # --- a launch -----------------------------------------------------------------------------------------------
 

@@ -63,6 +63,23 @@ class Running(Event, name="running"):
     program: str = "jupyterlab"
 
 
+class Staging(Event, name="staging"):
+    """The environment is copied to the node's own disk, before its program starts (``stage`` in a profile).
+
+    ``path``: the image, or the folder of an environment. ``state``: ``waiting`` (another job makes the copy),
+    ``copying``, ``copied``, ``kept`` (an earlier job left it), ``later`` (it is made while the program runs) or
+    ``failed`` (``why``: the reason). ``done`` of ``bytes``: the progress, ``None``: not known.
+    """
+
+    job: str
+    node: str
+    path: str
+    state: str
+    done: int | None = None
+    bytes: int | None = None
+    why: str = ""
+
+
 class Ready(Event, name="ready"):
     """JupyterLab answered through the tunnel. ``url`` contains the token, so show it to the user only.
 

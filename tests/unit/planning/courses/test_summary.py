@@ -33,7 +33,7 @@ WHOLE = {
         "description": "D-2", "notice": "N-2", "container": "c1.sif", "container_command": "shifter", "source": "s-1",
         "definition": "d-1.def", "digest": f"sha256:{'a' * 64}", "bind": ["/b1"], "modules": ["m1"],
         "module_use": ["/mu1"], "conda": "co1", "venv": "/v1", "uv": "/u1", "activate": ["a-1", "a-2"],
-        "env": {"E1": "ev1"}, "gpu": "auto", "start_timeout": 600,
+        "env": {"E1": "ev1"}, "gpu": "auto", "start_timeout": 600, "stage": True,
     }},
 }  # fmt: skip
 

@@ -1,0 +1,498 @@
+#!/bin/bash
+# A copy of the environment on the node's own disk, made in one stream: from a slow shared file system, an environment of
+# many files takes minutes to start. enter.sh and shell.sh source this file where session.env has stage=yes.
+#
+#   stage.sh SESSION_DIR       once JupyterLab runs: make what was not there yet, for the next job
+#
+# An image in one file is copied before JupyterLab starts. A folder is read from an archive of it, which lies beside it.
+# To make that takes longer than to start from the folder once: so JupyterLab does that, and the archive is made meanwhile.
+#
+# Copies lie in PLACE/notebook-launcher-stage-UID, which nobody else may enter:
+#
+#   KEY/        a whole copy: `content` (a folder, or a file with its ending), `size` (KiB); for KEY see stage_key
+#   new-KEY/    one that is being made; what a killed job has left of it is removed by the next one
+#   KEY.lock    locked by whoever makes or removes it, exclusively, and by whoever uses it, shared
+#   KEY.done    while it is made: `packing` or `copying`, the bytes so far, and of how many
+#
+# Whatever goes wrong is told, and JupyterLab then starts from the shared file system.
+#
+# shellcheck disable=SC2154  # want_… are set by lib.sh
+
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] ||
+  users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
+# No copy takes longer than this, nor goes on after so long without a byte.
+readonly STAGE_SECONDS=${NBL_STAGE_SECONDS:-3600} STAGE_STALL_SECONDS=${NBL_STAGE_STALL_SECONDS:-300}
+# What has to stay free on the node's disk, in KiB; and the days after which a copy goes that nobody has used.
+readonly STAGE_RESERVE=${NBL_STAGE_RESERVE:-1048576} STAGE_DAYS=14
+
+# Beside JupyterLab: archives are made, and nobody waits for anything.
+stage_for_the_next() {
+  export NBL_SESSION_DIR=${1%/} NBL_CAUSE_FILE=${1%/}/runtime/stage-cause
+  # shellcheck source=jobscripts/lib/lib.sh
+  source "$NBL_SESSION_DIR/lib.sh"
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the job has said what there is to say
+  stage_thorough=yes stage_unfinished=''
+  tell_staging() { note_copy "$@"; }
+  trap 'rm -f -- "$stage_unfinished"; exit 143' TERM
+  if [[ -n $want_container ]]; then stage_image; else stage_folders; fi
+}
+
+# ------------------------------------------------------------------------------------------------- what is staged
+
+# Let the image be its copy on this node. What it is called in messages stays in staged_from.
+stage_image() {
+  staged_from=$want_container
+  image_kind
+  case $REPLY in
+    file | squash)  stage_copy file "$want_container" || return 0 ;;
+    folder)         stage_copy folder "$want_container" || return 0 ;;
+    *)              not_staged "it is no file and no folder, but kept by what runs it"; return 0 ;;
+  esac
+  want_container=$staged
+}
+
+# Set staged_way to the words before a command that show it the copies of the environment's folders in their places.
+#
+# Programs in them name their own folder, so a copy can't be used elsewhere: it is mounted over the folder, for this
+# session's processes alone and read-only, since what is installed there would be lost.
+stage_folders() {
+  local folder python script=$NBL_SESSION_DIR/staged_mount.py pairs=()
+  staged_way=()
+  find_stage_folders
+  for folder in "${stage_folders[@]}"; do
+    staged_from=$folder
+    find_mounting_python "$folder" "$script" || {
+      not_staged "this node lets no ordinary user mount a copy over it (user namespaces are needed for that)"
+      continue
+    }
+    stage_copy folder "$folder" && pairs+=("$staged_source" "$staged")
+  done
+  # shellcheck disable=SC2034  # for enter.sh and shell.sh
+  ((!${#pairs[@]})) || staged_way=("$python" -I "$script" "${pairs[@]}" --)
+}
+
+# Set stage_folders to those of conda, venv and uv that are there.
+find_stage_folders() {
+  local prefix
+  stage_folders=()
+  if [[ -n $want_conda ]]; then
+    prefix=$(find_conda_prefix)
+    if [[ -n $prefix ]]; then stage_folders+=("$prefix"); else
+      staged_from=$want_conda
+      not_staged "its folder was not found; name it by its path"
+    fi
+  fi
+  [[ ! -d $want_venv ]] || stage_folders+=("$want_venv")
+  [[ -z $want_uv || ! -d $want_uv/.venv ]] || stage_folders+=("$want_uv/.venv")
+}
+
+# Print the folder of the conda environment, which may be known only once modules are loaded.
+find_conda_prefix() {
+  local script root base
+  (
+    set_up_node >/dev/null 2>&1
+    script=$(find_conda_script)
+    root=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}
+    base=${script%/etc/profile.d/conda.sh}
+    for root in "$want_conda" "${base:-$root}/envs/$want_conda" "$root/envs/$want_conda" "$HOME/.conda/envs/$want_conda"; do
+      [[ $root == */* && -d $root/conda-meta ]] && printf '%s\n' "$root" && break
+    done
+  )
+}
+
+# Set python to one that can mount here.
+find_mounting_python() {
+  for python in /usr/bin/python3 /usr/libexec/platform-python "$(type -P python3)" "$1/bin/python"; do
+    [[ -x $python ]] && within 20 "$python" -I "$2" --try >/dev/null 2>&1 </dev/null && return
+  done
+  return 1
+}
+
+# ------------------------------------------------------------------------------------------------------- one copy
+
+# stage_copy file|folder PATH: set staged to its copy on this node, staged_source to its real path, and keep it locked;
+# or fail, which was told.
+stage_copy() {
+  local kind=$1 key='' lock='' content=content deadline=$((SECONDS + STAGE_SECONDS))
+  stage_why='' staged='' staged_source=$(realpath -e -- "$2" 2>/dev/null) || staged_source=''
+  [[ -n $staged_source ]] || { not_staged "it cannot be found on $(uname -n)"; return 1; }
+  type -P flock >/dev/null || { not_staged "flock, which keeps jobs apart, is not on $(uname -n)"; return 1; }
+  # By its ending some know what it is.
+  [[ $kind == folder || ! $staged_source =~ \.[a-z]+$ ]] || content+=${BASH_REMATCH[0]}
+  find_stage_place || return 1
+  key=$(stage_key "$kind" "$staged_source")
+  [[ -n $key ]] || { not_staged "it cannot be read"; return 1; }
+  [[ -n ${stage_thorough-} ]] || : >"$NBL_SESSION_DIR/runtime/staging" # for that time JupyterLab's does not run
+  clean_stage "$key"
+  until lock_copy; do
+    if read_line "$stage_place/$key.done" && [[ $REPLY == packing* ]]; then
+      not_staged "a job that runs on $(uname -n) is just making its archive"
+      break
+    elif ((SECONDS > deadline)); then
+      not_staged "another job was copying it for more than $STAGE_SECONDS seconds"
+      break
+    fi
+    tell_waiting
+    pause 0.5
+  done
+  [[ -n ${stage_thorough-} ]] || rm -f -- "$NBL_SESSION_DIR/runtime/staging"
+  [[ -n $staged ]] || { [[ -z $lock ]] || exec {lock}<&-; return 1; }
+  # Its time of change is that of its last use.
+  touch -- "$stage_place/$key/size" 2>/dev/null
+  printf '%s\n' "$stage_place/$key.lock" >>"$NBL_SESSION_DIR/runtime/staged"
+}
+
+# Succeed once there is nothing left to wait for: either staged is set, or that there is none was told. What is locked
+# stays so with this shell, and with what it becomes.
+lock_copy() {
+  local code
+  [[ -z $lock ]] || exec {lock}<&-
+  { exec {lock}>>"$stage_place/$key.lock"; } 2>/dev/null || { lock=''; not_staged "$stage_place cannot be written"; return 0; }
+  flock -s -n "$lock" && [[ /dev/fd/$lock -ef $stage_place/$key.lock ]] || return 1
+  if [[ -e $stage_place/$key/$content ]]; then
+    staged=$stage_place/$key/$content
+    tell_staging kept
+    return 0
+  fi
+  # Another one may have been quicker: in between, nothing is locked.
+  flock -x -n "$lock" || return 1
+  if [[ ! -e $stage_place/$key/$content ]]; then
+    make_copy
+    code=$?
+    rm -f -- "$stage_place/$key.done"
+    ((code == 0)) || return 0
+  fi
+  flock -s -n "$lock" && [[ -e $stage_place/$key/$content ]] || return 1
+  staged=$stage_place/$key/$content
+}
+
+# Print what stands for the path and what is there: it changes with the image's file; with a folder, when packages are
+# installed or removed there, or when it is touched. To look at each of its files would take as long as to start from it.
+# No number of an inode: some file systems have others on each node.
+stage_key() {
+  local path found sum
+  if [[ $1 == file ]]; then
+    found=$(stat -L -c '%s-%.9Y-%.9Z' -- "$2" 2>/dev/null)
+  else
+    found=$(for path in "$2" "$2"/{pyvenv.cfg,bin,etc,lib,lib64,opt,usr,conda-meta{,/history},share/jupyter{,/kernels}} \
+      "$2"/lib/python*{,/site-packages} "$2"/{usr/bin,usr/local{,/bin},var/lib/{dpkg,rpm}{,/status}} \
+      "$2"/{usr,usr/local,opt/*}/lib/python*/{site,dist}-packages; do printf '%s\0' "$path"; done |
+      xargs -0 stat -c '%n %.9Y-%.9Z' -- 2>/dev/null)
+  fi
+  [[ -n $found ]] || return
+  sum=$(printf '%s\n%s\n' "$2" "$found" | sha256sum) && printf '%s\n' "${sum:0:32}"
+}
+
+# With the lock. The copy appears under its name when it is whole, and only if nothing has changed meanwhile.
+make_copy() {
+  local new=$stage_place/new-$key began=$SECONDS size
+  remove_copy "$new"
+  mkdir -- "$new" || { not_staged "$stage_place cannot be written"; return 1; }
+  if copy_"$kind" && [[ $(stage_key "$kind" "$staged_source") == "$key" ]]; then
+    size=$(du -sk -- "$new" 2>/dev/null) size=${size%%[!0-9]*}
+    if [[ -n $size ]] && make_room "$size" 0 && write_file "$new/size" "$size" && mv -T -- "$new" "$stage_place/$key"; then
+      log "copied $staged_source to $stage_place/$key ($((size / 1024)) MiB, $((SECONDS - began)) s)"
+      tell_staging copied "$((1024 * size))" "$((1024 * size))"
+      return
+    fi
+    stage_why=${stage_why:-$stage_place cannot be written}
+  fi
+  remove_copy "$new"
+  if [[ $stage_why == later ]]; then
+    log "there is no archive of $staged_source yet: JupyterLab starts from there, and it is made meanwhile"
+    : >"$NBL_SESSION_DIR/runtime/stage-later"
+    stage_why=''
+    tell_staging later
+  else
+    not_staged "${stage_why:-it was changed meanwhile}"
+  fi
+  return 1
+}
+
+copy_file() {
+  local in bytes
+  stage_why=''
+  { exec {in}<"$staged_source"; } 2>/dev/null || { stage_why='it cannot be read'; return 1; }
+  bytes=$(stat -L -c %s -- "/dev/fd/$in")
+  make_room "$((bytes / 1024))" && stream copying "$in" "$bytes" cat
+  set -- "$?"
+  exec {in}<&-
+  return "$1"
+}
+
+# A folder is read from an archive of it, in one go.
+copy_folder() {
+  local in='' bytes archive name=${staged_source##*/} beside
+  stage_why=''
+  beside=${staged_source%/*}/.$name.stage-$key.tar
+  if ! open_archive "$beside"; then
+    [[ -n ${stage_thorough-} ]] || { stage_why=later; return 1; }
+    make_archive "$beside" || return
+    open_archive "$archive" || { stage_why="its archive cannot be read"; return 1; }
+  fi
+  bytes=$(stat -L -c %s -- "/dev/fd/$in")
+  make_room "$((bytes / 1024))" && mkdir -- "$new/$content" &&
+    stream copying "$in" "$bytes" tar -xp --no-same-owner -f - -C "$new/$content"
+  set -- "$?"
+  exec {in}<&-
+  [[ $archive != "$new"/* ]] || rm -f -- "$archive"
+  return "$1"
+}
+
+# open_archive FILE: set in, if it is the archive of whoever owns the folder, or ours, and nobody else can have written
+# it. The open file is asked, and not its name, which may lead to another one meanwhile.
+open_archive() {
+  local owner mode
+  [[ -f $1 && ! -L $1 ]] || return
+  { exec {in}<"$1"; } 2>/dev/null || { in=''; return 1; }
+  read -r owner mode < <(stat -L -c '%u %a' -- "/dev/fd/$in")
+  if [[ $owner == "$UID" || $owner == "$(stat -c %u -- "$staged_source")" ]] && (((8#$mode & 8#22) == 0)); then
+    archive=$1
+    return
+  fi
+  exec {in}<&-
+  in=''
+  return 1
+}
+
+# make_archive FILE: set archive to FILE, or to one in the copy's folder, where FILE cannot be written. For us alone: it
+# holds also what only we can read in the folder.
+make_archive() {
+  local out temporary words=(-c --exclude=./dev/* -f - -C "$staged_source" .)
+  temporary=$1.new-$(uname -n)-$$
+  remove_old_archives
+  archive=$1
+  if open_new "$temporary"; then
+    stage_unfinished=$temporary
+    if stream packing "$out" '' tar "${words[@]}" && mv -T -- "$temporary" "$1"; then exec {out}>&-; return; fi
+    exec {out}>&-
+    rm -f -- "$temporary"
+    log "no archive could be left beside $staged_source${stage_why:+: $stage_why}"
+  fi
+  archive=$new/archive.tar stage_why=''
+  open_new "$archive" || { stage_why="$stage_place cannot be written"; return 1; }
+  stream packing "$out" '' tar "${words[@]}"
+  set -- "$?"
+  exec {out}>&-
+  return "$1"
+}
+
+# open_new FILE: set out to a new file for us alone; never through a name that is there already.
+open_new() {
+  local mask code
+  mask=$(umask)
+  umask 077
+  set -C
+  { exec {out}>"$1"; } 2>/dev/null
+  code=$?
+  set +C
+  umask "$mask"
+  return "$code"
+}
+
+# Ours of what the folder was before, and what killed jobs have left a day ago.
+remove_old_archives() {
+  local file
+  for file in "${staged_source%/*}/.${staged_source##*/}".stage-*; do
+    [[ -f $file && ! -L $file && -O $file ]] || continue
+    if [[ $file == *.tar ]]; then
+      [[ $file == "$beside" ]] || rm -f -- "$file"
+    elif [[ -n $(find "$file" -mmin +1440 2>/dev/null) ]]; then
+      rm -f -- "$file"
+    fi
+  done
+}
+
+# stream copying|packing FD BYTES COMMAND...: run it with FD as its input, and new/content as its output where it is cat;
+# with FD as its output to pack. How far it is, is told; without BYTES, of how many is not known. It ends with us, and
+# when nothing comes any more, when the disk gets full, or after STAGE_SECONDS.
+stream() {
+  local doing=$1 fd=$2 bytes=$3 child place=0 before=-1 moved=$SECONDS told=-1 deadline=$((SECONDS + STAGE_SECONDS))
+  shift 3
+  case $doing-$1 in
+    packing-*)   "$@" >&"$fd" </dev/null & ;;
+    copying-cat) "$@" <&"$fd" >"$new/$content" & ;;
+    *)           "$@" <&"$fd" & ;;
+  esac
+  child=$!
+  while kill -0 "$child" 2>/dev/null; do
+    pause 0.1
+    place=$(position_of "$fd")
+    [[ $place == "$before" ]] || { before=$place moved=$SECONDS; }
+    ((SECONDS > told)) || continue
+    told=$SECONDS
+    tell_staging "$doing" "$place" "$bytes"
+    if ((SECONDS > moved + STAGE_STALL_SECONDS)); then stage_why="no more came within $STAGE_STALL_SECONDS seconds"
+    elif ((SECONDS > deadline)); then stage_why="it was not copied within $STAGE_SECONDS seconds"
+    elif ! has_room 0; then stage_why="the disk of $(uname -n) is full"
+    else continue
+    fi
+    kill -KILL "$child" 2>/dev/null
+    return 1
+  done
+  wait "$child" && return
+  has_room 0 || stage_why="the disk of $(uname -n) is full"
+  stage_why=${stage_why:-it could not be copied: see the job\'s log}
+  return 1
+}
+
+# Print how far FD is, which the command moves.
+position_of() {
+  local name value
+  while read -r name value; do
+    [[ $name != pos: ]] || { printf '%d' "$value"; return; }
+  done 2>/dev/null <"/proc/$BASHPID/fdinfo/$1"
+  printf 0
+}
+
+# ------------------------------------------------------------------------------------------------- the node's disk
+
+# Set stage_place to our folder on the node's own disk, and stage_limit to how much may lie there (KiB).
+find_stage_place() {
+  local place why='' usual=("${SLURM_TMPDIR-}" "${TMPDIR-}" /tmp /var/tmp)
+  stage_limit=$((want_stage_limit * 1048576))
+  [[ -z $want_stage_dir ]] || usual=("$want_stage_dir")
+  for place in "${usual[@]}"; do
+    [[ $place == /* ]] || continue
+    place=$(realpath -e -- "$place" 2>/dev/null)
+    [[ -d $place ]] || continue
+    [[ $place != *[:,[:space:]]* ]] || { why="$place has a character that mounting cannot express"; continue; }
+    # What the profile names is right by definition.
+    [[ -n $want_stage_dir ]] || is_own_disk "$place" || { why="$place is no disk of this node"; continue; }
+    is_guarded "$place" || { why="others could replace folders in $place"; continue; }
+    stage_place=$place/notebook-launcher-stage-$UID
+    (umask 077 && mkdir -- "$stage_place") 2>/dev/null
+    [[ -d $stage_place && ! -L $stage_place && -O $stage_place && $(stat -c %a -- "$stage_place") == 700 ]] && return
+    why="$stage_place is not yours alone"
+  done
+  not_staged "${why:-there is no folder ${want_stage_dir:-for temporary files} on $(uname -n)}"
+  return 1
+}
+
+# In memory it would be the job's memory, and on another shared file system nothing would be won.
+is_own_disk() { [[ $(stat -f -c %T -- "$1" 2>/dev/null) == @(ext*|xfs|btrfs|zfs|f2fs|overlay*) ]]; }
+
+# is_guarded FOLDER: nobody but root and us may rename what is in it, or in a folder above.
+is_guarded() {
+  local folder=$1 owner mode
+  while :; do
+    read -r owner mode < <(stat -c '%u %a' -- "$folder" 2>/dev/null) || return
+    [[ $owner == 0 || $owner == "$UID" ]] && (((8#$mode & 8#22) == 0 || (8#$mode & 8#1000) != 0)) || return
+    [[ $folder != / ]] || return 0
+    folder=${folder%/*}
+    folder=${folder:-/}
+  done
+}
+
+# has_room KIB: are so many free, and some more?
+has_room() {
+  local free
+  free=$(df -Pk -- "$stage_place" 2>/dev/null | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
+  [[ $free =~ ^[0-9]+$ ]] && ((free >= $1 + STAGE_RESERVE))
+}
+
+# make_room KIB [FREE]: remove the copies that were used longest ago until so many fit below the limit, and as many, or
+# FREE, on the disk.
+make_room() {
+  local name used
+  until used=$(kept_size) && ((used + $1 <= stage_limit)) && has_room "${2-$1}"; do
+    while IFS= read -r name; do
+      remove_unused "${name%/size}" && continue 2
+    done < <(cd -- "$stage_place" && ls -tr -- */size 2>/dev/null)
+    stage_why="the disk of $(uname -n) has no room for its $(($1 / 1024)) MiB"
+    ((used + $1 <= stage_limit)) ||
+      stage_why="its $(($1 / 1024)) MiB exceed the limit of $want_stage_limit GB for all copies on $(uname -n)"
+    return 1
+  done
+}
+
+# Print how much all copies take, in KiB.
+kept_size() {
+  local file sum=0
+  for file in "$stage_place"/*/size; do
+    read_line "$file" && [[ $REPLY =~ ^[0-9]+$ ]] && ((sum += REPLY))
+  done
+  printf '%d' "$sum"
+}
+
+# remove_unused KEY: unless a job uses it.
+remove_unused() {
+  local other code=1
+  [[ $1 =~ ^[0-9a-f]{32}$ && $1 != "$key" ]] && { exec {other}>>"$stage_place/$1.lock"; } 2>/dev/null || return
+  if flock -x -n "$other" && [[ /dev/fd/$other -ef $stage_place/$1.lock ]]; then
+    mv -T -- "$stage_place/$1" "$stage_place/new-$1" 2>/dev/null
+    remove_copy "$stage_place/new-$1"
+    rm -f -- "$stage_place/$1.lock" "$stage_place/$1.done"
+    code=0
+  fi
+  exec {other}>&-
+  return "$code"
+}
+
+# What is in an image may be such that even its owner cannot remove it at once.
+remove_copy() {
+  [[ -e $1 ]] || return 0
+  rm -rf -- "$1" 2>/dev/null
+  [[ -e $1 ]] || return 0
+  chmod -R u+rwX -- "$1" 2>/dev/null
+  rm -rf -- "$1"
+}
+
+# clean_stage KEY: what was not used for long, and what killed jobs have left half made. Not KEY, which comes now.
+clean_stage() {
+  local path name
+  for path in "$stage_place"/{new-*,*.lock}; do
+    name=${path##*/} name=${name#new-} name=${name%.lock}
+    [[ $path == */new-* || ! -e $stage_place/$name ]] && [[ -e $path ]] && remove_unused "$name"
+  done
+  while IFS= read -r path; do
+    path=${path%/size}
+    remove_unused "${path##*/}"
+  done < <(find "$stage_place" -mindepth 2 -maxdepth 2 -name size -mtime "+$STAGE_DAYS" 2>/dev/null)
+}
+
+# ----------------------------------------------------------------------------------------------------- what is told
+
+# tell_staging STATE [DONE [BYTES]]: leave it for the launcher, in staging.json. shell.sh has another one, for a terminal.
+tell_staging() {
+  local path where
+  note_copy "$@"
+  json_string "$staged_from"
+  path=$REPLY
+  json_string "$(uname -n)"
+  where=$REPLY
+  json_string "${stage_why-}"
+  write_file "$NBL_SESSION_DIR/staging.json" "{\"version\":1,\"node\":$where,\"path\":$path,\"state\":\"$1\",\
+\"done\":${2:-null},\"bytes\":${3:-null},\"why\":$REPLY}"
+}
+
+# For other jobs that wait for this copy.
+note_copy() {
+  case $1 in packing | copying) write_file "$stage_place/$key.done" "$1 $2 ${3:-null}" ;; esac
+}
+
+# As far as the other job is.
+tell_waiting() {
+  local so_far=0 bytes=''
+  if read_line "$stage_place/$key.done" && [[ $REPLY =~ ^copying\ ([0-9]+)\ ([0-9]+|null)$ ]]; then
+    so_far=${BASH_REMATCH[1]} bytes=${BASH_REMATCH[2]#null}
+  fi
+  tell_staging waiting "$so_far" "$bytes"
+}
+
+# not_staged WHY
+not_staged() {
+  stage_why=$1
+  log "$staged_from is not staged on $(uname -n): $1"
+  tell_staging failed
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  stage_for_the_next "$@"
+  exit
+fi

@@ -1,0 +1,74 @@
+"""A folder on a slow shared file system, as where many people use one: each open and each stat takes a while."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from .arrangement_tools import Arranging, until
+from .errors import NotPossibleHereError
+from .layout import COMPUTE_NODES
+
+_HERE = Path(__file__).resolve().parent
+_PLACE = "run/slow-files"  # in a box, with the program, what it needs, and the folders below
+MILLISECONDS = 2.0
+
+# What is mounted inside the folder stays in sight. The program ends when its file system is unmounted.
+_START = """\
+below=/{place}/{name}
+mkdir -p "$below"
+mount --rbind {folder} "$below"
+setsid python3 /{place}/slow_files.py "$below" {folder} {milliseconds} >/{place}/{name}.log 2>&1 </dev/null &
+"""
+_STOP = """\
+case $(stat -f -c %T {folder}) in fuse*) umount -l {folder} ;; esac
+test ! -d /{place}/{name} || umount -l /{place}/{name} || true
+"""
+
+
+class SlowStorage(Arranging):
+    """The part of the practice cluster that makes folders slow."""
+
+    @contextmanager
+    def slow_files(self, folder: str, *boxes: str, milliseconds: float = MILLISECONDS) -> Iterator[None]:
+        """Delay each open and each stat in a folder, on these boxes (on the compute nodes).
+
+        What is read there again is quick for a second, as the kernel remembers it. Each box has a file system of its
+        own over the folder, and has forgotten everything when this is entered anew.
+        """
+        try:
+            self.slow_down(folder, boxes or COMPUTE_NODES, milliseconds)
+            yield
+        finally:
+            self.speed_up(folder, boxes or COMPUTE_NODES)
+
+    def slow_down(self, folder: str, boxes: Sequence[str], milliseconds: float = MILLISECONDS) -> None:
+        """Make a folder slow until `speed_up`; see `slow_files`."""
+        found = importlib.util.find_spec("mfusepy")
+        if found is None or found.origin is None:
+            raise NotPossibleHereError("A slow file system needs the Python package mfusepy.")
+        words = {"place": _PLACE, "name": _name(folder), "folder": folder, "milliseconds": milliseconds}
+        for box in boxes:
+            place = self.root_folder(box) / _PLACE
+            place.mkdir(exist_ok=True)
+            for source in (_HERE / "slow_files.py", Path(found.origin)):
+                shutil.copy(source, place / source.name)
+            self._shell(box, _START.format(**words))
+        for box in boxes:
+            self._await_mount(box, folder)
+
+    def _await_mount(self, box: str, folder: str) -> None:
+        kind = ["stat", "-f", "-c", "%T", folder]
+        until(lambda: self._checked_root(box, kind).startswith("fuse"), f"a slow {folder} on {box}")
+
+    def speed_up(self, folder: str, boxes: Sequence[str]) -> None:
+        """Let a folder be as quick as it was."""
+        for box in boxes:
+            self._shell(box, _STOP.format(place=_PLACE, name=_name(folder), folder=folder))
+
+
+def _name(folder: str) -> str:
+    return folder.strip("/").replace("/", "-")

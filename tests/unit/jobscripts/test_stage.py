@@ -1,0 +1,254 @@
+"""stage.sh: an environment copied to the node's own disk, kept for the next job, and what may go wrong with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from notebook_launcher.core.package_data import job_script
+from tests.doubles import wait_until
+from tests.unit.jobscripts.job import BASH, STAND_IN, Job, called, permissions, read_json, read_json_if_there
+
+pytestmark = pytest.mark.real_time
+
+CODE = """
+source "$NBL_SESSION_DIR/lib.sh"
+source "$NBL_SESSION_DIR/stage.sh"
+read_settings "$NBL_SESSION_DIR/session.env"
+"""
+IMAGE_CODE = CODE + 'stage_image; printf "%s" "$want_container"'
+SHOW = (
+    'cat "$0/lib/a.py"; touch "$0/x" 2>/dev/null || echo read-only; grep -c CapEff:.0000000000000000 /proc/self/status'
+)
+
+
+class Node:
+    """A node with a disk, and a user's image and folder on a shared file system; each call is a job there."""
+
+    def __init__(self, root: Path) -> None:
+        self.disk, self.shared, self.session = root / "disk", root / "shared", root / "session"
+        for folder in (self.disk, self.shared, self.session / "runtime"):
+            folder.mkdir(parents=True)
+        for name in ("lib.sh", "containers.sh", "activate.sh", "stage.sh", "staged_mount.py"):
+            shutil.copy(job_script(name), self.session)
+        self.image, self.folder = self.shared / "torch.sif", self.shared / "env"
+        self.image.write_bytes(b"image" * 1000)
+        (self.folder / "lib").mkdir(parents=True)
+        (self.folder / "lib" / "a.py").write_text("first\n")
+        self.env = {"PATH": "/usr/bin:/bin", "HOME": str(root), "NBL_SESSION_DIR": str(self.session)}
+        self.env |= {"NBL_CAUSE_FILE": str(self.session / "runtime" / "cause"), "NBL_STAGE_RESERVE": "0"}
+
+    @property
+    def copies(self) -> Path:
+        return self.disk / f"notebook-launcher-stage-{os.getuid()}"
+
+    def start(self, code: str, *lines: str, **env: str) -> subprocess.Popen[str]:
+        wanted = (f"stage_dir={self.disk}", "stage=yes", *lines)
+        (self.session / "session.env").write_text("".join(f"{line}\n" for line in wanted))
+        argv = [BASH, "-c", code, str(self.folder)]
+        return subprocess.Popen(argv, env=self.env | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, code: str, *lines: str, **env: str) -> str:
+        output, errors = self.start(code, *lines, **env).communicate(timeout=60)
+        self.log = errors
+        return output
+
+    def stage(self, *lines: str, **env: str) -> Path:
+        """Return the image in which a job would start."""
+        return Path(self.run(IMAGE_CODE, f"container={self.image}", *lines, **env))
+
+    def stage_folder(self, **env: str) -> str:
+        """Return what a command sees of the folder, in a job with that environment."""
+        code = CODE + f'stage_folders; "${{staged_way[@]}}" bash -c \'{SHOW}\' "$0"'
+        return self.run(code, f"venv={self.folder}", **env)
+
+    def beside(self, **env: str) -> None:
+        """What a job does while JupyterLab runs."""
+        self.run('exec bash "$NBL_SESSION_DIR/stage.sh" "$NBL_SESSION_DIR"', f"venv={self.folder}", **env)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return read_json(self.session / "staging.json")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_an_image_is_copied_once_and_again_when_it_was_replaced(node: Node) -> None:
+    copy = node.stage()
+    assert copy.is_relative_to(node.copies)
+    assert copy.suffix == ".sif"
+    assert copy.read_bytes() == node.image.read_bytes()
+    assert permissions(node.copies) == 0o700
+    assert node.told["state"] == "copied"
+    assert (node.stage(), node.told["state"]) == (copy, "kept")
+    node.image.write_bytes(b"other" * 1000)
+    assert node.stage().read_bytes() == b"other" * 1000
+    assert not (node.session / "runtime" / "staging").exists()
+
+
+def test_what_a_killed_job_has_left_half_made_is_not_taken_and_goes(node: Node) -> None:
+    whole = node.stage()
+    half = node.copies / f"new-{whole.parent.name}"
+    whole.parent.rename(half)
+    (half / "content.sif").write_bytes(b"ima")
+    other = node.copies / ("new-" + "0" * 32)
+    other.mkdir()
+    assert node.stage() == whole
+    assert whole.read_bytes() == node.image.read_bytes()
+    assert not list(node.copies.glob("new-*"))
+
+
+@pytest.mark.parametrize("how", ["link", "open", "place"])
+def test_a_place_that_others_could_have_prepared_is_not_used(node: Node, tmp_path: Path, how: str) -> None:
+    if how == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        node.copies.symlink_to(tmp_path / "elsewhere")
+    elif how == "open":
+        node.copies.mkdir()
+        node.copies.chmod(0o777)
+    else:
+        node.disk.chmod(0o777)
+    assert node.stage() == node.image
+    assert node.told["state"] == "failed"
+    assert ("others could replace" if how == "place" else "is not yours alone") in node.told["why"]
+    assert node.told["why"] in node.log
+    node.disk.chmod(0o1777)
+    if how == "place":
+        assert node.stage() != node.image, "as /tmp"
+
+
+def test_the_copy_used_longest_ago_goes_when_the_limit_is_reached_but_none_in_use(node: Node) -> None:
+    old = node.stage()
+    (old.parent / "size").write_text("700000\n")  # as if it were large
+    os.utime(old.parent / "size", (0, 2**31))
+    node.image.write_bytes(b"x")
+    middle = node.stage()
+    (middle.parent / "size").write_text("700000\n")
+    os.utime(middle.parent / "size", (1, 2**31 + 1))
+    with subprocess.Popen(["flock", "-s", f"{old.parent}.lock", "cat"], stdin=subprocess.PIPE) as user:
+        wait_until(lambda: subprocess.run(["flock", "-xn", f"{old.parent}.lock", "true"], check=False).returncode)
+        node.image.write_bytes(b"xx")
+        assert node.stage("stage_limit=1").exists()
+        user.communicate(b"")
+    assert (old.exists(), middle.exists()) == (True, False)
+    os.truncate(node.image, 2 * 1024**3)
+    assert node.stage("stage_limit=1") == node.image
+    assert "exceed the limit of 1 GB" in node.told["why"]
+
+
+def test_without_room_it_starts_from_where_it_is(node: Node) -> None:
+    assert node.stage(NBL_STAGE_RESERVE=str(10**15)) == node.image
+    assert "has no room" in node.told["why"]
+
+
+def test_copies_that_nobody_has_used_for_long_go(node: Node) -> None:
+    old = node.stage()
+    os.utime(old.parent / "size", (0, 0))
+    node.image.write_bytes(b"new")
+    node.stage()
+    assert not old.parent.exists()
+    assert not Path(f"{old.parent}.lock").exists()
+
+
+def test_of_two_jobs_at_once_one_copies(node: Node) -> None:
+    node.image.write_bytes(bytes(50_000_000))
+    jobs = [node.start(IMAGE_CODE, f"container={node.image}") for _ in range(2)]
+    found = [job.communicate(timeout=60) for job in jobs]
+    assert found[0][0] == found[1][0] != str(node.image)
+    assert sum("copied" in errors for _, errors in found) == 1
+
+
+def test_a_folder_is_packed_beside_jupyterlab_and_then_seen_in_its_place(node: Node) -> None:
+    """The copy cannot be written, and whoever sees it has no more rights than before (root keeps those that it has)."""
+    first = node.stage_folder()
+    assert (first.splitlines()[0], node.told["state"]) == ("first", "later")
+    (node.folder / "x").unlink()
+    assert (node.session / "runtime" / "stage-later").exists()
+    node.beside()
+    (archive,) = node.shared.glob(".env.stage-*.tar")
+    assert permissions(archive) == 0o600
+    (node.folder / "lib" / "a.py").write_text("changed deep inside\n")
+    expected = ["first", "read-only", "0" if os.getuid() == 0 else "1"]
+    assert (node.stage_folder().splitlines(), node.told["state"]) == (expected, "kept")
+    shutil.rmtree(node.copies)
+    assert (node.stage_folder().splitlines(), node.told["state"]) == (expected, "copied"), "from the archive"
+    (node.folder / "lib" / "new-package").touch()
+    assert node.stage_folder().startswith("changed deep inside")
+    node.beside()
+    assert node.stage_folder().startswith("changed deep inside\nread-only\n")
+    assert archive not in node.shared.glob(".env.stage-*"), "that of what was there before"
+
+
+def test_a_folder_whose_neighbours_cannot_be_written_has_its_copy_all_the_same(node: Node) -> None:
+    node.stage_folder()
+    node.beside()
+    (archive,) = node.shared.glob(".env.stage-*.tar")
+    shutil.rmtree(node.copies)
+    archive.chmod(0o620)
+    assert node.stage_folder().startswith("first"), "nobody else could have written it"
+    assert node.told["state"] == "later"
+    (node.folder / "x").unlink(missing_ok=True)
+
+
+def test_a_packing_that_stands_still_ends_and_leaves_nothing(node: Node, tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "tar"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.chmod(0o755)
+    node.stage_folder()
+    node.beside(PATH=f"{tool.parent}:/usr/bin:/bin", NBL_STAGE_STALL_SECONDS="1")
+    assert "no more came within 1 seconds" in node.log
+    assert not list(node.shared.glob(".*"))
+    assert not list(node.copies.glob("new-*"))
+
+
+def test_an_image_that_its_runtime_keeps_is_left_where_it_is(node: Node) -> None:
+    code = CODE + 'stage_image; printf "%s" "$want_container"'
+    assert node.run(code, "container=docker://python:3") == "docker://python:3"
+    assert "kept by what runs it" in node.told["why"]
+
+
+# ---- in a job ---------------------------------------------------------------------------------------------------
+
+
+def test_a_job_enters_the_copy_of_its_image(boxed: Job) -> None:
+    image = boxed.root / "an image.sif"
+    boxed.ask(f"container={image}", "stage=yes", f"stage_dir={boxed.root}")
+    boxed.env["NBL_STAGE_RESERVE"] = "0"
+    boxed.start()
+    boxed.endpoint()
+    (copy,) = boxed.root.glob("notebook-launcher-stage-*/*/content.sif")
+    assert called(boxed)[-5] == str(copy)
+    lock = subprocess.run(["flock", "-xn", f"{copy.parent}.lock", "true"], check=False)
+    assert lock.returncode == 1, "nobody removes it as long as the job runs"
+    noted = wait_until(lambda: read_json_if_there(boxed.dir / "image.json"))
+    assert noted["image"] == str(image)
+
+
+def test_a_jobs_virtual_environment_is_staged_for_the_next_one(quick: Job) -> None:
+    venv = quick.root / "envs" / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "activate").write_text(f"PATH='{venv}/bin':$PATH\n")
+    (venv / "bin" / "jupyter-lab").write_text(STAND_IN)
+    (venv / "bin" / "jupyter-lab").chmod(0o755)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    quick.env["NBL_STAGE_RESERVE"] = "0"
+    for state in ("later", "kept"):
+        quick.ask(f"venv={venv}", "stage=yes", f"stage_dir={quick.root}")
+        quick.start()
+        wait_until(lambda state=state: (read_json_if_there(quick.dir / "staging.json") or {}).get("state") == state)  # type: ignore[misc]
+        quick.endpoint()
+        assert str(venv) in " ".join(quick.commands())
+        wait_until(lambda: list(quick.root.glob("notebook-launcher-stage-*/*/content/bin/jupyter-lab")))
+        wait_until(lambda: "copied" in quick.log.read_text())
+        quick.send(15)
+        assert quick.exit()["cause"] == "stopped"
