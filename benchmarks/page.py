@@ -24,7 +24,6 @@ import json
 import os
 import queue
 import shlex
-import socket
 import statistics
 import subprocess
 import sys
@@ -40,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.slow_network import SlowNetwork, slow_network  # noqa: E402
-from benchmarks.tunnel import ssh_config, wait_until_open  # noqa: E402
+from benchmarks.tunnel import free_port, ssh_config, wait_until_open  # noqa: E402
 from tests.cluster_tests.jupyterlab_page import CHROMIUM, FLAGS  # noqa: E402
 from tests.practice_cluster import PracticeCluster  # noqa: E402
 
@@ -146,8 +145,7 @@ def here(cluster: PracticeCluster, *words: str) -> list[str]:
 @contextlib.contextmanager
 def stock_jupyterlab(cluster: PracticeCluster) -> Iterator[int]:
     """Start a JupyterLab as it comes on the node, and yield its port. jupyter-forward lets it listen to everybody."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     server = ["apptainer", "exec", IMAGE, "jupyter-lab", "--no-browser", "--ServerApp.ip=0.0.0.0",
               f"--ServerApp.port={port}", "--LabApp.news_url=None"]  # fmt: skip
     argv = cluster.argv(NODE, "alice", ["sh", "-c", f"{shlex.join(server)} & read _; kill $!"],
@@ -168,8 +166,7 @@ def both_pages(open_page: Open, port: int) -> dict[str, Page]:
 
 def by_ssh(cluster: PracticeCluster, config: str, stock: int, open_page: Open) -> dict[str, Page]:
     """``ssh -L``, as a user would type it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        local = free.getsockname()[1]
+    local = free_port()
     words = ["ssh", "-F", config, "-N", "-J", "login", "-L", f"127.0.0.1:{local}:127.0.0.1:{stock}", NODE]
     with subprocess.Popen(cluster.laptop_argv(words)) as ssh:
         subprocess.run(here(cluster, "--wait", str(local)), check=True)
@@ -180,8 +177,7 @@ def by_ssh(cluster: PracticeCluster, config: str, stock: int, open_page: Open) -
 
 def by_fabric(cluster: PracticeCluster, config: str, stock: int, open_page: Open) -> dict[str, Page]:
     """jupyter-forward's tunnel."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        local = free.getsockname()[1]
+    local = free_port()
     words = here(cluster, "--fabric", config, str(local), str(stock))
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
