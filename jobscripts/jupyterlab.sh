@@ -32,7 +32,8 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=(lib.sh containers.sh activate.sh enter.sh program.sh job_services.sh jupyter_server_config.py)
-readonly OPTIONAL=(quick_start.py idle_guard.py idle_rules.py image.sh execute{,_common,_kernel,_outputs,_script,_html}.py)
+readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py image.sh
+  execute{,_common,_kernel,_outputs,_script,_html}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
