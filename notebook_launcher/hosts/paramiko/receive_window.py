@@ -6,7 +6,7 @@ as with OpenSSH, lets a key that is pressed in a terminal wait behind all of it:
 
 from __future__ import annotations
 
-LEAST, FIRST, MOST = 64 * 1024, 256 * 1024, 2 * 1024 * 1024  # bytes; ``MOST`` is what OpenSSH and paramiko always allow
+LEAST, FIRST, MOST = 64 * 1024, 512 * 1024, 2 * 1024 * 1024  # bytes; ``MOST`` is what OpenSSH and paramiko always allow
 QUEUE = 0.1  # seconds of data that may wait on their way
 PAUSE = 0.3  # seconds, beside a round trip, without data; a packet of 32 KB takes longer only below 0.9 Mbit/s
 GRANTS = 8  # in which a window is given
