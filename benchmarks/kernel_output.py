@@ -24,6 +24,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 import uuid
@@ -40,7 +41,7 @@ from benchmarks.tunnel import NoQuestions, free_port, ssh_config, wait_until_ope
 from tests.practice_cluster import PracticeCluster  # noqa: E402
 
 WAYS = ("ssh -L", "paramiko", "openssh")
-IDLE_KEYS = 60
+IDLE_SECONDS = 3.0
 BETWEEN_KEYS = 0.05  # seconds
 LONGEST = 120.0  # seconds that anything may take
 PLOTS = 'for _ in range({}): display({{"text/plain": "x" * 1_000_000}}, raw=True)'
@@ -82,25 +83,48 @@ def run_cell(kernel: Any, code: str) -> int:
 
 
 def receive(port: int, cell: str) -> None:
-    """Run a cell in a new kernel, and print the bytes and the seconds, as JSON."""
+    """Run a cell in a new kernel, and print the bytes, the begin and the end, as JSON."""
     kernel = connect(port, f"api/kernels/{call(port, 'kernels')['id']}/channels", "v1.kernel.websocket.jupyter.org")
     run_cell(kernel, "pass")
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.perf_counter()
     size = run_cell(kernel, cell)
-    print(json.dumps([size, time.perf_counter() - began]))
+    print(json.dumps([size, began, time.perf_counter()]))
 
 
-def press(terminal: Any) -> float:
-    """Press a key in the terminal, and return the seconds until it is there."""
-    began = time.perf_counter()
-    terminal.send(json.dumps(["stdin", "x"]))
-    while json.loads(terminal.recv()) != ["stdout", "x"]:
-        pass
-    seconds = time.perf_counter() - began
-    time.sleep(BETWEEN_KEYS)
-    return seconds
+class Keys:
+    """Presses a key in the terminal again and again, whether the last one is there yet or not."""
+
+    def __init__(self, terminal: Any) -> None:
+        self._terminal, self._over = terminal, threading.Event()
+        self._pressed: list[float] = []
+        self._echoed: list[float] = []
+        self._threads = [threading.Thread(target=act, daemon=True) for act in (self._press, self._read)]
+        for thread in self._threads:
+            thread.start()
+
+    def _press(self) -> None:
+        while not self._over.wait(BETWEEN_KEYS):
+            self._pressed.append(time.perf_counter())
+            self._terminal.send(json.dumps(["stdin", "x"]))
+            if len(self._pressed) % 1000 == 0:
+                self._terminal.send(json.dumps(["stdin", "\r"]))  # a terminal keeps no longer line
+
+    def _read(self) -> None:
+        while not self._over.is_set() or len(self._echoed) < len(self._pressed):
+            kind, text = json.loads(self._terminal.recv())
+            self._echoed += [time.perf_counter()] * (text.count("x") if kind == "stdout" else 0)
+
+    def stop(self) -> None:
+        """Press no more, and wait for what was pressed."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(LONGEST)
+
+    def between(self, begin: float, end: float) -> list[float]:
+        """Return the seconds until each key was there that was pressed between two moments."""
+        return [there - at for at, there in zip(self._pressed, self._echoed, strict=True) if begin <= at < end]
 
 
 def measure_keys(port: int, cell: str) -> dict[str, Any]:
@@ -114,14 +138,14 @@ def measure_keys(port: int, cell: str) -> dict[str, Any]:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdin and receiver.stdout
         receiver.stdout.readline()
-        idle = [press(terminal) for _ in range(IDLE_KEYS)]
+        keys, idle = Keys(terminal), time.perf_counter()
+        time.sleep(IDLE_SECONDS)
         receiver.stdin.write("\n")
         receiver.stdin.flush()
-        beside = []
-        while receiver.poll() is None:
-            beside.append(press(terminal))
-        size, seconds = json.loads(receiver.stdout.readline())
-    return {"idle": idle, "beside": beside, "size": size, "seconds": seconds}
+        size, begin, end = json.loads(receiver.stdout.readline())
+    keys.stop()
+    beside = keys.between(begin, end)
+    return {"idle": keys.between(idle, begin), "beside": beside, "size": size, "seconds": end - begin}
 
 
 def tunnel(engine: str, config: str, port: int, host_keys: tuple[str, ...]) -> None:

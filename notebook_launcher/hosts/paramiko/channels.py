@@ -62,7 +62,7 @@ class ChannelBytes:
         self._channel, self._window = channel, window
         self.settimeout = channel.settimeout
         if window is not None:
-            channel.in_window_threshold = _NEVER  # type: ignore[attr-defined]  # paramiko allows no more by itself
+            channel.in_window_threshold = _NEVER  # paramiko allows no more by itself
 
     def send(self, data: bytes) -> int:
         """Send some of the data, and return how much. Raises ``OSError``."""
@@ -108,7 +108,7 @@ class ChannelBytes:
             return
         message = paramiko.Message()
         message.add_byte(bytes([paramiko.common.MSG_CHANNEL_WINDOW_ADJUST]))
-        message.add_int(channel.remote_chanid)  # type: ignore[attr-defined]
+        message.add_int(channel.remote_chanid)
         message.add_int(count)
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):  # what it has sent can still be received
             channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
