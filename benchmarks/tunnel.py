@@ -1,5 +1,7 @@
 """The tunnel beside ``ssh -L`` over the same sshd: down, up, round trip, a new connection, and a cold JupyterLab page.
 
+A key that is pressed in one tab while a kernel's output fills another is measured last (``kernel_output.py``).
+
     make bench-tunnel     (root; uses the practice cluster, and brings it up if need be)
 
 Everything is measured in turn, in rounds, in one run on one machine: from the laptop to a port of the login node's
@@ -171,8 +173,7 @@ class NoQuestions:
 @contextlib.contextmanager
 def by_ssh(config: str, port: int) -> Iterator[int]:
     """``ssh -L``, as a user would type it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        local = free.getsockname()[1]
+    local = free_port()
     ssh = subprocess.Popen(["ssh", "-F", config, "-N", "-o", "ExitOnForwardFailure=yes",
                             "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", "login"])  # fmt: skip
     try:
@@ -214,6 +215,12 @@ def by_sshtunnel(config: str, port: int) -> Iterator[int]:
         yield forwarder.local_bind_port
     finally:
         forwarder.stop(force=True)
+
+
+def free_port() -> int:
+    """Return the number of a port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def wait_until_open(port: int) -> None:
@@ -343,8 +350,7 @@ def measure_pages(cluster: PracticeCluster, rounds: int) -> None:
     directory = f"/home/alice/.notebook-launcher/sessions/{ready['session']}"
     endpoint = json.loads(cluster.run("login", "alice", ["cat", f"{directory}/endpoint.json"]).stdout)
     with ssh_config(cluster) as config:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            local = free.getsockname()[1]
+        local = free_port()
         leads = f"127.0.0.1:{local}:127.0.0.1:{endpoint['port']}"
         words = ["ssh", "-F", config, "-N", "-J", "login", "-L", leads, ready["node"]]
         ssh = subprocess.Popen(cluster.laptop_argv(words))
@@ -369,9 +375,10 @@ def main() -> None:
     """Bring the practice cluster up if need be, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--size", type=int, default=128, help="MiB each way")
+    parser.add_argument("--size", type=int, default=64, help="MiB each way")
     parser.add_argument("--only", default="", help="names of ways, with commas")
-    parser.add_argument("--pages", type=int, default=5, help="rounds of the cold page; 0: none")
+    parser.add_argument("--pages", type=int, default=3, help="rounds of the cold page; 0: none")
+    parser.add_argument("--output", type=int, default=100, help="MB of a kernel's output beside keys; 0: none")
     parser.add_argument("--profile", default="", help="write a profile of the laptop's side to this file")
     parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
     parser.add_argument("--task", help=argparse.SUPPRESS)
@@ -387,6 +394,10 @@ def main() -> None:
         measure_lines(cluster, arguments.rounds, arguments.size, arguments.only, arguments.profile)
     if arguments.pages:
         measure_pages(cluster, arguments.pages)
+    if arguments.output:
+        from benchmarks import kernel_output
+
+        kernel_output.measure_all(cluster, arguments.output, rounds=2)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ The token is read from the session's file, so it stands in no process's argument
 
 import asyncio
 import atexit
-import hashlib
 import ipaddress
 import json
 import os
@@ -24,18 +23,17 @@ import types
 from pathlib import Path
 
 import jupyter_server
-from jupyter_server.base.handlers import APIHandler, FileFindHandler
+from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from jupyterlab.labapp import LabApp
 from tornado import web
-from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from traitlets.config import Application
 
 c = get_config()  # noqa: F821 - Jupyter puts it into this file's names
 
 
-def end_quick_start() -> None:
-    """Undo what ``quick_start.py`` leaves out, which is for this server's start alone.
+def end_quick_start() -> bool:
+    """Undo what ``quick_start.py`` leaves out, which is for this server's start alone; return whether it did.
 
     It has taken its folder from the path, unless Python ran without ``sitecustomize``.
     """
@@ -49,6 +47,7 @@ def end_quick_start() -> None:
     else:
         os.environ.pop("PYTHONPATH", None)
     sys.path[:] = [folder for folder in sys.path if folder != ours]
+    return quick_start is not None
 
 
 def session_token() -> str:
@@ -98,58 +97,6 @@ def leave_out_announcements(_handler: object, page: dict) -> dict:
     """Leave out the part of JupyterLab's page that asks whether it may fetch news, which `news_url` does not stop."""
     disabled = [*page.get("disabledExtensions", []), "@jupyterlab/apputils-extension:announcements"]
     return {**page, "disabledExtensions": disabled}
-
-
-STATIC = ("/static/", "/lab/extensions/", "/lab/api/themes/")  # files of JupyterLab and its extensions, no user's
-NAMED_BY_CONTENT = re.compile(r"(?:^|[-._~])[0-9a-f]{16,64}\.")  # main.efd36b46f3b45eb8.js
-
-
-def is_named_by_content(path: str) -> bool:
-    """Whether a file's name has a checksum of its content, so that another content has another name."""
-    return NAMED_BY_CONTENT.search(path.rpartition("/")[2]) is not None
-
-
-class StaticFilesSentOnce(web.OutputTransform):
-    """Compresses JupyterLab's own files and those of its extensions, and says how long a browser may keep them.
-
-    Nothing else. The length of a compressed answer with a secret in it, as pages and errors have, can tell whether the
-    secret is like what somebody else has put beside it, such as the address; and to compress a notebook or a large file
-    would keep the server from all else.
-
-    By itself JupyterLab lets browsers keep every file below some folders for a year without asking again. The next
-    session may have the same address and another JupyterLab, so that is right only for names with a checksum.
-    """
-
-    def __init__(self, request: HTTPServerRequest) -> None:
-        self.request, self.chosen = request, web.OutputTransform(request)
-
-    def transform_first_chunk(self, status: int, headers: HTTPHeaders, chunk: bytes, finishing: bool) -> tuple:
-        """Choose."""
-        if status in (200, 304) and self.request.path.startswith(STATIC):
-            kept = "max-age=31536000, immutable" if is_named_by_content(self.request.path) else "no-cache"
-            headers["Cache-Control"] = f"private, {kept}"
-            if status == 200:
-                self.chosen = web.GZipContentEncoding(self.request)
-        return self.chosen.transform_first_chunk(status, headers, chunk, finishing)
-
-    def transform_chunk(self, chunk: bytes, finishing: bool) -> bytes:
-        """Do as was chosen."""
-        return self.chosen.transform_chunk(chunk, finishing)
-
-
-def compare_files_by_content() -> None:
-    """Let a browser that has a file without a checksum in its name ask whether the content is the same.
-
-    By default it asks whether the file is newer than its own. That of an older JupyterLab is not, and files in images
-    may all be from 1980.
-    """
-
-    def etag(handler: FileFindHandler) -> "str | None":
-        if is_named_by_content(handler.absolute_path or ""):
-            return None
-        return f'"{hashlib.sha256(Path(handler.absolute_path).read_bytes()).hexdigest()[:32]}"'
-
-    FileFindHandler.compute_etag = etag
 
 
 def close_replaced_connections_at_once() -> None:
@@ -338,6 +285,22 @@ def load_beside(folder: str, name: str) -> types.ModuleType:
     return module
 
 
+def send_files_compressed(*, is_quick: bool) -> None:
+    """Have JupyterLab's own files sent compressed, and kept by browsers. It starts in any case.
+
+    ``is_quick``: whether they are compressed before a browser asks for them.
+    """
+    folder = os.environ["NBL_SESSION_DIR"]
+    try:
+        page_files = load_beside(folder, "page_files")
+        c.ServerApp.tornado_settings["transforms"] = [page_files.StaticFilesSentOnce]
+        page_files.compare_files_by_content()
+        if is_quick:
+            page_files.compress_ahead(app)
+    except Exception as problem:
+        app.log.warning("notebook-launcher: JupyterLab's page is sent uncompressed: %r", problem)
+
+
 def guard_against_idleness() -> None:
     """Have this server watched, and ended when nobody uses it, where that is asked for. It starts in any case."""
     idle_stop = int(os.environ.get("NBL_IDLE_STOP") or 0)
@@ -355,7 +318,7 @@ def guard_against_idleness() -> None:
 app = Application.instance()  # the server, which reads this file
 own = load_beside(os.environ["NBL_SESSION_DIR"], "own_connections")
 token = session_token()
-end_quick_start()
+is_quick = end_quick_start()
 address = listening_address()
 
 server: dict = {
@@ -391,7 +354,7 @@ else:
     c.PasswordIdentityProvider.allow_password_change = False
 
 c.ServerApp.update(server)
-c.ServerApp.tornado_settings = {"page_config_hook": leave_out_announcements, "transforms": [StaticFilesSentOnce]}
+c.ServerApp.tornado_settings = {"page_config_hook": leave_out_announcements}
 outdo_old_sections(server)
 
 # No setting keeps Jupyter from writing a page that holds the token and that others may read: older versions do not know
@@ -409,7 +372,7 @@ lab: dict = {
 }
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
-compare_files_by_content()
+send_files_compressed(is_quick=is_quick)
 close_replaced_connections_at_once()
 append_each_part_once()
 own.turn_strangers_away(app.log.warning)

@@ -57,14 +57,18 @@ def complete_notebook(_ctx: click.Context, _parameter: click.Parameter, incomple
 
 def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the bundled notebooks, and files."""
-    from pathlib import Path
-
     there = complete_notebook(ctx, parameter, incomplete)
     if not there:
         return _files(incomplete)
-    # bash shows nothing else beside files that it completes by itself
-    here = sorted(path.name for path in Path().glob("[!.]*.ipynb") if path.name.startswith(incomplete))
-    return [*there, *_offered([(name, "") for name in here], "")]
+    return [*there, *_file_words("[!.]*.ipynb", incomplete)]
+
+
+def _file_words(pattern: str, incomplete: str) -> list[CompletionItem]:
+    """Offer files of this folder as words: bash shows nothing else beside files that it completes by itself."""
+    from pathlib import Path
+
+    here = sorted(path.name for path in Path().glob(pattern) if path.name.startswith(incomplete))
+    return _offered([(name, "") for name in here], "")
 
 
 def complete_template(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -80,10 +84,8 @@ def complete_script(ctx: click.Context, parameter: click.Parameter, incomplete: 
     """Complete the bundled job scripts, and files."""
     there = complete_template(ctx, parameter, incomplete)
     if not there:
-        return [CompletionItem(incomplete, type="file")]
-    # bash shows nothing else beside files that it completes by itself
-    here = sorted(path.name for path in Path().glob("[!.]*.sh") if path.name.startswith(incomplete))
-    return [*there, *_offered([(name, "") for name in here], "")]
+        return _files(incomplete)
+    return [*there, *_file_words("[!.]*.sh", incomplete)]
 
 
 def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

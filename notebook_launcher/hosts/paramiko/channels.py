@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from notebook_launcher.hosts.base import (
     ByteStream,
@@ -16,6 +17,7 @@ from notebook_launcher.hosts.base import (
 from notebook_launcher.hosts.framing import Frame, FramedLines
 from notebook_launcher.hosts.output import Output, lines_of
 from notebook_launcher.hosts.paramiko.library import paramiko
+from notebook_launcher.hosts.paramiko.receive_window import FIRST, ReceiveWindow
 from notebook_launcher.hosts.terminal import (
     AT_ONCE,
     write_all,
@@ -23,21 +25,27 @@ from notebook_launcher.hosts.terminal import (
 
 PACKET = 32 * 1024  # bytes; what OpenSSH takes at once
 _PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
+_NEVER = 1 << 62  # bytes
+
+_round_trips: WeakKeyDictionary[paramiko.Transport, float] = WeakKeyDictionary()  # the shortest, in seconds
 
 
 def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeout: float) -> ByteStream:
     """Open a TCP connection from the far end.
 
     Raises ``ConnectionRefusedError`` or ``PermissionError`` if the far end refuses, else another ``OSError``."""
+    began = time.monotonic()
     try:
-        channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
+        channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), window_size=FIRST, timeout=timeout)
     except paramiko.ChannelException as error:
         no = PermissionError if error.code == _PROHIBITED else ConnectionRefusedError
         raise no(error.text) from None
     except (paramiko.SSHException, EOFError) as error:
         broken = TimeoutError if transport.is_active() else ConnectionResetError
         raise broken(str(error) or "the SSH connection broke") from None
-    return ChannelBytes(channel)
+    now = time.monotonic()
+    _round_trips[transport] = round_trip = min(now - began, _round_trips.get(transport, timeout))
+    return ChannelBytes(channel, ReceiveWindow(round_trip, now))
 
 
 def _broken(error: Exception) -> ConnectionResetError:
@@ -45,11 +53,16 @@ def _broken(error: Exception) -> ConnectionResetError:
 
 
 class ChannelBytes:
-    """A channel as a socket that reports a broken connection; paramiko's looks as if the far end had finished."""
+    """A channel as a socket that reports a broken connection; paramiko's looks as if the far end had finished.
 
-    def __init__(self, channel: paramiko.Channel) -> None:
-        self._channel = channel
+    ``window``: how much the far end may send ahead; by default 2 MB, as paramiko has it.
+    """
+
+    def __init__(self, channel: paramiko.Channel, window: ReceiveWindow | None = None) -> None:
+        self._channel, self._window = channel, window
         self.settimeout = channel.settimeout
+        if window is not None:
+            channel.in_window_threshold = _NEVER  # paramiko allows no more by itself
 
     def send(self, data: bytes) -> int:
         """Send some of the data, and return how much. Raises ``OSError``."""
@@ -84,7 +97,21 @@ class ChannelBytes:
         data = self._channel.recv(count)
         if not data and not self._channel.eof_received:
             raise ConnectionResetError("the SSH connection broke")
+        if self._window is not None and (more := self._window.received(len(data), time.monotonic())):
+            self._allow(more)
         return data
+
+    def _allow(self, count: int) -> None:
+        """Let the far end send so many bytes more."""
+        channel = self._channel
+        if channel.closed or channel.eof_received:
+            return
+        message = paramiko.Message()
+        message.add_byte(bytes([paramiko.common.MSG_CHANNEL_WINDOW_ADJUST]))
+        message.add_int(channel.remote_chanid)
+        message.add_int(count)
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):  # what it has sent can still be received
+            channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
 
 
 class ChannelTerminal:

@@ -117,6 +117,9 @@ def test_the_page_s_program_is_sent_compressed_and_nothing_with_a_secret_in_it(l
     assert how is None
     sent, how = fetch(lab, script.decode())
     assert (how, gzip.decompress(sent) == plain, len(sent) < len(plain) / 2) == ("gzip", True, True)
+    # it is compressed when the server has started, and then sent as a whole
+    path, accepted = script.decode(), {"Accept-Encoding": "gzip"}
+    assert int(wait_until(lambda: headers_of(lab, path, **accepted)[1]["Content-Length"])) < len(plain) / 2
     (lab.work / "table.csv").write_text("1,2,3\n" * 1000)
     for path in (
         "/files/table.csv",

@@ -1,0 +1,154 @@
+"""JupyterLab's own files on their way to the browser: sent compressed, and kept by the browser where that is right.
+
+``jupyter_server_config.py`` loads this file, in JupyterLab's own Python.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import sys
+import threading
+import zlib
+from pathlib import Path
+
+from jupyter_server.base.handlers import FileFindHandler
+from tornado import web
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
+
+STATIC = ("/static/", "/lab/extensions/", "/lab/api/themes/")  # files of JupyterLab and its extensions, no user's
+NAMED_BY_CONTENT = re.compile(r"(?:^|[-._~])[0-9a-f]{16,64}\.")  # main.efd36b46f3b45eb8.js
+
+LAB = "/static/lab/"  # where the page's program is
+# what every page loads first of it, more than half of all that it loads; the same names in JupyterLab 3.6 to 4.6
+LOADED_FIRST = ("main.", "jlab_core.")
+MOST_AHEAD = 16 * 1024 * 1024  # bytes of a file that is compressed before a browser asks for it
+LEVEL_AHEAD, LEVEL_ON_REQUEST = 6, 4  # of gzip; 4 takes half of the time, and its files are 6 % larger
+NICER = 10  # by which the compressing yields to the server
+
+
+def is_named_by_content(path: str) -> bool:
+    """Whether a file's name has a checksum of its content, so that another content has another name."""
+    return NAMED_BY_CONTENT.search(path.rpartition("/")[2]) is not None
+
+
+class CompressedAhead:
+    """Files of the page's program, compressed, in memory: by address, with the size that they had before."""
+
+    def __init__(self) -> None:
+        self._ready = {}
+
+    def compress(self, folders: "list[str]") -> None:
+        """Compress what is loaded first. ``folders``: where it may be; the first one that has a file counts."""
+        found = {}
+        for folder in reversed(folders):
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                found.update((entry.name, Path(entry)) for entry in entries if entry.name.startswith(LOADED_FIRST))
+        for name, path in sorted(found.items(), reverse=True):
+            if name.endswith(".js") and is_named_by_content(name) and path.stat().st_size <= MOST_AHEAD:
+                content = path.read_bytes()
+                gzip = zlib.compressobj(LEVEL_AHEAD, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+                self._ready[LAB + name] = len(content), gzip.compress(content) + gzip.flush()
+
+    def start(self, folders: "list[str]") -> None:
+        """Do so in a thread of its own, which yields to whatever else there is to do."""
+
+        def compress() -> None:
+            with contextlib.suppress(OSError):
+                if sys.platform == "linux":  # where each thread has a priority
+                    os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER))
+                self.compress(folders)
+
+        threading.Thread(target=compress, name="compress", daemon=True).start()
+
+    def of(self, path: str, size: "str | None") -> "bytes | None":
+        """Return the compressed file of an address, if it is ready and has this size."""
+        before, compressed = self._ready.get(path, (None, None))
+        return compressed if str(before) == size else None
+
+
+class Compress(web.GZipContentEncoding):
+    """Compresses while it sends."""
+
+    GZIP_LEVEL = LEVEL_ON_REQUEST
+
+
+class SendReady(web.OutputTransform):
+    """Sends a compressed file in the place of what was read."""
+
+    def __init__(self, compressed: bytes) -> None:
+        self.compressed = compressed
+
+    def transform_first_chunk(self, status: int, headers: HTTPHeaders, _chunk: bytes, _finishing: bool) -> tuple:
+        """Send all of it."""
+        headers["Vary"] = f"{headers['Vary']}, Accept-Encoding" if "Vary" in headers else "Accept-Encoding"
+        headers["Content-Encoding"] = "gzip"
+        headers["Content-Length"] = str(len(self.compressed))
+        return status, headers, self.compressed
+
+    def transform_chunk(self, _chunk: bytes, _finishing: bool) -> bytes:
+        """Send no more."""
+        return b""
+
+
+class StaticFilesSentOnce(web.OutputTransform):
+    """Compresses JupyterLab's own files and those of its extensions, and says how long a browser may keep them.
+
+    Nothing else. The length of a compressed answer with a secret in it, as pages and errors have, can tell whether the
+    secret is like what somebody else has put beside it, such as the address; and to compress a notebook or a large file
+    would keep the server from all else.
+
+    By itself JupyterLab lets browsers keep every file below some folders for a year without asking again. The next
+    session may have the same address and another JupyterLab, so that is right only for names with a checksum.
+    """
+
+    ahead = CompressedAhead()
+
+    def __init__(self, request: HTTPServerRequest) -> None:
+        self.request, self.chosen = request, web.OutputTransform(request)
+
+    def transform_first_chunk(self, status: int, headers: HTTPHeaders, chunk: bytes, finishing: bool) -> tuple:
+        """Choose."""
+        if status in (200, 304) and self.request.path.startswith(STATIC):
+            kept = "max-age=31536000, immutable" if is_named_by_content(self.request.path) else "no-cache"
+            headers["Cache-Control"] = f"private, {kept}"
+            if status == 200:
+                self.chosen = self.compressing(headers)
+        return self.chosen.transform_first_chunk(status, headers, chunk, finishing)
+
+    def transform_chunk(self, chunk: bytes, finishing: bool) -> bytes:
+        """Do as was chosen."""
+        return self.chosen.transform_chunk(chunk, finishing)
+
+    def compressing(self, headers: HTTPHeaders) -> web.OutputTransform:
+        """Return what compresses a file."""
+        ready = self.ahead.of(self.request.path, headers.get("Content-Length"))
+        if ready is not None and "gzip" in self.request.headers.get("Accept-Encoding", ""):
+            return SendReady(ready)
+        return Compress(self.request)
+
+
+def compare_files_by_content() -> None:
+    """Let a browser that has a file without a checksum in its name ask whether the content is the same.
+
+    By default it asks whether the file is newer than its own. That of an older JupyterLab is not, and files in images
+    may all be from 1980.
+    """
+
+    def etag(handler: FileFindHandler) -> "str | None":
+        if is_named_by_content(handler.absolute_path or ""):
+            return None
+        return f'"{hashlib.sha256(Path(handler.absolute_path).read_bytes()).hexdigest()[:32]}"'
+
+    FileFindHandler.compute_etag = etag
+
+
+def compress_ahead(app: object) -> None:
+    """Compress the page's program as soon as the server is set up: a browser is about to ask for it."""
+    set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
+
+    def set_up_and_compress() -> None:
+        set_up()
+        StaticFilesSentOnce.ahead.start(list(app.web_app.settings.get("lab_static_paths", ())))
+
+    app.init_shutdown_no_activity = set_up_and_compress
