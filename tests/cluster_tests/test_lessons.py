@@ -10,11 +10,13 @@ import pytest
 from tests.cluster_tests import lessons
 from tests.conftest import clear
 from tests.practice_cluster import PracticeCluster
+from tests.practice_cluster.bundled_images import provide_image
 
 
 @pytest.fixture
 def terminals(cluster: PracticeCluster) -> Iterator[lessons.Terminals]:
     """The learner's terminals, in a folder of the lesson's own."""
+    provide_image(cluster, "torch-cpu")
     opened = lessons.Terminals(cluster, "lesson")
     yield opened
     opened.close()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.paths import DOCS, ROOT
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 _FENCED = re.compile(r"^```.*?^```", re.M | re.S)
 
 
