@@ -30,8 +30,8 @@ def show_batch(console: Console, event: BatchEvent) -> None:
         console.print(printable(folder), highlight=False, markup=False, soft_wrap=True)
     elif isinstance(event, events.TemplatesListed):
         show_templates(console, event)
-    elif isinstance(event, events.TemplateFilled):  # for a file: as it is
-        console.file.write(event.text)
+    elif isinstance(event, events.TemplateFilled):  # for a file: not folded
+        console.file.write(printable(event.text))
     else:
         show_report(console, event)
 

@@ -47,7 +47,8 @@ def stopped(processes: set[psutil.Process]) -> Iterator[None]:
     """Their machine still takes what they are sent, until its memory for that is full."""
     assert processes
     for process in processes:
-        process.suspend()
+        with contextlib.suppress(psutil.NoSuchProcess):  # that of a connection which is over by now
+            process.suspend()
     try:
         yield
     finally:
