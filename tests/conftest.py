@@ -113,7 +113,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 #: long files that would come last by their names: begun first, they leave no worker alone at the end. Not more of them:
 #: all that is heavy at once would starve each other on two cores
 FIRST = tuple(
-    f"tests/cluster_tests/test_{name}" for name in ("situations", "main_job", "run", "sites", "shell", "environments")
+    f"tests/cluster_tests/test_{name}"
+    for name in ("training_jobs", "situations", "main_job", "run", "lessons", "sites", "shell", "environments")
 )
 
 
@@ -167,7 +168,7 @@ def uses_the_cluster(item: pytest.Item) -> bool:
 
 
 #: why a test on the cluster, or on real time, runs once more, and no other does. What ran again is listed: look into it
-ON_TWO_CORES = "six workers, three with a cluster each, share two cores, and what a test waits for may come too late"
+ON_TWO_CORES = "six workers, four with a cluster each, share two cores, and what a test waits for may come too late"
 #: the name under which a test's report tells why the test may run again
 RERUN_CAUSE = "rerun cause"
 
