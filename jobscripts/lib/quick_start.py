@@ -6,6 +6,8 @@ that would have been found without it. Nothing here may end the start: what is n
 """
 
 import contextlib
+import functools
+import gc
 import importlib
 import importlib.machinery
 import os
@@ -162,6 +164,10 @@ class Finder:
 def begin():
     """Begin to leave out; the configuration ends it, when JupyterLab's own modules are there."""
     leave_import_path()
+    # Hundreds of thousands of objects come with the modules, and all of them stay: looking through them again and again
+    # for garbage finds none.
+    undone_later.append(functools.partial(gc.set_threshold, *gc.get_threshold()))
+    gc.set_threshold(100_000)
     # With this library, jsonschema builds 38 grammars, for two formats that nothing in JupyterLab uses.
     sys.modules["rfc3987_syntax"] = None
     sys.meta_path.insert(0, Finder)

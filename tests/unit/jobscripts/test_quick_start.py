@@ -233,6 +233,23 @@ print(json.dumps(["sitecustomize.Finder" in one for one in found]))
     assert run(tmp_path, code) == [True, False]
 
 
+def test_garbage_is_searched_for_as_usual_when_the_configuration_is_read(tmp_path: Path) -> None:
+    code = f"""
+import gc, json
+meanwhile = gc.get_threshold()[0]
+{CONFIGURED}
+print(json.dumps([meanwhile, gc.isenabled(), gc.get_threshold()]))
+"""
+    assert run(tmp_path, code) == [100_000, True, list(gc_threshold_of(sys.executable))]
+
+
+def gc_threshold_of(python: str) -> tuple[int, ...]:
+    done = subprocess.run(
+        [python, "-c", "import gc, json; print(json.dumps(gc.get_threshold()))"], capture_output=True, check=True
+    )
+    return tuple(json.loads(done.stdout))
+
+
 def test_ipython_is_not_imported_to_list_names_and_show_them(tmp_path: Path) -> None:
     code = f"""
 import json, sys
