@@ -27,7 +27,7 @@
 #                                                PBS    qsub first-job.sh        Grid Engine  qsub first-job.sh
 # Lines such as #SBATCH say what the job needs. Each scheduler reads its own and takes the others for comments.
 # Slurm's sbatch would read those of PBS and LSF as well: --ignore-pbs keeps it from that.
-# Many clusters need more: an account (#SBATCH -A …), a partition (#SBATCH -p …). Flags of the command go first:
+# Many clusters need more: an account (#SBATCH -A …), a partition (#SBATCH -p …). Typed flags override the file's:
 #   sbatch -A myproject -t 2 first-job.sh
 
 # A batch job begins where it was submitted; with PBS it begins in the home directory.

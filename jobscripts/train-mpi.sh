@@ -33,7 +33,7 @@ cd "${PBS_O_WORKDIR:-.}" || exit
 job=${SLURM_JOB_ID:-${LSB_JOBID:-${PBS_JOBID:-by-hand}}}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # threads of each process, for what it does on the CPU
 
-# Rank 0 is on this node, where the others find it at a port made from the job's number: see train-multi-node.sh.
+# Rank 0 is on this node, where the others find it at a port made from the job's id: see train-multi-node.sh.
 head=$(hostname)
 port=$((20000 + 10#0${job//[!0-9]/} % 12000))
 while (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do port=$((port + 1)); done

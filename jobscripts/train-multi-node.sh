@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# train-multi-node: trains on all GPUs of several nodes: srun starts torchrun on each, and that a process for each GPU.
+# train-multi-node: trains on all GPUs of several nodes: srun starts torchrun on each, which starts a process per GPU.
 #SBATCH --job-name=train-multi-node
 #SBATCH --time=01:00:00
 #SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=8
@@ -17,7 +17,7 @@ PROCESSES=${PROCESSES:-gpu}      # on each node; gpu: one for each GPU. Without 
 [ -z "$MODULES" ] || module load $MODULES || exit
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # threads of each process, for what it does on the CPU
 
-# The processes meet on the first node, which is this one, at a port made from the job's number: so two jobs on a node
+# The processes meet on the first node, which is this one, at a port made from the job's id: so two jobs on a node
 # have different ones. From 20000 to 31999, as Linux hands out higher ports by itself. If something listens there
 # already, the next one is taken.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -40,5 +40,5 @@ srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 "${start[@]}" t
   "$TRAINING/train_ddp.py" --output "runs/$SLURM_JOB_ID" --max-epochs 5 "$@" &
 wait $! || wait $! || exit   # the first one returns early if the signal comes
 
-# Stopped before all epochs were done: back into the queue, under the same number.
+# Stopped before all epochs were done: back into the queue, under the same id.
 [ ! -e "runs/$SLURM_JOB_ID/unfinished" ] || exec scontrol requeue "$SLURM_JOB_ID"

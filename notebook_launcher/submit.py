@@ -50,9 +50,9 @@ NO_CLUSTER = (
     "launch-notebook clusters) or --host you@login. To stay here without this note: --cluster here"
 )
 _ARRAY = (
-    "A script with --array is many jobs, and submit follows one.",
-    "submit it with sbatch itself; for a template: launch-notebook jobscript NAME > NAME.sh, then on the login node: "
-    "sbatch NAME.sh",
+    "A script with --array cannot be submitted here: submit follows a single job.",
+    "submit it with sbatch itself; for a bundled script: launch-notebook jobscript NAME > NAME.sh, then on the login "
+    "node: sbatch NAME.sh",
 )
 
 

@@ -47,7 +47,7 @@ REFUSED = {
 # Flags that the launcher implements itself or always sets: accepted, but not passed on.
 FULFILLED = {
     "parsable": "the launcher always asks for the short answer",
-    "quiet": "the launcher needs the job's number, which sbatch would keep to itself",
+    "quiet": "the launcher needs the job's id, which sbatch would keep to itself",
     "wait": "the launcher waits by itself",
     "ignore-pbs": "the job script has no #PBS lines",
 }

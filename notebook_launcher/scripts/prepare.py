@@ -1,4 +1,4 @@
-"""Reads a job script for ``submit``: a file of the user's, or a bundled template."""
+"""Reads a job script for ``submit``: a file of the user's, or a bundled script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST = 4 * 1024 * 1024  # bytes; Slurm's own limit, max_script_size, is 4 MB 
 LONGEST_NAME = 200  # bytes of a file name
 _MOST_BESIDE = 1000  # files in the script's folder that are looked at
 _BOM = b"\xef\xbb\xbf"
-_SEE = "list the templates with: launch-notebook jobscript"
+_SEE = "list the bundled scripts with: launch-notebook jobscript"
 
 
 class PreparedScript(Frozen):
@@ -75,7 +75,7 @@ def as_script(name: str, content: bytes) -> tuple[bytes, tuple[str, ...]]:
     notes = []
     if b"\0" in content or not content.strip():
         raise ScriptInvalid(
-            f"{printable(name)} is empty." if not content.strip() else f"{printable(name)} is no text file.",
+            f"{printable(name)} is empty." if not content.strip() else f"{printable(name)} is not a text file.",
             why="A job script is a text file with commands for the compute node.",
             hint=_SEE,
         )
@@ -91,7 +91,9 @@ def as_script(name: str, content: bytes) -> tuple[bytes, tuple[str, ...]]:
             why="sbatch asks for that, too.",
             hint="for a bash script, let it begin with this line: #!/bin/bash",
         )
-    changed = (f"The {' and the '.join(notes)} of {printable(name)} are left out in what is sent: your file stays.",)
+    changed = (
+        f"Removed from the copy that is sent: {' and '.join(notes)} of {printable(name)}. Your file is unchanged.",
+    )
     return content, changed if notes else ()
 
 
@@ -102,7 +104,7 @@ def _found(word: str) -> tuple[Path, Template | None, tuple[str, ...]]:
     path, template = typed_path(word), find_template(word)
     with contextlib.suppress(OSError):
         if path.is_file():
-            notes = (f"{path} of this folder is submitted, not the template of that name.",) if template else ()
+            notes = (f"{path} of this folder is submitted, not the bundled script of that name.",) if template else ()
             return absolute(path), None, notes
     if template:
         return template.path, template, ()
@@ -110,7 +112,7 @@ def _found(word: str) -> tuple[Path, Template | None, tuple[str, ...]]:
         raise ScriptInvalid(f"{path} is a folder.", hint="name a script in it")
     if path.exists():
         raise ScriptInvalid(f"{path} is not a file.", hint=_SEE)
-    raise no_such_template(word, "There is no file or template {}.", _scripts_in(path.parent))
+    raise no_such_template(word, "There is no file or bundled script {}.", _scripts_in(path.parent))
 
 
 def _scripts_in(folder: Path) -> list[str]:

@@ -54,7 +54,7 @@ def template_named(word: str) -> Template:
     """Return the template of that name. Raises ``ScriptInvalid``, suggesting the closest name."""
     found = find_template(word)
     if found is None:
-        raise no_such_template(word, "There is no template {}.")
+        raise no_such_template(word, "There is no bundled script {}.")
     return found
 
 
@@ -65,7 +65,7 @@ def no_such_template(word: str, what: str, others: Sequence[str] = ()) -> Script
     shown = f"“{printable(word)}”"
     return ScriptInvalid(
         what.format(shown),
-        why=f"The templates are: {', '.join(names) or 'none'}.",
+        why=f"The bundled scripts are: {', '.join(names) or 'none'}.",
         hint=f"did you mean {near[0]}?" if near else "list them with: launch-notebook jobscript",
     )
 

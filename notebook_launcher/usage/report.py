@@ -29,7 +29,7 @@ _STATES = {
     State.SUSPENDED: "it was paused, and keeps its place",
     State.COMPLETING: "it has ended, and its nodes are being cleaned up",
     State.COMPLETED: "it ended by itself, with exit code 0",
-    State.FAILED: "it ended by itself, with another exit code than 0",
+    State.FAILED: "it ended by itself, with an exit code other than 0",
     State.CANCELLED: "somebody cancelled it; the number is a user's (id -un NUMBER)",
     State.TIMEOUT: "it was ended at its time limit: ask for more with -t, or save and continue",
     State.OUT_OF_MEMORY: "it was ended as it used more memory than it had: ask for more with --mem",
@@ -87,12 +87,12 @@ def _columns(accounts: JobAccounts) -> Iterator[events.ReportColumn]:
     of, record = accounts.columns, accounts.record
     for name, value, meaning in (
         ("State", of["State"], _STATES.get(record.state, "how it ended")),
-        ("ExitCode", of["ExitCode"], "the script's exit code, and behind the colon the signal that ended it"),
+        ("ExitCode", of["ExitCode"], "the script's exit code; after the colon, the signal that ended it"),
         ("Partition", of["Partition"], "the queue that it waited and ran in"),
         ("Account", of["Account"], "the project that pays for it"),
         ("Submit", of["Submit"][:19], _waited(of)),
         ("Elapsed", _clock(record.wall), "how long it ran"),
-        ("Timelimit", _clock(record.walltime), "how long it might run, as asked with -t"),
+        ("Timelimit", _clock(record.walltime), "the longest that it was allowed to run (-t)"),
         ("NodeList", of["NodeList"], f"where it ran: {counted(record.nodes, 'node')}" if record.nodes else ""),
         ("AllocCPUS", of["AllocCPUS"], _cores_meaning(of)),
         ("CPUTime", _clock(record.cpu_reserved), "Elapsed × AllocCPUS: the time of all its cores, used or not"),

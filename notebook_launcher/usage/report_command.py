@@ -25,7 +25,7 @@ from notebook_launcher.usage.bill_command import QUERY_TIMEOUT, read_bill
 from notebook_launcher.usage.report import Evidence, make_report
 from notebook_launcher.usage.training_result import LONGEST, TrainingResult, read_result
 
-#: a job's number, that of a task of an array, or of a part of a heterogeneous job
+#: a job's id, that of a task of a job array, or of a part of a heterogeneous job
 _JOB = re.compile(r"[0-9]{1,12}(?:[_+][0-9]{1,9})?", re.A)
 _RESULT_TIMEOUT = 3.0  # seconds
 _LAST_LINES = 50  # of a log, in which a training may report what it did
@@ -40,7 +40,7 @@ _READ = (
 
 
 def report(target: LaunchTarget, name: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Show what a job asked for and used: a session's, by its name, or any job of the user's, by its number.
+    """Show what a job asked for and used: a session's, by its name, or any job of the user's, by its id.
 
     Without a name, that of the last session. Raises ``SessionNotFound`` if nothing is known of it.
     """
@@ -68,7 +68,7 @@ def show_report(context: Context, session: Session) -> None:
 
 
 def _session_named(context: Context, name: str) -> IndexedSession | None:
-    """Return the session that is meant; ``None`` for the number of a job that is none of the launcher's."""
+    """Return the session that is meant; ``None`` for the id of a job that is none of the launcher's."""
     index = read_session_index(context)
     try:
         return choose_session(index, name, context.host.label, ended_too=True)
@@ -76,7 +76,7 @@ def _session_named(context: Context, name: str) -> IndexedSession | None:
         if not name or not name[:1].isdecimal():
             raise
         if not _JOB.fullmatch(name):
-            raise UsageError(f"“{name}” is neither a session nor the number of a job.", hint=error.hint) from None
+            raise UsageError(f"“{name}” is neither a session nor the id of a job.", hint=error.hint) from None
         return None
 
 
@@ -89,7 +89,7 @@ def _nothing_known(context: Context, job: JobRef) -> SessionNotFound:
         )
     return SessionNotFound(
         f"Nothing is known of job {job} on {context.host.label}.",
-        why="The accounting lists no job of yours with this number, or the cluster has none.",
+        why="The accounting lists no job of yours with this id, or the cluster has none.",
         hint="list your last jobs there with: sacct --starttime=now-7days",
     )
 
@@ -102,7 +102,7 @@ def _report(
     accounts = _accounts(context, job, deadline)
     if accounts and accounts.array and session is None:
         raise UsageError(
-            f"Job {job} is an array of {len(accounts.array)} tasks, each a job of its own.",
+            f"Job {job} is a job array of {len(accounts.array)} tasks, each a job of its own.",
             hint=f"name one of them: launch-notebook report {accounts.array[0]}",
         )
     bill = read_bill(context, session, accounts.record if accounts else None) if session else None

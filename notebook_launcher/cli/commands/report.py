@@ -16,8 +16,8 @@ def report(job: str, *, where: Where) -> int:
 
     \b
       launch-notebook report            your last session's job
-      launch-notebook report 4711       any job of yours, by its number
-      launch-notebook report 4711_3     a task of an array
+      launch-notebook report 4711       any job of yours, by its id
+      launch-notebook report 4711_3     a task of a job array
 
     It is sacct's table in words; jobs that you submitted yourself are in it, too.
     """  # \b is click's mark for lines to be left alone

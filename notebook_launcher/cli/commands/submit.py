@@ -44,7 +44,7 @@ def submit(
       launch-notebook submit train.sh -t 1:00:00 --gpus 1 -- EPOCHS=3
       launch-notebook submit train -- --max-epochs 20
 
-    The script runs as it is; its #SBATCH lines count, and flags that you type replace them. A template is a bundled
+    The script runs as it is; its #SBATCH lines count, and flags that you type replace them. TEMPLATE is a bundled
     script: `launch-notebook jobscript` lists them. After the two dashes come variables for the script (NAME=VALUE),
     an environment to run it in, and the script's own arguments, from the first that begins with a dash.
     """  # \b is click's mark for lines to be left alone

@@ -47,7 +47,7 @@ def test_a_script_is_read_with_what_goes_along(bundled: Path) -> None:
     script = prepare_script("job.sh", [Path("train.py")])
     assert (script.name, script.content.count(b"\r"), script.directives.flags) == ("job.sh", 0, {"ntasks": "2"})
     assert script.content.startswith(b"#!/bin/bash\n") and dict(script.files) == {"train.py": b"x = 1\n"}
-    assert "byte order mark and the Windows line ends (CRLF) of job.sh are left out" in script.notes[0]
+    assert "copy that is sent: byte order mark and Windows line ends (CRLF) of job.sh" in script.notes[0]
     assert script.folder == bundled and script.beside == ("data.csv",)
     assert (
         beside_note(script)
@@ -60,7 +60,7 @@ def test_a_script_is_read_with_what_goes_along(bundled: Path) -> None:
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
-        (b"\x7fELF\0", "is no text file"),
+        (b"\x7fELF\0", "is not a text file"),
         (b"echo hi\n", "what runs it"),
         (b"#!bash\n", "what runs it"),
         (b"#" * (LARGEST + 1), "is too large"),
@@ -73,7 +73,8 @@ def test_what_is_no_job_script_is_refused(bundled: Path, content: bytes, what: s
 
 
 @pytest.mark.parametrize(
-    ("word", "what"), [("", "No script"), ("nope", "no file or template"), (".", "is a folder"), ("a\0b", "No script")]
+    ("word", "what"),
+    [("", "No script"), ("nope", "no file or bundled script"), (".", "is a folder"), ("a\0b", "No script")],
 )
 def test_a_script_that_is_not_there_is_named(bundled: Path, word: str, what: str) -> None:
     with pytest.raises(ScriptInvalid, match=what):
@@ -83,7 +84,7 @@ def test_a_script_that_is_not_there_is_named(bundled: Path, word: str, what: str
 def test_the_closest_name_is_suggested(bundled: Path) -> None:
     with pytest.raises(ScriptInvalid) as caught:
         prepare_script("tinny")
-    assert caught.value.hint == "did you mean tiny?" and caught.value.why == "The templates are: tiny."
+    assert caught.value.hint == "did you mean tiny?" and caught.value.why == "The bundled scripts are: tiny."
 
 
 def test_a_file_that_cannot_go_along_is_an_error_about_the_script(bundled: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_template_brings_what_it_needs_and_a_file_of_that_name_comes_first(bun
     assert (one.name, one.sentence) == ("tiny", "says hello.")
     (bundled / "tiny").write_text("#!/bin/sh\n")
     own = prepare_script("tiny")
-    assert own.folder == bundled and "not the template of that name" in own.notes[0]
+    assert own.folder == bundled and "not the bundled script of that name" in own.notes[0]
 
 
 def test_a_template_is_filled_in_for_a_cluster(bundled: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_script_runs_as_it_is_and_typed_flags_replace_its_own() -> None:
 
 
 def test_an_array_is_refused_with_what_to_type() -> None:
-    with pytest.raises(LauncherError, match="many jobs") as caught:
+    with pytest.raises(LauncherError, match="a single job") as caught:
         submit.script_plan(LaunchOptions(cluster="here"), HERE, {"array": "1-3"})
     assert "sbatch" in caught.value.hint
 

@@ -41,7 +41,7 @@ def test_each_column_is_explained() -> None:
     columns = {one.column: (one.value, one.meaning) for one in made.columns}
     assert (made.job_name, made.state, made.session) == ("a|b", "FAILED", None)
     assert columns["ExitCode"][0] == "1:0" and columns["Elapsed"][0] == "0:00:10"
-    assert columns["Timelimit"] == ("0:05:00", "how long it might run, as asked with -t")
+    assert columns["Timelimit"] == ("0:05:00", "the longest that it was allowed to run (-t)")
     assert columns["Submit"] == ("2026-11-24T02:16:35", "when it was submitted; it began 1 s later (Start)")
     assert columns["TotalCPU"][1] == "what its processes really computed: 3 % of CPUTime, the CPU efficiency"
     assert columns["MaxRSS"] == ("96 MiB", "the most memory that one of its tasks had (on node1); 16 % of ReqMem")
