@@ -39,6 +39,12 @@ def test_it_runs_as_it_is_with_its_variables_and_arguments(job: Job) -> None:
     assert "The script mine.sh on " in report["message"] and "ended with exit code 1" in report["message"]
 
 
+def test_a_blank_behind_the_first_line_does_not_matter_and_it_is_the_jobs_own_script(job: Job) -> None:
+    write(job, '#!/bin/bash -e \t\necho "its own: $((SLURM_TASK_PID == $$))"\nfalse\n', "setenv=SLURM_TASK_PID=1")
+    assert job.run()["cause"] == "script-failed"
+    assert "its own: 1" in job.log.read_text()
+
+
 @pytest.mark.parametrize(
     ("script", "cause", "code"),
     [("#!/bin/sh\ntrue\n", "finished", 0), ("#!/bin/sh\nkill -KILL $$\n", "script-failed", 137)],
