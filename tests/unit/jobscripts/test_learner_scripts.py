@@ -131,8 +131,18 @@ def test_each_task_of_an_array_has_its_learning_rate(run: Run, env: dict[str, st
     assert f"train_ddp.py --output {folder}/rate-{rate} --learning-rate {rate}" in printed
 
 
-def test_a_task_too_many_says_so(run: Run) -> None:
-    run("train-array.sh", code=2, SLURM_ARRAY_TASK_ID="4")
+@pytest.mark.parametrize(
+    "variables", [{"SLURM_ARRAY_TASK_ID": "4"}, {"LSB_JOBINDEX": "0"}, {"SGE_TASK_ID": "undefined"}]
+)
+def test_a_task_without_a_learning_rate_says_so(run: Run, variables: dict[str, str]) -> None:
+    """LSF and Grid Engine have the last two in jobs that are no arrays."""
+    run("train-array.sh", code=2, **variables)
+
+
+def test_grid_engine_runs_bash_where_its_own_default_is_csh() -> None:
+    for script in SCRIPTS:
+        marks = [line for line in script.read_text().splitlines() if line.startswith("#$ ")]
+        assert not marks or any("-S /bin/bash" in line for line in marks)
 
 
 # ---- back into the queue ------------------------------------------------------------------------------------------
