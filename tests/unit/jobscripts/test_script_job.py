@@ -62,6 +62,14 @@ def test_without_its_folder_or_itself_it_does_not_run(job: Job) -> None:
     assert job.run()["cause"] == "session-unusable"
 
 
+def test_usr1_before_the_script_is_there_does_not_end_the_job(job: Job) -> None:
+    """As with a walltime that is shorter than the lead of --signal=B:USR1@120."""
+    sent = job.root / "sent"
+    job.tool("mkdir", f'#!/bin/sh\n[ -e {sent} ] || {{ : >{sent}; kill -USR1 $PPID; }}\nexec /bin/mkdir "$@"\n')
+    write(job, "#!/bin/sh\ntrue\n")
+    assert job.run()["cause"] == "finished" and sent.exists()
+
+
 ANSWERS = """#!/bin/bash
 trap 'echo saved >saved' USR1
 trap 'echo told to end; exit 5' TERM
