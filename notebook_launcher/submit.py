@@ -208,7 +208,11 @@ def filled_template(
         has_any = "#BSUB" in directives.others
         notes.append(
             f"{plan.target.cluster} has LSF, and flags are written into #SBATCH lines only: "
-            + ("change the queue, the walltime and the cores in the #BSUB lines." if has_any else "it has no #BSUB lines.")
+            + (
+                "change the queue, the walltime and the cores in the #BSUB lines."
+                if has_any
+                else "it has no #BSUB lines."
+            )
         )
     if missing := sorted(typed.variables.keys() - template.variables.keys()):
         notes.append(f"{template.name} has no variable {', '.join(missing)}.")
