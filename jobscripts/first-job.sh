@@ -20,7 +20,7 @@
 #PBS -j oe
 #
 #$ -N first-job
-#$ -cwd -j y
+#$ -S /bin/bash -cwd -j y
 #$ -l h_rt=00:05:00
 #
 # Submit it on the login node, in its folder:    Slurm  sbatch first-job.sh      LSF          bsub < first-job.sh

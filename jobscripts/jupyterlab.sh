@@ -56,6 +56,7 @@ readonly EXIT_UNUSABLE=73
 run_job() {
   concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter='' stager='' passed_on='' ended_by=''
   answer_signals
+  trap : USR1 # a script's, which is not there yet: pass_signals_on
   users_umask=$(umask)
   umask 077
   open_session_dir "$1"
@@ -74,6 +75,7 @@ run_job() {
   find_node_names
   trap 'leave_unforeseen $?' EXIT
   prepare_session_dir
+  [[ $want_program == script ]] || trap - USR1
   case $want_program in
     shell)     wait_on_shells ;;
     notebook)  run_notebook ;;

@@ -23,7 +23,7 @@
 #PBS -j oe
 #
 #$ -N train-array
-#$ -cwd -j y
+#$ -S /bin/bash -cwd -j y
 #$ -t 1-3
 #$ -l h_rt=00:30:00
 #
@@ -37,7 +37,8 @@ cd "${PBS_O_WORKDIR:-.}" || exit
 # shellcheck disable=SC2086  # several modules may be named
 [ -z "$MODULES" ] || module load $MODULES || exit
 task=${SLURM_ARRAY_TASK_ID:-${LSB_JOBINDEX:-${PBS_ARRAY_INDEX:-${SGE_TASK_ID:-1}}}}
-rate=${RATES[task - 1]}
+rate=''
+((task < 1)) || rate=${RATES[task - 1]}
 [ -n "$rate" ] || { echo "Task $task has no learning rate: RATES has ${#RATES[@]}." >&2; exit 2; }
 
 start=()

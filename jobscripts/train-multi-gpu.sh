@@ -8,18 +8,14 @@
 #SBATCH --signal=B:USR1@120 --requeue
 #SBATCH --ignore-pbs
 #
-#BSUB -J train-multi-gpu
-#BSUB -q gpuv100
-#BSUB -W 1:00 -n 8
+#BSUB -J train-multi-gpu -q gpuv100
+#BSUB -W 1:00 -n 8 -o train-multi-gpu-%J.out
 #BSUB -R "span[hosts=1] rusage[mem=2GB]"
 #BSUB -gpu "num=2:mode=exclusive_process"
-#BSUB -o train-multi-gpu-%J.out
 #BSUB -wa USR1 -wt 2 -Q 99
 #
-#PBS -N train-multi-gpu
-#PBS -l walltime=01:00:00
-#PBS -l select=1:ncpus=8:ngpus=2
-#PBS -j oe
+#PBS -N train-multi-gpu -j oe
+#PBS -l walltime=01:00:00 -l select=1:ncpus=8:ngpus=2
 #
 TRAINING=${TRAINING:-training}   # the folder with the Python files, beside this file
 MODULES=${MODULES-}              # such as PyTorch/2.9.1-foss-2024a-CUDA-12.6.0
@@ -30,21 +26,25 @@ cd "${PBS_O_WORKDIR:-.}" || exit
 # shellcheck disable=SC2086  # several modules may be named
 [ -z "$MODULES" ] || module load $MODULES || exit
 job=${SLURM_JOB_ID:-${LSB_JOBID:-${PBS_JOBID:-by-hand}}}
+OUTPUT=${OUTPUT:-runs/$job}      # not as an option: the lines below use it, too
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # threads of each process, for what it does on the CPU
 
 # Before the walltime is over, the scheduler sends USR1: the file then asks the trainer to save a checkpoint and stop.
-mkdir -p "runs/$job"
-trap 'touch "runs/$job/stop"' USR1
+mkdir -p "$OUTPUT" && rm -f "$OUTPUT/stop"
+trap 'touch "$OUTPUT/stop"' USR1
 trap 'kill %1' INT TERM   # Ctrl-C, where it is run by hand
 start=()
-[ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1)   # a job step, with a line of its own in sacct
+[ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}")   # a job step
 [ -z "$IMAGE" ] || start+=(apptainer exec --nv "$IMAGE")
 # --standalone: torchrun chooses a free port, on which the processes meet
 (trap '' USR1 && exec "${start[@]}" torchrun --standalone --nproc-per-node="$PROCESSES" \
-  "$TRAINING/train_ddp.py" --output "runs/$job" --max-epochs 5 "$@") &
-wait $! || wait $! || exit   # the first one returns early if the signal comes
+  "$TRAINING/train_ddp.py" --output "$OUTPUT" --max-epochs 5 "$@") &
+while kill -0 $! 2>/dev/null; do wait $!; done; wait $! || exit   # a signal ends wait early
 
-if [ -e "runs/$job/unfinished" ]; then   # back into the queue, as in train.sh
-  [ -z "${SLURM_JOB_ID-}" ] || exec scontrol requeue "$SLURM_JOB_ID"
-  exit 99
-fi
+# Not done yet: back into the queue, under the same number, but not for ever. LSF does that for the exit code of -Q.
+[ -e "$OUTPUT/unfinished" ] || exit 0
+[ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit; }   # not the job's script
+echo "$job" >>"$OUTPUT/requeued"
+[ "$(grep -cxF "$job" "$OUTPUT/requeued")" -le 50 ] || { echo "Not done after 50 requeues: raise --time." >&2; exit 1; }
+[ -z "${SLURM_JOB_ID-}" ] || exec scontrol requeue "$SLURM_JOB_ID"
+exit 99

@@ -15,6 +15,8 @@ PROCESSES=${PROCESSES:-gpu}      # on each node; gpu: one for each GPU. Without 
 
 # shellcheck disable=SC2086  # several modules may be named
 [ -z "$MODULES" ] || module load $MODULES || exit
+job=$SLURM_JOB_ID
+OUTPUT=${OUTPUT:-runs/$job}      # not as an option: the lines below use it, too
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # threads of each process, for what it does on the CPU
 
 # The processes meet on the first node, which is this one, at a port made from the job's id: so two jobs on a node
@@ -27,8 +29,8 @@ echo "The processes meet at $head:$port."
 
 # Two minutes before the walltime is over, Slurm sends USR1 to this script, and to it alone (B:), as the programs around
 # the trainer would die of it. The file then asks the trainer to save a checkpoint and stop.
-mkdir -p "runs/$SLURM_JOB_ID"
-trap 'touch "runs/$SLURM_JOB_ID/stop"' USR1
+mkdir -p "$OUTPUT" && rm -f "$OUTPUT/stop"
+trap 'touch "$OUTPUT/stop"' USR1
 start=()
 [ -z "$IMAGE" ] || start=(apptainer exec --nv "$IMAGE")
 
@@ -37,8 +39,12 @@ start=()
 srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 "${start[@]}" torchrun \
   --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="$PROCESSES" \
   --rdzv-backend=c10d --rdzv-id="$SLURM_JOB_ID" --rdzv-endpoint="$head:$port" \
-  "$TRAINING/train_ddp.py" --output "runs/$SLURM_JOB_ID" --max-epochs 5 "$@" &
-wait $! || wait $! || exit   # the first one returns early if the signal comes
+  "$TRAINING/train_ddp.py" --output "$OUTPUT" --max-epochs 5 "$@" &
+while kill -0 $! 2>/dev/null; do wait $!; done; wait $! || exit   # a signal ends wait early
 
-# Stopped before all epochs were done: back into the queue, under the same id.
-[ ! -e "runs/$SLURM_JOB_ID/unfinished" ] || exec scontrol requeue "$SLURM_JOB_ID"
+# Not done yet: back into the queue, under the same id, but not for ever.
+[ -e "$OUTPUT/unfinished" ] || exit 0
+[ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit; }   # not the job's script
+echo "$job" >>"$OUTPUT/requeued"
+[ "$(grep -cxF "$job" "$OUTPUT/requeued")" -le 50 ] || { echo "Not done after 50 requeues: raise --time." >&2; exit 1; }
+exec scontrol requeue "$job"

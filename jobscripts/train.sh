@@ -8,19 +8,16 @@
 #SBATCH --signal=B:USR1@120 --requeue
 #SBATCH --ignore-pbs
 #
-#BSUB -J train
-#BSUB -q gpuv100
+#BSUB -J train -q gpuv100
 #BSUB -W 1:00 -n 4
 #BSUB -R "span[hosts=1] rusage[mem=2GB]"
 #BSUB -gpu "num=1:mode=exclusive_process"
-#BSUB -o gpu_%J.out
-#BSUB -e gpu_%J.err
+#BSUB -o gpu_%J.out -e gpu_%J.err
 #BSUB -wa USR1 -wt 2 -Q 99
 #
-#PBS -N train
+#PBS -N train -j oe
 #PBS -l walltime=01:00:00
 #PBS -l select=1:ncpus=4:ngpus=1
-#PBS -j oe
 #
 # Options of the trainer go behind the script's name, or to the end of this file:  sbatch train.sh --max-epochs 20
 TRAINING=${TRAINING:-training}   # the folder with the Python files, beside this file
@@ -31,20 +28,23 @@ cd "${PBS_O_WORKDIR:-.}" || exit
 # shellcheck disable=SC2086  # several modules may be named
 [ -z "$MODULES" ] || module load $MODULES || exit
 job=${SLURM_JOB_ID:-${LSB_JOBID:-${PBS_JOBID:-by-hand}}}
+OUTPUT=${OUTPUT:-runs/$job}      # not as an option: the lines below use it, too
 
 # Before the walltime is over, the scheduler sends USR1: the file then asks the trainer to save a checkpoint and stop.
-mkdir -p "runs/$job"
-trap 'touch "runs/$job/stop"' USR1
+mkdir -p "$OUTPUT" && rm -f "$OUTPUT/stop"
+trap 'touch "$OUTPUT/stop"' USR1
 trap 'kill %1' INT TERM   # Ctrl-C, where it is run by hand
 start=()
-[ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1)   # a job step, with a line of its own in sacct
+[ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}")   # a job step
 [ -z "$IMAGE" ] || start+=(apptainer exec --nv "$IMAGE")
-(trap '' USR1 && exec "${start[@]}" python3 "$TRAINING/image_classifier.py" --output "runs/$job" \
+(trap '' USR1 && exec "${start[@]}" python3 "$TRAINING/image_classifier.py" --output "$OUTPUT" \
   --accelerator auto --devices 1 --max-epochs 5 "$@") &
-wait $! || wait $! || exit   # the first one returns early if the signal comes
+while kill -0 $! 2>/dev/null; do wait $!; done; wait $! || exit   # a signal ends wait early
 
-# Not done yet: back into the queue, under the same number. LSF does that for the exit code named in -Q.
-if [ -e "runs/$job/unfinished" ]; then
-  [ -z "${SLURM_JOB_ID-}" ] || exec scontrol requeue "$SLURM_JOB_ID"
-  exit 99
-fi
+# Not done yet: back into the queue, under the same number, but not for ever. LSF does that for the exit code of -Q.
+[ -e "$OUTPUT/unfinished" ] || exit 0
+[ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit; }   # not the job's script
+echo "$job" >>"$OUTPUT/requeued"
+[ "$(grep -cxF "$job" "$OUTPUT/requeued")" -le 50 ] || { echo "Not done after 50 requeues: raise --time." >&2; exit 1; }
+[ -z "${SLURM_JOB_ID-}" ] || exec scontrol requeue "$SLURM_JOB_ID"
+exit 99

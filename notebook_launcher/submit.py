@@ -74,6 +74,8 @@ def after_dashes(words: Sequence[str]) -> AfterDashes:
     for word in words:
         if any(character in word for character in "\n\r\0"):
             raise UsageError(f"“{printable(word[:40])}” has more than one line.", why="It comes after the two dashes.")
+        if any("\ud800" <= character <= "\udfff" for character in word):
+            raise UsageError(f"“{printable(word[:40])}” is not UTF-8 text.", why="It comes after the two dashes.")
     for word in words[:place]:
         if match := _VARIABLE.fullmatch(word):
             variables[match["name"]] = match["value"]
@@ -191,7 +193,8 @@ def filled_template(
     template: Template, options: LaunchOptions, here: LocalMachine
 ) -> tuple[events.TemplateFilled, tuple[str, ...]]:
     """Return a template filled in for a cluster, to keep and to edit, and notes. Raises what ``make_plan`` raises."""
-    own = read_directives(template.path.read_text(encoding="utf-8")).flags
+    directives = read_directives(template.path.read_text(encoding="utf-8"))
+    own = directives.flags
     only_here = {name: value for name, value in own.items() if name in REFUSED}  # by plain sbatch they work
     flags = {name: value for name, value in own.items() if name not in only_here}
     typed = after_dashes(options.arguments)
@@ -201,6 +204,16 @@ def filled_template(
     notes = [*plan.notes]
     if plan.placeholders:
         notes.append(f"Replace before you submit it: {', '.join(f'--{name}' for name in plan.placeholders)}.")
+    if plan.target.scheduler == "lsf":
+        has_any = "#BSUB" in directives.others
+        notes.append(
+            f"{plan.target.cluster} has LSF, and flags are written into #SBATCH lines only: "
+            + (
+                "change the queue, the walltime and the cores in the #BSUB lines."
+                if has_any
+                else "it has no #BSUB lines."
+            )
+        )
     if missing := sorted(typed.variables.keys() - template.variables.keys()):
         notes.append(f"{template.name} has no variable {', '.join(missing)}.")
     return events.TemplateFilled(template.name, plan.target.cluster, text), tuple(notes)

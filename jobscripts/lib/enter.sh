@@ -176,6 +176,7 @@ exec_notebook() {
 exec_script() {
   local script=$NBL_SESSION_DIR/work/$want_script folder first='' interpreter=/bin/sh argument='' line arguments=()
   { IFS= read -r first; } 2>/dev/null <"$script"
+  first=${first%"${first##*[![:blank:]]}"}
   if [[ $first =~ ^#![[:blank:]]*([^[:blank:]]+)[[:blank:]]*(.*)$ ]]; then
     interpreter=${BASH_REMATCH[1]} argument=${BASH_REMATCH[2]}
   fi
@@ -184,6 +185,8 @@ exec_script() {
   cd -- "$folder" || fail folder-missing "There is no folder $folder on $(uname -n), or it may not be entered."
   # The folder of the submission, as scripts ask for it: submit.sh was run in another one.
   [[ -z ${SLURM_SUBMIT_DIR-} ]] || export SLURM_SUBMIT_DIR=$PWD
+  # By this a script of Slurm's knows whether it is the job's own, and may put it back into the queue.
+  [[ -z ${SLURM_TASK_PID-} ]] || export SLURM_TASK_PID=$BASHPID
   find_inherited_options
   exec "${as_inherited[@]}" "$interpreter" ${argument:+"$argument"} "$script" "${arguments[@]}"
 }

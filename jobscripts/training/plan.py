@@ -53,7 +53,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="compute a step's batch in N parts, which takes less memory, and update the network once")  # fmt: skip
     add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="bf16, fp16: mixed precision")
     add("--checkpoint-every", type=positive, default=1, metavar="N", help="epochs between two checkpoints")
-    add("--fresh", action="store_true", help="begin anew, whatever checkpoint there is")
+    add("--fresh", action="store_true", help="begin anew, whatever checkpoint an earlier job has left")
     add("--baseline", type=Path, metavar="FILE", help="result.json of a run on fewer processes, to compare with")
     add("--timeout", type=positive, default=300, metavar="SECONDS", help="how long processes wait for each other")
     add("--pause", type=float, default=0.0, metavar="SECONDS", help="wait after each step, to have time to look at it")
@@ -92,6 +92,18 @@ def checkpoint_file(output: Path) -> Path:
 def unfinished_file(output: Path) -> Path:
     """Return the file that tells the job script to put the job back into the queue."""
     return output / "unfinished"
+
+
+def job_number(env: Mapping[str, str]) -> str:
+    """Return the number of the scheduler's job, which stays the same when the job is put back into the queue, or ""."""
+    return next((env[name] for name in ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID") if env.get(name)), "")
+
+
+def begins_anew(options: argparse.Namespace, env: Mapping[str, str]) -> bool:
+    """Whether a checkpoint is ignored, as with ``--fresh``: but not the one of an earlier run of this very job."""
+    file, job = unfinished_file(options.output), job_number(env)
+    is_own = bool(job) and file.exists() and file.read_text(encoding="utf-8").strip() == job
+    return options.fresh and not is_own
 
 
 def stop_file(output: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -13,7 +14,18 @@ from typing import Any
 import torch
 from digits import CLASSES, SIDE, digits
 from place import TrainingError
-from plan import check_same, checkpoint_file, scaling, settings, split, stop_file, unfinished_file, write_json
+from plan import (
+    begins_anew,
+    check_same,
+    checkpoint_file,
+    job_number,
+    scaling,
+    settings,
+    split,
+    stop_file,
+    unfinished_file,
+    write_json,
+)
 from supervise import StopRequest
 from team import Team
 from torch import nn
@@ -177,7 +189,7 @@ class Training:
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one."""
         file = checkpoint_file(self.options.output)
-        there = file.exists() and not self.options.fresh
+        there = file.exists() and not begins_anew(self.options, os.environ)
         if not all(self.team.gather(there)):
             if there:
                 raise TrainingError(f"Not every node sees {file}: put --output on a file system that all nodes share.")
@@ -247,7 +259,7 @@ def train(options: argparse.Namespace, team: Team, stop: StopRequest) -> int:
         if not training.run_epoch(stop):
             training.save()
             if team.is_first:
-                unfinished_file(output).touch()
+                unfinished_file(output).write_text(job_number(os.environ) + "\n", encoding="utf-8")
                 stop_file(output).unlink(missing_ok=True)
             training.say(
                 f"Asked to stop in epoch {len(training.epochs) + 1}, after step {training.step}: saved "

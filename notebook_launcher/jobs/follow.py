@@ -36,10 +36,11 @@ FINAL_STATUS_WITHIN = 20.0  # seconds after the job's end for the scheduler to r
 
 
 class FileLine(Frozen):
-    """One line of a file, without its newline."""
+    """One line of a file, without its newline. ``number``: which line of the file it is, from 1."""
 
     of: GrowingFile
     text: str
+    number: int
 
     @property
     def path(self) -> str:
@@ -107,9 +108,9 @@ class GrowingFile:
 
     def _take_in(self, line: str) -> None:
         if self._numbered:
-            self._first += 1
             self._unread += len(line) + LINE_COST
-            self._inbox.put(FileLine(self, line))
+            self._inbox.put(FileLine(self, line, self._first))
+            self._first += 1
         elif re.fullmatch(r"[0-9]{1,18}", line):
             self._first, self._numbered = int(line), True
 

@@ -183,6 +183,11 @@ class JobAccounts(Frozen):
     array: tuple[str, ...] = ()
 
     @property
+    def is_live(self) -> bool:
+        """Whether the job waits, runs or is suspended: more values come at its end."""
+        return self.record.state in (State.PENDING, State.RUNNING, State.SUSPENDED)
+
+    @property
     def complete(self) -> bool:
         """Whether all values are final."""
         return self.record.complete

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -172,6 +173,12 @@ def beside_note(script: PreparedScript) -> str | None:
     """Return the note that files which the script names are not sent with it."""
     if not script.beside:
         return None
-    few = " ".join(f"--with {name}" for name in script.beside[:3])
+    few = " ".join(f"--with {shlex.quote(_as_typed(script, name))}" for name in script.beside[:3])
     count = "is" if len(script.beside) == 1 else "are"
     return f"The script names {listed(script.beside)} beside it, which {count} not sent. To send it along: {few}"
+
+
+def _as_typed(script: PreparedScript, name: str) -> str:
+    """Return the path of a file beside the script, as it is typed in this folder."""
+    path, here = (script.folder or Path()) / name, Path.cwd()
+    return str(path.relative_to(here) if here in path.parents else path)

@@ -81,7 +81,7 @@ class PrintedLines:
                 self._show(line)
 
     def _show(self, line: FileLine) -> None:
-        self._shown += 1
+        self._shown = line.number  # less than before if the file was begun anew
         if self._noise is None or not self._noise.match(line.text):
             self._context.view.show(events.LogLine(line.text))
 

@@ -21,6 +21,7 @@ from notebook_launcher.usage.report_command import show_report
 
 KEYS_OURS = "Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
 KEYS_CONNECTED = "Ctrl-C, or d and ENTER, detaches; the job goes on."
+_TRUNCATES = ("truncate", "t")  # values of --open-mode: the log of a requeued job is begun anew
 #: lines of the launcher's own job script, in a log that is shared with the user's
 OUR_LINES = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: ")
 
@@ -109,7 +110,7 @@ class _ScriptSupervisor(Supervisor):
         self._show_keys(self.keys_waiting)
         self._attached_status.attach()
         for printed in self._printed:
-            printed.job_started(goes_on=True)
+            printed.job_started(goes_on=self._session.record.flags.get("open-mode") not in _TRUNCATES)
 
     def _log_paths(self) -> list[str]:
         """Return the files to which the job prints: two, if its error file is another one."""

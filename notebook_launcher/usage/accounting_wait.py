@@ -40,18 +40,24 @@ _Found = TypeVar("_Found", bound=_MayBeIncomplete)
 
 
 def complete_answer(
-    context: Context, command: Sequence[str], read: Callable[[CommandResult], _Found | None], deadline: float
+    context: Context,
+    command: Sequence[str],
+    read: Callable[[CommandResult], _Found | None],
+    deadline: float,
+    *,
+    enough: Callable[[_Found], bool] = lambda _: False,
 ) -> _Found | None:
     """Query the accounting, repeatedly until its values are complete; ENTER or Ctrl-C stops that.
 
-    Returns the last answer if the database stops answering. ``deadline``: of ``time.monotonic``.
+    Returns the last answer if the database stops answering. ``deadline``: of ``time.monotonic``. ``enough``: whether an
+    answer will do as it is.
     """
     found, pause = None, context.timing.accounting_pause
     with note_if_slow(context.view), contextlib.suppress(HostCommandFailed):  # no answer in time
         while (left := deadline - time.monotonic()) > 0:
             newest = read(context.host.run(list(command), login_shell=True, timeout=left))
             found = newest or found
-            if newest is None or newest.complete or time.monotonic() + pause > deadline:
+            if newest is None or newest.complete or enough(newest) or time.monotonic() + pause > deadline:
                 break
             if _user_stops_within(context.interrupts.inbox, pause):
                 break

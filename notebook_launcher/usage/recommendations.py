@@ -59,7 +59,14 @@ class _Job(Frozen):
             self.accounted and self.accounted.state in (State.OUT_OF_MEMORY, State.FAILED)
         ):
             return None
+        if self.use.memory_peak is None and self.has_several_tasks:
+            return None  # the accounting's peak is that of one task
         return 1.3 * self.bill.memory_peak
+
+    @property
+    def has_several_tasks(self) -> bool:
+        """Whether more than one task was asked for."""
+        return any(self.flags.get(name) not in (None, "1") for name in ("ntasks", "ntasks-per-node"))
 
     @property
     def counts_cores(self) -> bool:

@@ -6,6 +6,7 @@ missing; an unknown value is left out, and the report says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
@@ -61,6 +62,8 @@ def make_report(evidence: Evidence, *, explained: bool = True) -> events.JobRepo
     if accounts is None and bill is None:
         return None
     joules, energy_of = _energy(accounts, bill)
+    # the energy is that of the last run; what a training reports may have begun in an earlier one
+    result = TrainingResult() if accounts and accounts.record.earlier else evidence.result
     steps = [step for step in accounts.steps if step.name != "extern"] if accounts else []
     return events.JobReport(
         job=evidence.job,
@@ -72,8 +75,8 @@ def make_report(evidence: Evidence, *, explained: bool = True) -> events.JobRepo
         steps=tuple(map(_step, steps)),
         joules=joules,
         energy_of=energy_of,
-        epochs=evidence.result.epochs,
-        images=evidence.result.images,
+        epochs=result.epochs,
+        images=result.images,
         advice=tuple(_advice(accounts, bill)),
         unknown=tuple(_unknown(accounts, bill, joules)),
         explained=explained,
@@ -134,9 +137,15 @@ def _peak_meaning(accounts: JobAccounts) -> str:
     record = accounts.record
     step = max(accounts.steps, key=lambda step: step.memory_peak or 0.0, default=None)
     where = f" (on {step.memory_node})" if step and step.memory_node else ""
-    share = record.memory_peak / record.memory_requested if record.memory_peak and record.memory_requested else None
+    is_known = record.memory_peak and record.memory_requested and not _several_tasks(accounts)
+    share = (record.memory_peak or 0.0) / (record.memory_requested or 1.0) if is_known else None
     of = f"; {_percent(share)} of ReqMem" if share is not None else ""
     return f"the most memory that one of its tasks had{where}{of}"
+
+
+def _several_tasks(accounts: JobAccounts) -> bool:
+    """Whether the memory peak, which is that of one task, is less than the job's."""
+    return (accounts.record.nodes or 1) > 1 or any((step.tasks or 1) > 1 for step in accounts.steps)
 
 
 # --- asked for, against used -----------------------------------------------------------------------------------
@@ -152,7 +161,9 @@ def _use(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[eve
     if facts.memory_peak is not None or facts.memory:
         asked = _gib(facts.memory) or "not known"
         used = "not reported" if facts.memory_peak is None else f"{_gib(facts.memory_peak)} at most"
-        yield _row("memory", asked, used, facts.memory_peak, facts.memory)
+        if facts.memory_peak is not None and facts.of_one_task:
+            used += ", of one task"
+        yield _row("memory", asked, used, None if facts.of_one_task else facts.memory_peak, facts.memory)
     if facts.gpus:
         share = facts.gpu_percent
         used = "not reported" if share is None else f"busy {share:.0f} % of the time"
@@ -162,7 +173,10 @@ def _use(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[eve
 
 
 class _Facts(Frozen):
-    """The figures of both sources; the usage report's come first, as it knows the samples as well."""
+    """The figures of both sources; the usage report's come first, as it knows the samples as well.
+
+    On one node, the samples are of the whole job; the accounting has the largest task of each step.
+    """
 
     run_time: int | None
     walltime: int | None
@@ -170,6 +184,7 @@ class _Facts(Frozen):
     busy: float | None
     memory_peak: float | None
     memory: float | None
+    of_one_task: bool  # whether the memory peak is
     gpus: int
     gpu_type: str | None
     gpu_percent: float | None
@@ -179,6 +194,9 @@ class _Facts(Frozen):
         record = accounts.record if accounts else None
         run_time = bill.run_time if bill else record.wall if record else None
         used = bill.cpu_used if bill else record.cpu_used if record else None
+        peak = record.memory_peak if record else None
+        is_sampled = bool(bill and bill.memory_peak and bill.memory_peak > (peak or 0.0))
+        is_one_node = not record or (record.nodes or 1) == 1
         by_steps = [step.gpu_percent for step in (accounts.steps if accounts else ()) if step.gpu_percent is not None]
         return cls(
             run_time=run_time,
@@ -187,6 +205,7 @@ class _Facts(Frozen):
             busy=used / run_time if used is not None and run_time else None,
             memory_peak=bill.memory_peak if bill else record.memory_peak if record else None,
             memory=bill.memory if bill else record.memory_requested if record else None,
+            of_one_task=accounts is not None and _several_tasks(accounts) and not (is_sampled and is_one_node),
             gpus=(bill.gpus if bill else record.gpus if record else None) or 0,
             gpu_type=bill.gpu_type if bill else record.gpu_type if record else None,
             gpu_percent=bill.gpu_percent if bill and bill.gpu_percent is not None else max(by_steps, default=None),
@@ -235,9 +254,10 @@ def _advice(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[
     facts, state = _Facts.of(accounts, bill), accounts.record.state if accounts else State.UNKNOWN
     if state not in (State.COMPLETED, State.TIMEOUT, State.UNKNOWN) or (facts.run_time or 0) < SHORT:
         return
-    if bill and bill.recommendations:
-        flags, why = " ".join(one for one, _ in bill.recommendations), "; ".join(why for _, why in bill.recommendations)
-        yield f"Next time {flags} is enough: {why}."
+    if found := [one for one in bill.recommendations if not _is_unsafe(one[0], facts)] if bill else []:
+        flags, why = " ".join(one for one, _ in found), "; ".join(why for _, why in found)
+        ran_out = state is State.TIMEOUT or (facts.run_time or 0) >= (facts.walltime or math.inf) - 60
+        yield f"Next time try {flags}: {why}." if ran_out else f"Next time {flags} is enough: {why}."
         return
     if facts.gpus and facts.gpu_percent is not None and facts.gpu_percent < _IDLE_GPU:
         yield f"The GPU was busy {facts.gpu_percent:.0f} % of the time: does the program use it, and wait for its data?"
@@ -252,15 +272,25 @@ def _advice(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[
             f"It took {duration(run_time)} of {Walltime(seconds=limit).as_text()}: with a shorter -t it may start "
             "sooner."
         )
-    if facts.memory_peak and facts.memory and facts.memory >= max(_MUCH, 2 * facts.memory_peak):
+    together = sum(step.memory_peak or 0.0 for step in (accounts.steps if accounts else ()))  # steps may run at once
+    needed = max(facts.memory_peak or 0.0, together)
+    if facts.memory_peak and facts.memory and facts.memory >= max(_MUCH, 2 * needed) and not facts.of_one_task:
         yield (
             f"It needed {_gib(facts.memory_peak)} of {_gib(facts.memory)} of memory: with less (--mem) it fits on more "
             "nodes."
         )
 
 
+def _is_unsafe(flag: str, facts: _Facts) -> bool:
+    """Whether a flag asks for memory by the peak of one task among several."""
+    return facts.of_one_task and flag.startswith("--mem")
+
+
 def _unknown(accounts: JobAccounts | None, bill: events.Bill | None, joules: float | None) -> Iterator[str]:
     facts = _Facts.of(accounts, bill)
+    if accounts and accounts.is_live:
+        yield "The job is not over: the accounting has its CPU time, memory and energy some seconds after its end."
+        return
     if accounts is None:
         yield "There is no accounting to ask here; this is what the job itself has measured and recorded."
     elif not accounts.complete:
@@ -269,6 +299,8 @@ def _unknown(accounts: JobAccounts | None, bill: events.Bill | None, joules: flo
         yield "Memory: no step reported any; it ended before it was measured, or the site does not measure it."
     if facts.gpus and facts.gpu_percent is None:
         yield joined("GPU use: nobody measured it", "nvidia-smi in the job shows it while it runs.")
+    if joules is not None and accounts and accounts.record.earlier:
+        yield "Energy: that of the last run; the job was requeued, and what earlier runs used is not in it."
     if joules is None:
         yield "Energy: neither the scheduler nor a GPU has reported any."
 

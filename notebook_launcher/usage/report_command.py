@@ -23,19 +23,22 @@ from notebook_launcher.session.record import Session
 from notebook_launcher.usage.accounting_wait import complete_answer
 from notebook_launcher.usage.bill_command import QUERY_TIMEOUT, read_bill
 from notebook_launcher.usage.report import Evidence, make_report
-from notebook_launcher.usage.training_result import LONGEST, TrainingResult, read_result
+from notebook_launcher.usage.training_result import LARGEST_FILE, TrainingResult, read_result
 
 #: a job's id, that of a task of a job array, or of a part of a heterogeneous job
 _JOB = re.compile(r"[0-9]{1,12}(?:[_+][0-9]{1,9})?", re.A)
 _RESULT_TIMEOUT = 3.0  # seconds
 _LAST_LINES = 50  # of a log, in which a training may report what it did
 
-# The end of a log, and the newest result.json that the job wrote, on a line of its own.
+# The end of a log, and on the last line the result.json that the job wrote: that of the bundled trainers, its own, or
+# the only one in runs. On one line: csh, as a login shell, cannot quote a newline.
 _READ = (
-    'tail -n "$3" -- "$1" 2>/dev/null; cd -- "$2" 2>/dev/null || exit 0; '
-    'newest=$(find . -maxdepth 1 -name result.json -newer "$5" 2>/dev/null; '
-    '[ ! -d runs ] || find runs -maxdepth 3 -name result.json -newer "$5" 2>/dev/null | tail -n 1); '
-    'for file in $newest; do echo; head -c "$4" -- "$file" 2>/dev/null | tr -d "\\n"; done; echo; exit 0'
+    'tail -n "$3" -- "$1" 2>/dev/null; echo; cd -- "$2" 2>/dev/null || { echo; exit 0; }; '
+    'new() { find "$@" -name result.json -type f -newer "$start" 2>/dev/null; }; start=$5; '
+    'file=$(new "runs/$6/result.json"); [ -n "$file" ] || file=$(new ./result.json); '
+    '[ -n "$file" ] || file=$(new runs -maxdepth 3); '
+    '[ -z "$file" ] || [ "$(printf %s "$file" | wc -l)" -gt 0 ] || head -c "$4" -- "$file" 2>/dev/null | tr -d "\\n"; '
+    "echo; exit 0"
 )
 
 
@@ -99,7 +102,7 @@ def _report(
 ) -> events.JobReport | None:
     """Query the accounting, and read what the session has recorded. Raises ``ConnectionLost``, ``UsageError``."""
     deadline = time.monotonic() + QUERY_TIMEOUT
-    accounts = _accounts(context, job, deadline)
+    accounts = _accounts(context, job, deadline, may_be_live=state != "ended")
     if accounts and accounts.array and session is None:
         raise UsageError(
             f"Job {job} is a job array of {len(accounts.array)} tasks, each a job of its own.",
@@ -118,11 +121,15 @@ def _report(
     return make_report(evidence, explained=explained)
 
 
-def _accounts(context: Context, job: JobRef, deadline: float) -> JobAccounts | None:
+def _accounts(context: Context, job: JobRef, deadline: float, *, may_be_live: bool) -> JobAccounts | None:
+    """Query the accounting. ``may_be_live``: whether its last values are not waited for if the job is not over."""
     command, read = context.scheduler.report(job), context.scheduler.read_report
     if command is None:
         return None
-    return complete_answer(context, command, lambda answer: read(job, answer), deadline)
+    return complete_answer(
+        *(context, command, lambda answer: read(job, answer), deadline),
+        enough=lambda found: may_be_live and found.is_live,
+    )
 
 
 def _training_result(context: Context, session: Session) -> TrainingResult:
@@ -131,9 +138,10 @@ def _training_result(context: Context, session: Session) -> TrainingResult:
         return TrainingResult()
     folder = posixpath.join(session.directory, session.record.flags.get("chdir") or "work")
     command = ["sh", "-c", _READ, "read-result", _log(context, session), folder]
-    command += [str(_LAST_LINES), str(LONGEST), f"{session.directory}/started.json"]
+    command += [str(_LAST_LINES), str(LARGEST_FILE), f"{session.directory}/started.json", job_of(session).id]
     with contextlib.suppress(HostCommandFailed):
-        return read_result(context.host.run(command, timeout=_RESULT_TIMEOUT).stdout.splitlines())
+        *log, file = context.host.run(command, timeout=_RESULT_TIMEOUT).stdout.split("\n")[:-1] or [""]
+        return read_result(log, file)
     return TrainingResult()
 
 

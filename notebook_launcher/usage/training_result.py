@@ -14,7 +14,8 @@ from notebook_launcher.session.record import json_object
 
 MARK = "notebook-launcher"  # the key of the line; its value is the version of the format
 VERSION = 1
-LONGEST = 65536  # characters of the line, or of the file
+LONGEST = 65536  # characters of the line
+LARGEST_FILE = 1024 * 1024  # bytes; of the bundled trainers, some 6000 epochs
 _MOST = 10**15
 
 
@@ -25,8 +26,10 @@ class TrainingResult(Frozen):
     images: int | None = None
 
 
-def read_result(lines: Iterable[str]) -> TrainingResult:
-    """Return what the last line that is such a report says; all ``None`` if there is none."""
+def read_result(lines: Iterable[str], file: str = "") -> TrainingResult:
+    """Return what the ``file`` says, or else the last line that is such a report; all ``None`` if there is none."""
+    if len(file) <= LARGEST_FILE and (of_file := result_in(json_object(file.strip()))):
+        return of_file
     found = TrainingResult()
     for line in lines:
         if line.lstrip().startswith("{") and len(line) <= LONGEST:
@@ -38,6 +41,8 @@ def result_in(data: Mapping[str, object]) -> TrainingResult | None:
     """Return what a report says; ``None`` if it is none, or of another version."""
     epochs, settings = data.get("epochs"), data.get("settings")
     if data.get("version") == VERSION and isinstance(epochs, list) and isinstance(settings, dict):
+        if data.get("restarts"):
+            return TrainingResult()  # an earlier run had some of the epochs, and used the energy for them
         count, each = _count(len(epochs)), _count(settings.get("images"))
         return TrainingResult(count, _count(count * each) if count and each else None)
     if data.get(MARK) != VERSION or isinstance(data.get(MARK), bool):

@@ -17,6 +17,9 @@ _MORE = (
 )
 _NAMES = (*FIELDS, *_MORE, "JobName")  # the name last: a user may have put a "|" into it
 _GPU_USE = re.compile(r"(?:^|,)gres/gpuutil=(\d{1,9})(?:,|$)", re.A)
+_WAITING = re.compile(r"(\d{1,12})_\[([^\]%]*)[^\]]*\]?", re.A)
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?", re.A)
+_MOST_TASKS = 100_000  # of an array that are counted
 _MOST_STEPS = 200  # that are kept
 
 
@@ -31,15 +34,29 @@ def parse_report(job: JobRef, answer: CommandResult) -> JobAccounts | None:
     rows = list(_rows(answer.stdout)) if answer.exit_code == 0 else []
     raw_id, shown_id = _NAMES.index("JobIDRaw"), _NAMES.index("JobID")
     jobs = [row for row in rows if "." not in row[raw_id]]
-    array = tuple(dict.fromkeys(row[shown_id] for row in jobs if row[shown_id].startswith(f"{job.id}_")))
-    mine = next((row[raw_id] for row in jobs if job.id in (row[shown_id], row[raw_id])), "")
-    first = mine or next((row[raw_id] for row in jobs if array and row[shown_id] == array[0]), "")
+    array = tuple(
+        dict.fromkeys(task for row in jobs if row[shown_id].startswith(f"{job.id}_") for task in _tasks(row[shown_id]))
+    )
+    mine = next((row[raw_id] for row in jobs if job.id == row[raw_id] or job.id in _tasks(row[shown_id])), "")
+    first = mine or next((row[raw_id] for row in jobs if array and array[0] in _tasks(row[shown_id])), "")
     its = JobRef(first, job.cluster)
     runs = runs_in(its, rows, _NAMES) if first else []
     if not runs:
         return None
     record, run = last_run(its, runs)
     return JobAccounts(record, run.row, tuple(_step(row) for row in run.steps[:_MOST_STEPS]), array)
+
+
+def _tasks(shown: str) -> list[str]:
+    """Return the jobs of a row by their ids: those of ``7_[1-3,8%2]``, which wait, are 7_1, 7_2, 7_3 and 7_8."""
+    match = _WAITING.fullmatch(shown)
+    if match is None:
+        return [shown]
+    found: list[str] = []
+    for first, last, step in _RANGE.findall(match[2]):
+        numbers = range(int(first), int(last or first) + 1, int(step or 1) or 1)
+        found += (f"{match[1]}_{number}" for number in numbers[: _MOST_TASKS - len(found)])
+    return found or [shown]
 
 
 def _rows(text: str) -> Iterator[list[str]]:

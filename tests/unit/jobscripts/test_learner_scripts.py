@@ -24,6 +24,8 @@ BSUB = ROOT / "tests" / "bsub.py"
 SAYS = '#!/bin/bash\necho "${0##*/} $*"\n'
 RUNS = SAYS + 'while [[ $1 == -* ]]; do shift; done; exec "$@"\n'
 CONTAINER = SAYS + 'shift; while [[ $1 == -* ]]; do shift; done; shift; exec "$@"\n'
+REQUEUED = ("train.sh", "train-multi-gpu.sh", "train-multi-node.sh")  # if they were stopped before their end
+SLURM_JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n", "SLURM_JOB_NUM_NODES": "1", "SLURM_CPUS_PER_TASK": "8"}
 Run = Callable[..., str]
 
 
@@ -129,8 +131,18 @@ def test_each_task_of_an_array_has_its_learning_rate(run: Run, env: dict[str, st
     assert f"train_ddp.py --output {folder}/rate-{rate} --learning-rate {rate}" in printed
 
 
-def test_a_task_too_many_says_so(run: Run) -> None:
-    run("train-array.sh", code=2, SLURM_ARRAY_TASK_ID="4")
+@pytest.mark.parametrize(
+    "variables", [{"SLURM_ARRAY_TASK_ID": "4"}, {"LSB_JOBINDEX": "0"}, {"SGE_TASK_ID": "undefined"}]
+)
+def test_a_task_without_a_learning_rate_says_so(run: Run, variables: dict[str, str]) -> None:
+    """LSF and Grid Engine have the last two in jobs that are no arrays."""
+    run("train-array.sh", code=2, **variables)
+
+
+def test_grid_engine_runs_bash_where_its_own_default_is_csh() -> None:
+    for script in SCRIPTS:
+        marks = [line for line in script.read_text().splitlines() if line.startswith("#$ ")]
+        assert not marks or any("-S /bin/bash" in line for line in marks)
 
 
 # ---- back into the queue ------------------------------------------------------------------------------------------
@@ -139,14 +151,51 @@ def test_a_task_too_many_says_so(run: Run) -> None:
 def test_what_was_stopped_before_its_end_goes_back_into_slurms_queue(run: Run, tmp_path: Path) -> None:
     assert "scontrol" not in run("train.sh", SLURM_JOB_ID="7")
     (tmp_path / "runs" / "7" / "unfinished").touch()
-    for script in ("train.sh", "train-multi-gpu.sh"):
-        assert run(script, SLURM_JOB_ID="7").splitlines()[-1] == "scontrol requeue 7"
+    for script in REQUEUED:
+        assert run(script, **SLURM_JOB).splitlines()[-1] == "scontrol requeue 7"
     run("train.sh", code=99, PBS_JOBID="7")
 
 
-def test_usr1_to_the_script_leaves_the_file_and_its_own_exit_code(run: Run, tmp_path: Path) -> None:
+def test_a_job_is_not_put_back_for_ever(run: Run, tmp_path: Path) -> None:
+    """With a walltime as short as the signal's lead, each run does a single step."""
+    (tmp_path / "runs" / "7").mkdir(parents=True)
+    (tmp_path / "runs" / "7" / "unfinished").touch()
+    (tmp_path / "runs" / "7" / "requeued").write_text("7\n" * 49 + "77\n" * 9)
+    assert run("train.sh", **SLURM_JOB).splitlines()[-1] == "scontrol requeue 7"
+    for script in REQUEUED:
+        assert "scontrol requeue" not in run(script, code=1, **SLURM_JOB)
+
+
+def test_by_hand_in_a_job_it_does_not_put_that_back(run: Run, tmp_path: Path) -> None:
+    """The job's own script may be somebody's JupyterLab; Slurm sets the variable to the process that it started."""
+    (tmp_path / "runs" / "7").mkdir(parents=True)
+    (tmp_path / "runs" / "7" / "unfinished").touch()
+    for script in REQUEUED:
+        printed = run(script, **SLURM_JOB, SLURM_TASK_PID="1")
+        assert printed.splitlines()[-1] == "Not done yet: run the same command again."
+
+
+def test_another_folder_has_all_that_belongs_to_a_run(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "my run").mkdir()
+    (tmp_path / "my run" / "stop").touch()  # of a run that was killed before it saw this
+    (tmp_path / "my run" / "unfinished").touch()
+    for script in REQUEUED:
+        printed = run(script, OUTPUT="my run", **SLURM_JOB)
+        assert "--output my run " in printed and printed.splitlines()[-1] == "scontrol requeue 7"
+    assert not (tmp_path / "my run" / "stop").exists() and not (tmp_path / "runs").exists()
+
+
+def test_the_step_has_all_cores_of_the_job(run: Run) -> None:
+    """Since 22.05, srun does not take them from the job, and would bind all threads to one core."""
+    for script in ("train.sh", "train-multi-gpu.sh"):
+        assert "srun --ntasks=1 --cpus-per-task=8 " in run(script, **SLURM_JOB)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_usr1_to_the_script_leaves_the_file_and_its_own_exit_code(run: Run, tmp_path: Path, count: int) -> None:
     """The signal is for the script alone; what it started is asked by the file, and ends as it likes."""
-    trainer = "#!/bin/bash\nkill -USR1 $PPID; kill -USR1 $$; until [ -e runs/7/stop ]; do read -rt 0.02 <> <(:); done\n"
+    signals = "kill -USR1 $PPID; until [ -e runs/7/stop ]; do read -rt 0.02 <> <(:); done; rm runs/7/stop\n" * count
+    trainer = f"#!/bin/bash\nkill -USR1 $$\n{signals}"
     (tmp_path / "tools" / "python3").write_text(trainer + "echo stopped; exit 3\n")
     (tmp_path / "tools" / "srun").write_text('#!/bin/bash\nshift; "$@"\n')
     assert run("train.sh", code=3, LSB_JOBID="7") == "stopped\n"

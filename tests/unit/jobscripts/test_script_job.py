@@ -39,6 +39,12 @@ def test_it_runs_as_it_is_with_its_variables_and_arguments(job: Job) -> None:
     assert "The script mine.sh on " in report["message"] and "ended with exit code 1" in report["message"]
 
 
+def test_a_blank_behind_the_first_line_does_not_matter_and_it_is_the_jobs_own_script(job: Job) -> None:
+    write(job, '#!/bin/bash -e \t\necho "its own: $((SLURM_TASK_PID == $$))"\nfalse\n', "setenv=SLURM_TASK_PID=1")
+    assert job.run()["cause"] == "script-failed"
+    assert "its own: 1" in job.log.read_text()
+
+
 @pytest.mark.parametrize(
     ("script", "cause", "code"),
     [("#!/bin/sh\ntrue\n", "finished", 0), ("#!/bin/sh\nkill -KILL $$\n", "script-failed", 137)],
@@ -54,6 +60,14 @@ def test_without_its_folder_or_itself_it_does_not_run(job: Job) -> None:
     assert job.run()["cause"] == "folder-missing"
     (job.dir / "work" / "mine.sh").unlink()
     assert job.run()["cause"] == "session-unusable"
+
+
+def test_usr1_before_the_script_is_there_does_not_end_the_job(job: Job) -> None:
+    """As with a walltime that is shorter than the lead of --signal=B:USR1@120."""
+    sent = job.root / "sent"
+    job.tool("mkdir", f'#!/bin/sh\n[ -e {sent} ] || {{ : >{sent}; kill -USR1 $PPID; }}\nexec /bin/mkdir "$@"\n')
+    write(job, "#!/bin/sh\ntrue\n")
+    assert job.run()["cause"] == "finished" and sent.exists()
 
 
 ANSWERS = """#!/bin/bash

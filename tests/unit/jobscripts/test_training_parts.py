@@ -149,6 +149,18 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         plan.check_same({**now, "learning_rate": 0.1}, now, tmp_path)
 
 
+def test_begin_anew_means_once_for_each_job(tmp_path: Path) -> None:
+    """Put back into the queue, a job would otherwise begin anew for ever: its command is the same each time."""
+    fresh = plan.read_options(["--fresh", "--output", str(tmp_path)])
+    assert plan.begins_anew(fresh, {}) and plan.begins_anew(fresh, {"SLURM_JOB_ID": "7"})
+    plan.unfinished_file(tmp_path).write_text("7\n")
+    assert not plan.begins_anew(fresh, {"SLURM_JOB_ID": "7"}) and not plan.begins_anew(fresh, {"LSB_JOBID": "7"})
+    assert plan.begins_anew(fresh, {"SLURM_JOB_ID": "8"}) and plan.begins_anew(fresh, {})
+    plan.unfinished_file(tmp_path).write_text("\n")
+    assert plan.begins_anew(fresh, {})
+    assert not plan.begins_anew(plan.read_options(["--output", str(tmp_path)]), {})
+
+
 def test_scaling_is_measured_against_an_earlier_result(tmp_path: Path) -> None:
     earlier = tmp_path / "result.json"
     plan.write_json(earlier, {"processes": 1, "images_per_second": 1000.0})

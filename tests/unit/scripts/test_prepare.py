@@ -55,6 +55,19 @@ def test_a_script_is_read_with_what_goes_along(bundled: Path) -> None:
     )
 
 
+def test_a_file_beside_a_script_elsewhere_is_named_as_it_is_typed_here(
+    bundled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bundled / "my lab").mkdir()
+    (bundled / "my lab" / "job.sh").write_text("#!/bin/bash\npython train.py\n")
+    (bundled / "my lab" / "train.py").touch()
+    note = beside_note(prepare_script("my lab/job.sh"))
+    assert note is not None and note.endswith("--with 'my lab/train.py'")
+    monkeypatch.chdir(bundled.parent / "bundled")
+    note = beside_note(prepare_script("../own/my lab/job.sh"))
+    assert note is not None and note.endswith(f"--with '{bundled}/my lab/train.py'")
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [
@@ -113,6 +126,13 @@ def test_a_template_is_filled_in_for_a_cluster(bundled: Path) -> None:
     assert notes == () and "MODULES=${MODULES-} " in event.text
 
 
+def test_where_there_is_lsf_it_is_said_that_its_lines_stay(bundled: Path) -> None:
+    (template,) = templates.templates()
+    here = LocalMachine("login", has_slurm=False, has_lsf=True)
+    (note,) = submit.filled_template(template, LaunchOptions({}, cluster="dtu"), here)[1]
+    assert note.startswith("dtu has LSF, and flags are written into #SBATCH lines only: it has no #BSUB lines.")
+
+
 @pytest.mark.parametrize("value", ["$(touch x)", "a`b`", 'a"b', "a}b", "$OTHER/x"])
 def test_nothing_that_a_shell_would_run_comes_into_a_template(bundled: Path, value: str) -> None:
     (template,) = templates.templates()
@@ -130,6 +150,8 @@ def test_what_comes_after_the_dashes_is_told_apart() -> None:
     assert typed.arguments == ("--lr", "0.1", "Y=1")
     with pytest.raises(UsageError, match="more than one line"):
         submit.after_dashes(["A=1\nprogram=shell"])
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        submit.after_dashes(["--name", "caf\udce9"])
 
 
 def test_a_script_runs_as_it_is_and_typed_flags_replace_its_own() -> None:

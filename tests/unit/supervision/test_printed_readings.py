@@ -127,6 +127,20 @@ def test_a_requeued_job_is_not_read_before_it_has_started_again(
     assert handle_all(context, lines) == ["the second run"]
 
 
+def test_a_log_that_is_begun_anew_is_shown_once(host: FileHost, context: Any, lines: PrintedLines) -> None:
+    """As Slurm does with a requeued job's, unless the script says --open-mode=append."""
+    lines.job_started(goes_on=True)
+    host.readings[0].prints(1, "1", "2", "3", "4")
+    handle_all(context, lines)
+    lines.job_requeued()
+    host.then = lambda reading: reading.prints(1, "anew")
+    lines.job_started(goes_on=True)
+    assert handle_all(context, lines)[4:] == ["anew"]
+    host.then = lambda reading: (reading.prints(2, "last"), reading.ends())[-1]
+    lines.show_rest()
+    assert handle_all(context, lines)[4:] == ["anew", "last"] and host.first[-1] == 2
+
+
 def test_what_is_in_the_inbox_at_the_end_stays_there(host: FileHost, context: Any, lines: PrintedLines) -> None:
     lines.job_started()
     context.interrupts.arrive("leave")

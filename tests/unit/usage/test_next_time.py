@@ -181,3 +181,12 @@ def test_every_advice_says_why() -> None:
         "--mem 6G": "3.1 of 55 GiB were used at most",
         "--gpus 0": "no GPU did anything in 20 min; another partition may be needed for that",
     }
+
+
+@pytest.mark.parametrize(("tasks", "samples", "advised"), [("8", None, False), ("1", None, True), ("8", 3000.0, True)])
+def test_the_peak_of_one_task_among_several_is_no_reason_for_less_memory(
+    tasks: str, samples: float | None, advised: bool
+) -> None:
+    """The accounting knows the largest task of a step alone; the samples are of the whole job."""
+    flags = advice(200, {"mem": "55G", "ntasks": tasks}, {"memory": samples})
+    assert any(flag.startswith("--mem") for flag in flags) == advised

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
+import os
+import subprocess
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,11 +20,14 @@ from rich.console import Console
 from notebook_launcher.cli.views.batch import show_report
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.schedulers.base import JobAccounts, JobRef, State
 from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.usage import report_command
 from notebook_launcher.usage.bill import Facts
 from notebook_launcher.usage.report import Evidence, make_report
-from notebook_launcher.usage.training_result import TrainingResult, read_result
+from notebook_launcher.usage.training_result import LARGEST_FILE, TrainingResult, read_result
+from tests.doubles import RecordingView
 from tests.unit.usage.usage_facts import RECORDED, billed
 
 SLURM = Slurm()
@@ -44,7 +54,7 @@ def test_each_column_is_explained() -> None:
     assert columns["Timelimit"] == ("0:05:00", "the longest that it was allowed to run (-t)")
     assert columns["Submit"] == ("2026-11-24T02:16:35", "when it was submitted; it began 1 s later (Start)")
     assert columns["TotalCPU"][1] == "what its processes really computed: 3 % of CPUTime, the CPU efficiency"
-    assert columns["MaxRSS"] == ("96 MiB", "the most memory that one of its tasks had (on node1); 16 % of ReqMem")
+    assert columns["MaxRSS"] == ("96 MiB", "the most memory that one of its tasks had (on node1)")
     assert "ConsumedEnergy" not in columns and any("Energy" in text for text in made.unknown)
 
 
@@ -53,7 +63,7 @@ def test_use_is_shown_by_step_task_and_node() -> None:
     assert [(one.of, one.asked, one.used, one.share) for one in made.use] == [
         ("time", "5 min", "10 s", 3.3),
         ("cores", "4", "0.1 busy on average", 3.3),
-        ("memory", "0.6 GiB", "96 MiB at most", 15.9),
+        ("memory", "0.6 GiB", "96 MiB at most, of one task", None),
     ]
     batch, two, failed = made.steps
     assert (two.step, two.tasks, two.memory) == ("0 (srun)", "4 tasks on node[1-2]", "2 MiB (task 2 on node2)")
@@ -94,6 +104,89 @@ def test_one_is_advised_where_something_was_wasted(
     assert len(made.advice) == len(advice)
     for text, part in zip(made.advice, advice, strict=True):
         assert part in text
+
+
+def one_node(tasks: int = 1, *, memory: str = "64000M", steps: int = 1, state: str = "COMPLETED") -> str:
+    """Return sacct's rows of a job of ten minutes, whose steps have so many tasks; each peaks at 96 MiB or less."""
+    row = f"1|{state}|2001|core|600|15|4|1|cpu=4,mem={memory},node=1|39:00.000|2400||{memory}|0|1|0:0|proj1|normal"
+    row += "|2026-11-24T02:16:35+0000|2026-11-24T02:16:36+0000|2026-11-24T02:16:46+0000|4||node1|||||x\n"
+    step = TEXT.splitlines()[1].replace("FAILED", state).split("|")
+    assert step[22] == "1"
+    step[22] = str(tasks)
+    return row + "".join("|".join([f"1.{number}", *step[1:]]) + "\n" for number in range(steps))
+
+
+@pytest.mark.parametrize(
+    ("rows", "used", "share", "advised"),
+    [
+        (one_node(), "96 MiB at most", 0.1, True),
+        (one_node(tasks=8), "96 MiB at most, of one task", None, False),
+        (one_node(memory="4500M", steps=30), "96 MiB at most", 2.1, False),
+    ],
+    ids=["one task", "eight tasks", "thirty steps that may run at once"],
+)
+def test_less_memory_is_advised_only_where_the_jobs_own_peak_is_known(
+    rows: str, used: str, share: float | None, advised: bool
+) -> None:
+    made = report("1", rows)
+    assert [(one.used, one.share) for one in made.use if one.of == "memory"] == [(used, share)]
+    assert bool(made.advice) == advised
+    assert ("of ReqMem" in next(one.meaning for one in made.columns if one.column == "MaxRSS")) == (share is not None)
+
+
+def test_what_a_usage_report_recommends_by_one_task_is_left_out() -> None:
+    found = accounts("1", one_node(tasks=8))
+    bill = dataclasses.replace(
+        billed(Facts(found.record, wall=600.0)),
+        recommendations=(("--mem=2G", "1.5 of 64 GiB were used at most"), ("-t 1:00:00", "it ran into its limit")),
+    )
+    made = make_report(Evidence(accounts=found, bill=bill, job="1"))
+    assert made is not None and made.advice == ("Next time -t 1:00:00 is enough: it ran into its limit.",)
+    found = accounts("1", one_node(state="TIMEOUT"))
+    made = make_report(Evidence(accounts=found, bill=bill, job="1"))
+    assert made is not None and made.advice[0].startswith("Next time try --mem=2G -t 1:00:00: ")
+
+
+def test_energy_by_epoch_is_left_out_after_a_requeue() -> None:
+    """The joules are those of the last run, and the epochs those of all."""
+    lines = TEXT.replace("|40||600M|0|", "|40||600M|7200|", 1).splitlines(keepends=True)
+    made = report("1", lines[0].replace("FAILED", "REQUEUED") + "".join(lines), result=TrainingResult(2, 300))
+    assert (made.joules, made.joules_per_epoch, made.joules_per_image) == (7200, None, None)
+    assert (
+        "Energy: that of the last run; the job was requeued, and what earlier runs used is not in it." in made.unknown
+    )
+
+
+def test_of_a_job_that_is_not_over_nothing_is_said_of_its_end() -> None:
+    made = report("1", one_node(state="RUNNING"))
+    assert made.unknown == (
+        "The job is not over: the accounting has its CPU time, memory and energy some seconds after its end.",
+    )
+    assert accounts("1", one_node(state="RUNNING")).is_live and not accounts("1").is_live
+
+
+@pytest.mark.parametrize(("may_be_live", "queries"), [(True, 1), (False, 2)], ids=["any job", "one that has ended"])
+def test_a_running_jobs_first_answer_will_do(may_be_live: bool, queries: int) -> None:
+    answers = [CommandResult(0, one_node(state=state)) for state in ("COMPLETED", "RUNNING")]
+    context = SimpleNamespace(
+        scheduler=SLURM,
+        host=SimpleNamespace(run=lambda *_, **__: answers.pop()),
+        view=RecordingView(),
+        interrupts=Interrupts(),
+        timing=SimpleNamespace(accounting_pause=0.01, longest_accounting_pause=0.01),
+    )
+    deadline = time.monotonic() + 5
+    found = report_command._accounts(cast(Any, context), JobRef("1"), deadline, may_be_live=may_be_live)
+    assert found is not None and found.is_live == may_be_live and len(answers) == 2 - queries
+
+
+def test_tasks_of_an_array_that_wait_are_counted() -> None:
+    row = TEXT.splitlines()[0].replace("FAILED", "PENDING").split("|")
+    shown = {"1": "1_[2-3,8-12:2%2]", "7": "1_1"}
+    text = "".join("|".join([raw, *row[1:14], job, *row[15:]]) + "\n" for raw, job in shown.items())
+    assert accounts("1", text).array == ("1_2", "1_3", "1_8", "1_10", "1_12", "1_1")
+    assert accounts("1_8", text).array == () and accounts("1_8", text).record.job.id == "1"
+    assert len(accounts("1", text.replace("2-3", "2-999999999")).array) == 100_001
 
 
 def test_energy_is_told_by_epoch_and_by_image() -> None:
@@ -139,6 +232,7 @@ def test_it_is_read_in_eighty_columns_and_by_programs() -> None:
         ('{"notebook-launcher": 1, "epochs": true, "images": "9"}', (None, None)),
         ('{"notebook-launcher": 1, "epochs": ' + "9" * 100 + "}", (None, None)),
         ('{"version": 1, "epochs": [], "settings": {"images": 50}}', (None, None)),
+        ('{"version": 1, "restarts": 1, "epochs": [{}], "settings": {"images": 50}}', (None, None)),
         ("{" * 60_000, (None, None)),
         ('{"notebook-launcher": 1, "epochs": 3' + " " * 70_000 + "}", (None, None)),
     ],
@@ -146,6 +240,34 @@ def test_it_is_read_in_eighty_columns_and_by_programs() -> None:
 def test_a_report_of_a_training_is_read_with_care(line: str, result: tuple[int | None, int | None]) -> None:
     found = read_result(["epoch 1", line, "bye"])
     assert (found.epochs, found.images) == result
+
+
+@pytest.mark.parametrize(
+    ("files", "epochs"),
+    [
+        ({"runs/7/result.json": 2, "result.json": 3, "runs/other/result.json": 4}, 2),
+        ({"result.json": 3, "runs/other/result.json": 4}, 3),
+        ({"runs/my run/result.json": 4}, 4),
+        ({"runs/a/result.json": 4, "runs/b/result.json": 5}, None),
+        ({"runs/7/result.json": -2}, None),
+        ({"result.json": 2000}, 2000),
+    ],
+    ids=["the job's", "its own", "the only one", "which of them?", "older", "more than 64 KB"],
+)
+def test_the_result_of_this_job_counts(tmp_path: Path, files: dict[str, int], epochs: int | None) -> None:
+    started = tmp_path / "started.json"
+    started.touch()
+    for name, count in files.items():
+        path = tmp_path / "work folder" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            json.dumps({"version": 1, "epochs": [{"loss": 0.123456}] * abs(count), "settings": {}}, indent=9)
+        )
+        os.utime(path, ns=(0, started.stat().st_mtime_ns + (10**9 if count > 0 else -(10**9))))
+    words = [str(tmp_path / "log"), str(tmp_path / "work folder"), "50", str(LARGEST_FILE), str(started), "7"]
+    done = subprocess.run(["sh", "-c", report_command._READ, "x", *words], capture_output=True, text=True, check=True)
+    *log, file = done.stdout.split("\n")[:-1]
+    assert read_result(log, file).epochs == epochs
 
 
 @given(st.lists(st.text(), max_size=5))
