@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -15,7 +16,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.sbatch_lines import read_directives
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import listed, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
@@ -36,7 +37,8 @@ from notebook_launcher.run import detach_submitted, send_beside
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.scripts.prepare import PreparedScript, beside_note
-from notebook_launcher.scripts.templates import FOR_IMAGE, Template, fill_in, software_of
+from notebook_launcher.scripts.save import files_beside, save_files
+from notebook_launcher.scripts.templates import FOR_IMAGE, FOR_TRAINING, Template, fill_in, software_of
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Site
@@ -51,8 +53,7 @@ NO_CLUSTER = (
 )
 _ARRAY = (
     "A script with --array cannot be submitted here: submit follows a single job.",
-    "submit it with sbatch itself; for a bundled script: launch-notebook jobscript NAME > NAME.sh, then on the login "
-    "node: sbatch NAME.sh",
+    "submit it with sbatch itself; for a bundled script: launch-notebook jobscript NAME --to FOLDER, which says how",
 )
 
 
@@ -189,10 +190,48 @@ def dry_run_script(plan: Plan, script: PreparedScript, view: View) -> None:
     dry_run(plan, view, lambda here: _payload(plan, script, (), here=here))
 
 
+class _Filled(Frozen):
+    """A template filled in for a cluster. ``needs``: the files that its text needs beside it."""
+
+    text: str
+    plan: Plan
+    needs: tuple[Path, ...]
+    notes: tuple[str, ...]
+    is_array: bool
+
+
 def filled_template(
     template: Template, options: LaunchOptions, here: LocalMachine
 ) -> tuple[events.TemplateFilled, tuple[str, ...]]:
     """Return a template filled in for a cluster, to keep and to edit, and notes. Raises what ``make_plan`` raises."""
+    filled = _fill(template, options, here)
+    notes = [*filled.notes]
+    if filled.needs:
+        folders = listed([path.name for path in filled.needs])
+        notes.append(f"{template.name} needs the folder {folders} beside it. To write both: add --to FOLDER")
+    return events.TemplateFilled(template.name, filled.plan.target.cluster, filled.text), tuple(notes)
+
+
+def save_template(
+    template: Template, options: LaunchOptions, here: LocalMachine, folder: Path, *, force: bool = False
+) -> tuple[events.TemplateSaved, tuple[str, ...]]:
+    """Write a template filled in for a cluster, and what it needs, into a folder; return that, and notes.
+
+    Raises what ``make_plan`` raises, and ``UsageError`` if other files are there, or none can be written.
+    """
+    filled = _fill(template, options, here)
+    name = template.path.name
+    files = {name: filled.text.encode(), **(files_beside(template) if filled.needs else {})}
+    written = save_files(folder, files, programs=(name,), force=force)
+    beside = tuple(path.name for path in filled.needs)
+    command, on_login = _to_submit(filled, folder, (name, *beside))
+    unchanged = tuple(one for one in files if one not in written)
+    cluster = filled.plan.target.cluster
+    event = events.TemplateSaved(template.name, cluster, str(folder), written, unchanged, command, on_login)
+    return event, filled.notes
+
+
+def _fill(template: Template, options: LaunchOptions, here: LocalMachine) -> _Filled:
     directives = read_directives(template.path.read_text(encoding="utf-8"))
     own = directives.flags
     only_here = {name: value for name, value in own.items() if name in REFUSED}  # by plain sbatch they work
@@ -216,7 +255,28 @@ def filled_template(
         )
     if missing := sorted(typed.variables.keys() - template.variables.keys()):
         notes.append(f"{template.name} has no variable {', '.join(missing)}.")
-    return events.TemplateFilled(template.name, plan.target.cluster, text), tuple(notes)
+    needs = () if FOR_TRAINING in typed.variables else template.needs
+    return _Filled(text, plan, needs, tuple(notes), "array" in own)
+
+
+def _to_submit(filled: _Filled, folder: Path, names: Sequence[str]) -> tuple[str, str]:
+    """Return what to type next on this machine, and then on the login node. ``names``: the script, and what it needs.
+
+    The first is "" if no cluster is known.
+    """
+    target, script = filled.plan.target, shlex.quote(names[0])
+    if target.destination is None:
+        if target.scheduler == "local" and not (target.cluster or target.is_explicit):
+            return "", f"sbatch {script}"
+        cd = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+        array = {"lsf": f"bsub < {script}", "local": f"bash {script}"} if filled.is_array else {}
+        submit = shlex.join(["launch-notebook", "submit", names[0], *target.arguments()])
+        return cd + (f"sbatch {script}" if target.scheduler == "slurm" else array.get(target.scheduler, submit)), ""
+    paths = [str(folder / name) for name in names]
+    if filled.is_array:  # which submit does not follow
+        return shlex.join(["launch-notebook", "copy", *paths, "login:", *target.arguments()]), f"sbatch {script}"
+    beside = [word for path in paths[1:] for word in ("--with", path)]
+    return shlex.join(["launch-notebook", "submit", paths[0], *beside, *target.arguments()]), ""
 
 
 def _image_of(plan: Plan, script: PreparedScript) -> str | None:

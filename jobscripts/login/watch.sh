@@ -44,7 +44,7 @@ readonly USAGE_READS=128
 
 main() {
   dir=${1%/}
-  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='')
+  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='') found=()
   eager_until=0
   changed_at=0
   look_due=0
@@ -65,18 +65,27 @@ look() {
   # shellcheck disable=SC2034
   local listing=("$dir"/*)
   [[ -d $dir ]] || return 1
-  for name in started staging endpoint progress exit idle; do look_at "$name"; done
+  # Read in the reverse of the order in which the job writes them, and told in that order: whatever was there when a file
+  # was written is read after it, and told before it.
+  for name in idle exit progress endpoint staging started; do read_file "$name"; done
+  for name in started staging endpoint progress exit idle; do tell "$name"; done
   ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))
 }
 
-look_at() {
-  local name=$1 file=$dir/$1.json line='' others LC_ALL=C
+read_file() {
+  local file=$dir/$1.json line='' others LC_ALL=C
   # Up to the first zero byte: a bounded read passes over zero bytes without counting them. It is read that takes the
   # first line: ${line%%pattern} takes 10 s for a megabyte without a newline.
   # shellcheck disable=SC2034
   [[ ! -f $file || -L $file ]] || { IFS=$'\n' read -r -d '' -n "$MOST_CHARACTERS" line others <"$file"; } 2>/dev/null
+  found[$1]=$line
+}
+
+# Say what a file has now, if that is new.
+tell() {
+  local name=$1 line=${found[$1]} LC_ALL=C
   [[ $line != "${content[$name]}" ]] || return 0
   content[$name]=$line
   changed_at=$SECONDS

@@ -23,6 +23,7 @@ _TRAINING = "training"  # the folder that templates for training need
 _VARIABLE = re.compile(
     r"^(?P<name>[A-Z][A-Z0-9_]*)=(?P<quote>\"?)\$\{(?P=name)(?P<sign>:?[-=])(?P<default>[^}\"]*)\}(?P=quote)", re.M
 )
+FOR_TRAINING = "TRAINING"  # the variable for that folder
 _FOR_MODULES, FOR_IMAGE = ("MODULES",), ("CONTAINER", "IMAGE")  # the variables for these, by their usual names
 
 
@@ -103,6 +104,6 @@ def _template(path: Path) -> Template:
         path.stem,
         about["sentence"].strip() if about else "",
         path.resolve(),
-        (training,) if variables.get("TRAINING") == _TRAINING and training.is_dir() else (),
+        (training,) if variables.get(FOR_TRAINING) == _TRAINING and training.is_dir() else (),
         variables,
     )

@@ -135,6 +135,8 @@ class Terminals:
 
 def _without_echo(printed: str, command: str) -> str:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed).replace("\r\n", "\n").replace("\r", "")
+    if command not in text:  # longer than the terminal is wide, and so shown in parts: up to the end of its line
+        command = "\n"
     return text.partition(command)[2].strip("\n") if command else text.strip("\n")
 
 

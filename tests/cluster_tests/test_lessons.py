@@ -8,13 +8,23 @@ from pathlib import Path
 import pytest
 
 from tests.cluster_tests import lessons
-from tests.conftest import clear
+from tests.conftest import clear, write_profile
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
+from tests.practice_cluster.users import LAPTOP_PROFILE
+
+
+@pytest.fixture(scope="module")
+def _as_by_hand(cluster: PracticeCluster) -> Iterator[None]:
+    """The profile is the one that the practice cluster comes with, and no cluster is the default, as for a reader."""
+    write_profile(cluster, "laptop", "alice", LAPTOP_PROFILE)
+    cluster.run("laptop", "alice", ["rm", ".config/notebook-launcher/config.toml"], check=True)
+    yield
+    write_profile(cluster, "laptop", "alice")
 
 
 @pytest.fixture
-def terminals(cluster: PracticeCluster) -> Iterator[lessons.Terminals]:
+def terminals(cluster: PracticeCluster, _as_by_hand: None) -> Iterator[lessons.Terminals]:
     """The learner's terminals, in a folder of the lesson's own."""
     provide_image(cluster, "torch-cpu")
     opened = lessons.Terminals(cluster, "lesson")

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 _VALUE = 24  # columns of a value that is explained beside it
 
 BatchEvent = (
-    events.ScriptPrepared | events.ScriptFinished | events.TemplatesListed | events.TemplateFilled | events.JobReport
+    events.ScriptPrepared
+    | events.ScriptFinished
+    | events.TemplatesListed
+    | events.TemplateFilled
+    | events.TemplateSaved
+    | events.JobReport
 )
 
 
@@ -32,6 +37,12 @@ def show_batch(console: Console, event: BatchEvent) -> None:
         show_templates(console, event)
     elif isinstance(event, events.TemplateFilled):  # for a file: not folded
         console.file.write(printable(event.text))
+    elif isinstance(event, events.TemplateSaved):
+        sentences, commands = saved_text(event)
+        for sentence in sentences:
+            _line(console, sentence)
+        for command in commands:
+            console.print(printable(command), highlight=False, markup=False, soft_wrap=True)
     else:
         show_report(console, event)
 
@@ -39,19 +50,38 @@ def show_batch(console: Console, event: BatchEvent) -> None:
 def script_text(event: events.ScriptPrepared) -> str:
     """Return what goes to the cluster, in a sentence."""
     asks = f", which asks for {event.flags}" if event.flags else ""
-    sent = list(dict.fromkeys(f"{first}/" if rest else first for first, _, rest in _parts(event.files)))
+    sent = _names(event.files)
     more = f"; {listed(sent)} {'goes' if len(sent) == 1 else 'go'} with it" if sent else ""
     return f"Script {event.script}{asks}{more}"
 
 
-def _parts(files: Sequence[str]) -> list[tuple[str, str, str]]:
-    return [name.partition("/") for name in files]
+def _names(files: Sequence[str]) -> list[str]:
+    """Return files by their names, and those in folders by the names of these."""
+    parts = (name.partition("/") for name in files)
+    return list(dict.fromkeys(f"{first}/" if rest else first for first, _, rest in parts))
 
 
 def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:
     """Return that it finished, and a line that is not folded: where it ran."""
     sentence = f"The script {event.script} finished after {stopwatch(event.seconds)}, with exit code 0. It ran in:"
     return sentence, f"  {event.folder}"
+
+
+def saved_text(event: events.TemplateSaved) -> tuple[list[str], list[str]]:
+    """Return what was written, in sentences, and lines that are not folded: what to type next."""
+    written = _names(event.written)
+    kept = [name for name in _names(event.unchanged) if name not in written]
+    sentences = [f"Written: {_in_folder(event.folder, written)}"] if written else []
+    sentences += [f"Already there, and the same: {_in_folder(event.folder, kept)}"] if kept else []
+    if not event.command:
+        return sentences, [f"To submit it, on the login node:  {event.on_login}"]
+    if not event.on_login:
+        return sentences, [f"To submit it:  {event.command}"]
+    return sentences, [f"To submit it:             {event.command}", f"then, on the login node:  {event.on_login}"]
+
+
+def _in_folder(folder: str, names: Sequence[str]) -> str:
+    return listed([name if folder == "." else f"{folder.rstrip('/')}/{name}" for name in names])
 
 
 def show_templates(console: Console, event: events.TemplatesListed) -> None:
@@ -63,7 +93,7 @@ def show_templates(console: Console, event: events.TemplatesListed) -> None:
     name = event.templates[0][0]
     for text in (
         f"To submit one:        launch-notebook submit {name}",
-        f"To keep and edit one: launch-notebook jobscript {name} > my-{name}.sh",
+        f"To keep and edit one: launch-notebook jobscript {name} --to FOLDER",
     ):
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 

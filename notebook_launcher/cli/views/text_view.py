@@ -248,6 +248,7 @@ class TextView(BaseView):
     @_display.register(events.ScriptFinished)
     @_display.register(events.TemplatesListed)
     @_display.register(events.TemplateFilled)
+    @_display.register(events.TemplateSaved)
     @_display.register(events.JobReport)
     def _(self, event: BatchEvent) -> None:
         self._stop_status()

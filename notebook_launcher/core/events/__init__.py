@@ -12,6 +12,7 @@ from notebook_launcher.core.events.batch import (
     ScriptFinished,
     ScriptPrepared,
     TemplateFilled,
+    TemplateSaved,
     TemplatesListed,
 )
 from notebook_launcher.core.events.forecast import (
@@ -153,6 +154,7 @@ __all__ = [
     "Stopping",
     "Submitted",
     "TemplateFilled",
+    "TemplateSaved",
     "TemplatesListed",
     "TimeLeft",
     "TunnelOpened",

@@ -38,6 +38,22 @@ class TemplateFilled(Event, name="template"):
     text: str
 
 
+class TemplateSaved(Event, name="template_saved"):
+    """A bundled job script was filled in for a cluster, and written into a folder with the files that it needs.
+
+    ``written``, ``unchanged``: paths in ``folder``; the latter were there already. ``command``: submits it from here,
+    or copies it to the cluster first; "": no cluster is known. ``on_login``: what to type then on the login node.
+    """
+
+    template: str
+    cluster: str | None
+    folder: str
+    written: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    command: str
+    on_login: str = ""
+
+
 class ReportColumn(Frozen):
     """One column of the accounting: its name there, its value, and what it means."""
 

@@ -21,13 +21,13 @@ pytestmark = pytest.mark.real_time
 class Watch:
     """watch.sh at work, and the lines it has said so far, without heartbeats."""
 
-    def __init__(self, directory: Path, since: int = 0) -> None:
+    def __init__(self, directory: Path, since: int = 0, **variables: str) -> None:
         """``since``: for how many seconds it has been at work already; bash takes that from its environment."""
         self.process = subprocess.Popen(
             [BASH, str(job_script("watch.sh")), str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "SECONDS": str(since)},
+            env={**os.environ, "SECONDS": str(since), **variables},
         )
 
     def next(self) -> str:
@@ -185,6 +185,27 @@ def test_watch_tells_how_far_a_notebook_has_come(watched: tuple[Path, Watch]) ->
     assert [watch.next(), watch.next()] == ['progress {"done":2}', "exit {}"], "how far it came is told before its end"
     (directory / "progress.json").unlink()
     assert watch.next() == "gone progress"
+
+
+@pytest.mark.parametrize(("before", "end"), [("progress", "exit"), ("started", "endpoint"), ("endpoint", "exit")])
+def test_what_is_written_while_it_looks_is_told_in_its_order(tmp_path: Path, before: str, end: str) -> None:
+    """A function in place of ``read`` writes two files, one after the other, when the first of them was just read."""
+    (tmp_path / "looked.json").touch()
+    writes = f"""() {{
+      builtin read "$@"; local code=$? one
+      if [[ -e {tmp_path}/looked.json && /dev/fd/0 -ef {tmp_path}/{before}.json ]]; then
+        rm {tmp_path}/looked.json
+        for one in {before} {end}; do echo 2 >{tmp_path}/$one.new; mv {tmp_path}/$one.new {tmp_path}/$one.json; done
+      fi
+      return $code
+    }}"""
+    (tmp_path / f"{before}.json").write_text("1\n")
+    watch = Watch(tmp_path, **{"BASH_FUNC_read%%": writes})
+    try:
+        assert [watch.next() for _ in range(3)] == [f"{before} 1", f"{before} 2", f"{end} 2"]
+    finally:
+        watch.process.kill()
+        watch.process.wait()
 
 
 @pytest.mark.timeout(30)
