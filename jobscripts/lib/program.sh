@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 #
-# The program of a job, which is JupyterLab, execute.py or a user's script: how it is started, awaited and ended. jupyterlab.sh sources
-# this file; it is never run.
+# The program of a job, which is JupyterLab, execute.py or a user's script: how it is started, awaited and ended.
+# jupyterlab.sh sources this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 

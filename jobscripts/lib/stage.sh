@@ -7,14 +7,8 @@
 # An image in one file is copied before JupyterLab starts. A folder is read from an archive of it, which lies beside it.
 # To make that takes longer than to start from the folder once: so JupyterLab does that, and the archive is made meanwhile.
 #
-# Copies lie in PLACE/notebook-launcher-stage-UID, which nobody else may enter:
-#
-#   KEY/        a whole copy: `content` (a folder, or a file with its ending), `size` (KiB); for KEY see stage_key
-#   new-KEY/    one that is being made; what a killed job has left of it is removed by the next one
-#   KEY.lock    locked by whoever makes or removes it, exclusively, and by whoever uses it, shared
-#   KEY.done    while it is made: `packing` or `copying`, the bytes so far, and of how many
-#
-# Whatever goes wrong is told, and JupyterLab then starts from the shared file system.
+# Where copies lie is said in stage_disk.sh. Whatever goes wrong is told, and JupyterLab then starts from the shared file
+# system.
 #
 # shellcheck disable=SC2154  # want_… are set by lib.sh
 
@@ -27,8 +21,9 @@ IFS=$' \t\n'; unset GLOBIGNORE
 
 # No copy takes longer than this, nor goes on after so long without a byte.
 readonly STAGE_SECONDS=${NBL_STAGE_SECONDS:-3600} STAGE_STALL_SECONDS=${NBL_STAGE_STALL_SECONDS:-300}
-# What has to stay free on the node's disk, in KiB; and the days after which a copy goes that nobody has used.
-readonly STAGE_RESERVE=${NBL_STAGE_RESERVE:-1048576} STAGE_DAYS=14
+
+# shellcheck source=jobscripts/lib/stage_disk.sh
+source "${BASH_SOURCE[0]%/*}/stage_disk.sh" || exit
 
 # Beside JupyterLab: archives are made, and nobody waits for anything.
 stage_for_the_next() {
@@ -348,112 +343,6 @@ position_of() {
     [[ $name != pos: ]] || { printf '%d' "$value"; return; }
   done 2>/dev/null <"/proc/$BASHPID/fdinfo/$1"
   printf 0
-}
-
-# ------------------------------------------------------------------------------------------------- the node's disk
-
-# Set stage_place to our folder on the node's own disk, and stage_limit to how much may lie there (KiB).
-find_stage_place() {
-  local place why='' usual=("${SLURM_TMPDIR-}" "${TMPDIR-}" /tmp /var/tmp)
-  stage_limit=$((want_stage_limit * 1048576))
-  [[ -z $want_stage_dir ]] || usual=("$want_stage_dir")
-  for place in "${usual[@]}"; do
-    [[ $place == /* ]] || continue
-    place=$(realpath -e -- "$place" 2>/dev/null)
-    [[ -d $place ]] || continue
-    [[ $place != *[:,[:space:]]* ]] || { why="$place has a character that mounting cannot express"; continue; }
-    # What the profile names is right by definition.
-    [[ -n $want_stage_dir ]] || is_own_disk "$place" || { why="$place is no disk of this node"; continue; }
-    is_guarded "$place" || { why="others could replace folders in $place"; continue; }
-    stage_place=$place/notebook-launcher-stage-$UID
-    (umask 077 && mkdir -- "$stage_place") 2>/dev/null
-    [[ -d $stage_place && ! -L $stage_place && -O $stage_place && $(stat -c %a -- "$stage_place") == 700 ]] && return
-    why="$stage_place is not yours alone"
-  done
-  not_staged "${why:-there is no folder ${want_stage_dir:-for temporary files} on $(uname -n)}"
-  return 1
-}
-
-# In memory it would be the job's memory, and on another shared file system nothing would be won.
-is_own_disk() { [[ $(stat -f -c %T -- "$1" 2>/dev/null) == @(ext*|xfs|btrfs|zfs|f2fs|overlay*) ]]; }
-
-# is_guarded FOLDER: nobody but root and us may rename what is in it, or in a folder above.
-is_guarded() {
-  local folder=$1 owner mode
-  while :; do
-    read -r owner mode < <(stat -c '%u %a' -- "$folder" 2>/dev/null) || return
-    [[ $owner == 0 || $owner == "$UID" ]] && (((8#$mode & 8#22) == 0 || (8#$mode & 8#1000) != 0)) || return
-    [[ $folder != / ]] || return 0
-    folder=${folder%/*}
-    folder=${folder:-/}
-  done
-}
-
-# has_room KIB: are so many free, and some more?
-has_room() {
-  local free
-  free=$(df -Pk -- "$stage_place" 2>/dev/null | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
-  [[ $free =~ ^[0-9]+$ ]] && ((free >= $1 + STAGE_RESERVE))
-}
-
-# make_room KIB [FREE]: remove the copies that were used longest ago until so many fit below the limit, and as many, or
-# FREE, on the disk.
-make_room() {
-  local name used
-  until used=$(kept_size) && ((used + $1 <= stage_limit)) && has_room "${2-$1}"; do
-    while IFS= read -r name; do
-      remove_unused "${name%/size}" && continue 2
-    done < <(cd -- "$stage_place" && ls -tr -- */size 2>/dev/null)
-    stage_why="the disk of $(uname -n) has no room for its $(($1 / 1024)) MiB"
-    ((used + $1 <= stage_limit)) ||
-      stage_why="its $(($1 / 1024)) MiB exceed the limit of $want_stage_limit GB for all copies on $(uname -n)"
-    return 1
-  done
-}
-
-# Print how much all copies take, in KiB.
-kept_size() {
-  local file sum=0
-  for file in "$stage_place"/*/size; do
-    read_line "$file" && [[ $REPLY =~ ^[0-9]+$ ]] && ((sum += REPLY))
-  done
-  printf '%d' "$sum"
-}
-
-# remove_unused KEY: unless a job uses it.
-remove_unused() {
-  local other code=1
-  [[ $1 =~ ^[0-9a-f]{32}$ && $1 != "$key" ]] && { exec {other}>>"$stage_place/$1.lock"; } 2>/dev/null || return
-  if flock -x -n "$other" && [[ /dev/fd/$other -ef $stage_place/$1.lock ]]; then
-    mv -T -- "$stage_place/$1" "$stage_place/new-$1" 2>/dev/null
-    remove_copy "$stage_place/new-$1"
-    rm -f -- "$stage_place/$1.lock" "$stage_place/$1.done"
-    code=0
-  fi
-  exec {other}>&-
-  return "$code"
-}
-
-# What is in an image may be such that even its owner cannot remove it at once.
-remove_copy() {
-  [[ -e $1 ]] || return 0
-  rm -rf -- "$1" 2>/dev/null
-  [[ -e $1 ]] || return 0
-  chmod -R u+rwX -- "$1" 2>/dev/null
-  rm -rf -- "$1"
-}
-
-# clean_stage KEY: what was not used for long, and what killed jobs have left half made. Not KEY, which comes now.
-clean_stage() {
-  local path name
-  for path in "$stage_place"/{new-*,*.lock}; do
-    name=${path##*/} name=${name#new-} name=${name%.lock}
-    [[ $path == */new-* || ! -e $stage_place/$name ]] && [[ -e $path ]] && remove_unused "$name"
-  done
-  while IFS= read -r path; do
-    path=${path%/size}
-    remove_unused "${path##*/}"
-  done < <(find "$stage_place" -mindepth 2 -maxdepth 2 -name size -mtime "+$STAGE_DAYS" 2>/dev/null)
 }
 
 # ----------------------------------------------------------------------------------------------------- what is told
