@@ -46,15 +46,6 @@ await_program() {
   done
 }
 
-# Lock the copies that the program uses (stage.sh) for as long as this script runs: nobody removes them meanwhile.
-hold_staged() {
-  local file lock
-  while IFS= read -r file; do
-    { exec {lock}<"$file"; } 2>/dev/null && flock -s -n "$lock"
-  done <"$NBL_SESSION_DIR/runtime/staged"
-  : >"$NBL_SESSION_DIR/runtime/staged-held"
-}
-
 has_begun() {
   if [[ $want_program == notebook ]]; then [[ -e $NBL_SESSION_DIR/progress.json ]]; else find_server; fi
 }

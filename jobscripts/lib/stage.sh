@@ -114,6 +114,7 @@ find_mounting_python() {
 # or fail, which was told.
 stage_copy() {
   local kind=$1 key='' lock='' content=content deadline=$((SECONDS + STAGE_SECONDS))
+  local tries=0
   stage_why='' staged='' staged_source=$(realpath -e -- "$2" 2>/dev/null) || staged_source=''
   [[ -n $staged_source ]] || { not_staged "it cannot be found on $(uname -n)"; return 1; }
   type -P flock >/dev/null || { not_staged "flock, which keeps jobs apart, is not on $(uname -n)"; return 1; }
@@ -137,8 +138,8 @@ stage_copy() {
   done
   [[ -n ${stage_thorough-} ]] || rm -f -- "$NBL_SESSION_DIR/runtime/staging"
   [[ -n $staged ]] || { [[ -z $lock ]] || exec {lock}<&-; return 1; }
-  # Its time of change is that of its last use.
-  touch -- "$stage_place/$key/size" 2>/dev/null
+  # The time of change of `size` is that of its last use; and no cleaner of /tmp should take its lock away.
+  touch -c -- "$stage_place/$key/size" "$stage_place/$key.lock" 2>/dev/null
   printf '%s\n' "$stage_place/$key.lock" >>"$NBL_SESSION_DIR/runtime/staged"
 }
 
@@ -149,14 +150,18 @@ lock_copy() {
   [[ -z $lock ]] || exec {lock}<&-
   { exec {lock}>>"$stage_place/$key.lock"; } 2>/dev/null || { lock=''; not_staged "$stage_place cannot be written"; return 0; }
   flock -s -n "$lock" && [[ /dev/fd/$lock -ef $stage_place/$key.lock ]] || return 1
-  if [[ -e $stage_place/$key/$content ]]; then
+  if is_whole; then
     staged=$stage_place/$key/$content
     tell_staging kept
     return 0
   fi
   # Another one may have been quicker: in between, nothing is locked.
-  flock -x -n "$lock" || return 1
-  if [[ ! -e $stage_place/$key/$content ]]; then
+  if ! flock -x -n "$lock"; then
+    [[ -e $stage_place/$key/$content ]] && ((++tries > 10)) || return 1
+    not_staged "files of its copy there were removed, and another job uses what is left"
+    return 0
+  fi
+  if ! is_whole; then
     make_copy
     code=$?
     rm -f -- "$stage_place/$key.done"
@@ -186,11 +191,12 @@ stage_key() {
 # With the lock. The copy appears under its name when it is whole, and only if nothing has changed meanwhile.
 make_copy() {
   local new=$stage_place/new-$key began=$SECONDS size
+  remove_copy "$stage_place/$key"
   remove_copy "$new"
   mkdir -- "$new" || { not_staged "$stage_place cannot be written"; return 1; }
   if copy_"$kind" && [[ $(stage_key "$kind" "$staged_source") == "$key" ]]; then
     size=$(du -sk -- "$new" 2>/dev/null) size=${size%%[!0-9]*}
-    if [[ -n $size ]] && make_room "$size" 0 && write_file "$new/size" "$size" && mv -T -- "$new" "$stage_place/$key"; then
+    if [[ -n $size ]] && make_room "$size" 0 && name_copy; then
       log "copied $staged_source to $stage_place/$key ($((size / 1024)) MiB, $((SECONDS - began)) s)"
       tell_staging copied "$((1024 * size))" "$((1024 * size))"
       return
@@ -207,6 +213,13 @@ make_copy() {
     not_staged "${stage_why:-it was changed meanwhile}"
   fi
   return 1
+}
+
+# A file that has a name may still be empty after a crash of the node: first everything is on the disk.
+name_copy() {
+  count_in "$new/$content"
+  write_file "$new/count" "${REPLY:-0}" && write_file "$new/size" "$size" && make_lasting "$new" &&
+    mv -T -- "$new" "$stage_place/$key"
 }
 
 copy_file() {
@@ -264,7 +277,7 @@ make_archive() {
   archive=$1
   if open_new "$temporary"; then
     stage_unfinished=$temporary
-    if stream packing "$out" '' tar "${words[@]}" && mv -T -- "$temporary" "$1"; then exec {out}>&-; return; fi
+    if stream packing "$out" '' tar "${words[@]}" && make_lasting "$temporary" && mv -T -- "$temporary" "$1"; then exec {out}>&-; return; fi
     exec {out}>&-
     rm -f -- "$temporary"
     log "no archive could be left beside $staged_source${stage_why:+: $stage_why}"

@@ -5,7 +5,8 @@
 #
 # Copies lie in PLACE/notebook-launcher-stage-UID, which nobody else may enter:
 #
-#   KEY/        a whole copy: `content` (a folder, or a file with its ending), `size` (KiB); for KEY see stage_key
+#   KEY/        a whole copy: `content` (a folder, or a file with its ending), `size` (KiB), and
+#               `count` (its entries, or the file's bytes); for KEY see stage_key
 #   new-KEY/    one that is being made; what a killed job has left of it is removed by the next one
 #   KEY.lock    locked by whoever makes or removes it, exclusively, and by whoever uses it, shared
 #   KEY.done    while it is made: `packing` or `copying`, the bytes so far, and of how many
@@ -30,12 +31,15 @@ find_stage_place() {
     is_guarded "$place" || { why="others could replace folders in $place"; continue; }
     stage_place=$place/notebook-launcher-stage-$UID
     (umask 077 && mkdir -- "$stage_place") 2>/dev/null
-    [[ -d $stage_place && ! -L $stage_place && -O $stage_place && $(stat -c %a -- "$stage_place") == 700 ]] && return
+    [[ -d $stage_place && ! -L $stage_place && -O $stage_place ]] && is_closed "$stage_place" && return
     why="$stage_place is not yours alone"
   done
   not_staged "${why:-there is no folder ${want_stage_dir:-for temporary files} on $(uname -n)}"
   return 1
 }
+
+# Nobody else may enter. In a folder that hands on its group, one that is made has this bit as well.
+is_closed() { [[ $(stat -c %a -- "$1") =~ ^[0-7]?700$ ]]; }
 
 # In memory it would be the job's memory, and on another shared file system nothing would be won.
 is_own_disk() { [[ $(stat -f -c %T -- "$1" 2>/dev/null) == @(ext*|xfs|btrfs|zfs|f2fs|overlay*) ]]; }
@@ -95,6 +99,31 @@ remove_unused() {
   fi
   exec {other}>&-
   return "$code"
+}
+
+# Is the copy there, and all of it? A site's cleaner of /tmp takes single files that are old.
+is_whole() {
+  local noted
+  [[ -e $stage_place/$key/$content ]] && read_line "$stage_place/$key/count" && [[ $REPLY =~ ^[0-9]+$ ]] || return
+  noted=$REPLY
+  count_in "$stage_place/$key/$content"
+  [[ -z $REPLY ]] || ((REPLY >= noted))
+}
+
+# count_in PATH: set REPLY to the number of entries of a folder, or to nothing if that took too long; of a file: its bytes.
+count_in() {
+  if [[ ! -d $1 ]]; then
+    REPLY=$(stat -c %s -- "$1")
+    return
+  fi
+  REPLY=$(set -o pipefail; within 60 find "$1" -printf . 2>/dev/null | wc -c)
+  (($? < 124)) || REPLY=''
+}
+
+# Let what is in the file or folder be on its disk. Best effort: older programs can't do it for one disk alone.
+make_lasting() {
+  within 120 sync -f -- "$1" 2>/dev/null || (($? >= 124)) || within 120 sync
+  return 0
 }
 
 # What is in an image may be such that even its owner cannot remove it at once.

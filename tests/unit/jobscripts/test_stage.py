@@ -107,6 +107,38 @@ def test_what_a_killed_job_has_left_half_made_is_not_taken_and_goes(node: Node) 
     assert not list(node.copies.glob("new-*"))
 
 
+def test_a_copy_of_which_a_cleaner_has_taken_files_is_made_again(node: Node) -> None:
+    stage = (CODE + "stage_folders", f"venv={node.folder}")
+    node.beside()
+    (copy,) = node.copies.glob("*/content/lib/a.py")
+    lock = next(node.copies.glob("*.lock"))
+    os.utime(lock, (0, 0))
+    node.run(*stage)
+    assert node.told["state"] == "kept"
+    assert lock.stat().st_mtime > 0, "it is in use, for a cleaner"
+    copy.unlink()
+    node.run(*stage)
+    assert (node.told["state"], copy.exists()) == ("copied", True)
+
+
+def test_a_copy_that_a_crash_has_emptied_is_made_again_unless_it_is_in_use(node: Node) -> None:
+    copy = node.stage()
+    copy.write_bytes(b"")
+    lock = f"{copy.parent}.lock"
+    with subprocess.Popen(["flock", "-s", lock, "cat"], stdin=subprocess.PIPE) as user:
+        wait_until(lambda: subprocess.run(["flock", "-xn", lock, "true"], check=False).returncode)
+        assert node.stage() == node.image
+        assert "files of its copy there were removed" in node.told["why"]
+        user.communicate(b"")
+    assert node.stage().read_bytes() == node.image.read_bytes()
+
+
+def test_the_folder_of_copies_may_lie_in_one_that_hands_on_its_group(node: Node) -> None:
+    node.disk.chmod(0o2755)
+    assert node.stage() != node.image
+    assert node.copies.stat().st_mode & 0o7777 == 0o2700, "else this tests nothing"
+
+
 @pytest.mark.parametrize("how", ["link", "open", "place"])
 def test_a_place_that_others_could_have_prepared_is_not_used(node: Node, tmp_path: Path, how: str) -> None:
     if how == "link":
@@ -217,13 +249,22 @@ def test_an_image_that_its_runtime_keeps_is_left_where_it_is(node: Node) -> None
     assert "kept by what runs it" in node.told["why"]
 
 
+def test_the_number_of_what_has_ended_long_ago_is_not_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        code = 'source "$0"; source "$1"; stager=$2; end_staging'
+        files = (job_script("lib.sh"), job_script("job_services.sh"))
+        subprocess.run([BASH, "-c", code, *files, str(other.pid)], check=True, timeout=10)
+        assert other.poll() is None
+        other.kill()
+
+
 # ---- in a job ---------------------------------------------------------------------------------------------------
 
 
 def test_a_job_enters_the_copy_of_its_image(boxed: Job) -> None:
     image = boxed.root / "an image.sif"
     boxed.ask(f"container={image}", "stage=yes", f"stage_dir={boxed.root}")
-    boxed.env["NBL_STAGE_RESERVE"] = "0"
+    boxed.env |= {"NBL_STAGE_RESERVE": "0", "NBL_STAGE_TOUCH_SECONDS": "0.1"}
     boxed.start()
     boxed.endpoint()
     (copy,) = boxed.root.glob("notebook-launcher-stage-*/*/content.sif")
@@ -232,6 +273,12 @@ def test_a_job_enters_the_copy_of_its_image(boxed: Job) -> None:
     assert lock.returncode == 1, "nobody removes it as long as the job runs"
     noted = wait_until(lambda: read_json_if_there(boxed.dir / "image.json"))
     assert noted["image"] == str(image)
+    for kept in (copy.parent / "size", Path(f"{copy.parent}.lock")):
+        os.utime(kept, (0, 0))
+        wait_until(lambda kept=kept: kept.stat().st_mtime)  # type: ignore[misc]
+    boxed.send(15)
+    assert boxed.exit()["cause"] == "stopped"
+    assert boxed.processes() == []
 
 
 def test_a_jobs_virtual_environment_is_staged_for_the_next_one(quick: Job) -> None:
