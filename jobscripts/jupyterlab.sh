@@ -269,6 +269,7 @@ leave() {
   end_sshd
   end_engine
   end_program
+  remove_half_copies
   remove_kernel_folder
   exit "$2"
 }

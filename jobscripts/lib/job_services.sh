@@ -176,6 +176,14 @@ end_staging() {
   holding=''
 }
 
+# What was not finished when it was ended or killed.
+remove_half_copies() {
+  compgen -G "$NBL_SESSION_DIR/runtime/[cp]*ing-*" >/dev/null && [[ -r $scripts/stage_disk.sh ]] || return 0
+  # shellcheck source=jobscripts/lib/stage_disk.sh
+  source "$scripts/stage_disk.sh"
+  remove_half_made "$NBL_SESSION_DIR/runtime"
+}
+
 is_staging() { [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]]; }
 
 # ------------------------------------------------------------------------------------- the folders of kernels' sockets

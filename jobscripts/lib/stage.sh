@@ -31,10 +31,18 @@ stage_for_the_next() {
   # shellcheck source=jobscripts/lib/lib.sh
   source "$NBL_SESSION_DIR/lib.sh"
   read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the job has said what there is to say
-  stage_thorough=yes stage_unfinished=''
+  stage_thorough=yes
   tell_staging() { note_copy "$@"; }
-  trap 'rm -f -- "$stage_unfinished"; exit 143' TERM
+  trap 'end_copying; exit 143' TERM
   if [[ -n $want_container ]]; then stage_image; else stage_folders; fi
+}
+
+# In the midst of stream or of what is around it.
+# shellcheck disable=SC2317  # called by the trap
+end_copying() {
+  [[ -z ${child-} ]] || kill -KILL "$child" 2>/dev/null
+  [[ -z ${lock-} ]] || exec {lock}<&-
+  remove_half_made "$NBL_SESSION_DIR/runtime"
 }
 
 # ------------------------------------------------------------------------------------------------- what is staged
@@ -164,7 +172,7 @@ lock_copy() {
   if ! is_whole; then
     make_copy
     code=$?
-    rm -f -- "$stage_place/$key.done"
+    rm -f -- "$stage_place/$key.done" "$NBL_SESSION_DIR/runtime"/{copying,packing}-"$key"
     ((code == 0)) || return 0
   fi
   flock -s -n "$lock" && [[ -e $stage_place/$key/$content ]] || return 1
@@ -193,6 +201,7 @@ make_copy() {
   local new=$stage_place/new-$key began=$SECONDS size
   remove_copy "$stage_place/$key"
   remove_copy "$new"
+  printf '%s\n' "$new" >"$NBL_SESSION_DIR/runtime/copying-$key" # see remove_half_made
   mkdir -- "$new" || { not_staged "$stage_place cannot be written"; return 1; }
   if copy_"$kind" && [[ $(stage_key "$kind" "$staged_source") == "$key" ]]; then
     size=$(du -sk -- "$new" 2>/dev/null) size=${size%%[!0-9]*}
@@ -276,7 +285,7 @@ make_archive() {
   remove_old_archives
   archive=$1
   if open_new "$temporary"; then
-    stage_unfinished=$temporary
+    printf '%s\n' "$temporary" >"$NBL_SESSION_DIR/runtime/packing-$key"
     if stream packing "$out" '' tar "${words[@]}" && make_lasting "$temporary" && mv -T -- "$temporary" "$1"; then exec {out}>&-; return; fi
     exec {out}>&-
     rm -f -- "$temporary"

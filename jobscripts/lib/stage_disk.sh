@@ -126,6 +126,37 @@ make_lasting() {
   return 0
 }
 
+# remove_half_made FOLDER: what this session's processes were making when they were ended; FOLDER has notes of it.
+remove_half_made() {
+  local file tries half
+  for file in "$1"/{copying,packing}-*; do
+    read_line "$file" || continue
+    rm -f -- "$file"
+    if [[ $REPLY =~ ^/.*/\.[^/]*\.stage-[0-9a-f]{32}\.tar\.new-[^/]+$ ]]; then
+      [[ ! -f $REPLY || -L $REPLY || ! -O $REPLY ]] || rm -f -- "$REPLY"
+    elif [[ $REPLY =~ ^/.*/notebook-launcher-stage-[0-9]+/new-[0-9a-f]{32}$ && -O $REPLY ]]; then
+      half=$REPLY
+      # Those that were killed a moment ago still hold the lock; or another job has begun anew.
+      for ((tries = 0; tries < 10; tries++)); do
+        ! remove_half "$half" || break
+        pause 0.05
+      done
+    fi
+  done
+}
+
+# remove_half PATH/new-KEY: unless KEY is locked.
+remove_half() {
+  local other code=1 lock=${1%/*}/${1##*/new-}.lock
+  { exec {other}>>"$lock"; } 2>/dev/null || return
+  if flock -x -n "$other" && [[ /dev/fd/$other -ef $lock ]]; then
+    remove_copy "$1"
+    code=0
+  fi
+  exec {other}>&-
+  return "$code"
+}
+
 # What is in an image may be such that even its owner cannot remove it at once.
 remove_copy() {
   [[ -e $1 ]] || return 0

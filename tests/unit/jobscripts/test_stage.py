@@ -243,6 +243,23 @@ def test_a_packing_that_stands_still_ends_and_leaves_nothing(node: Node, tmp_pat
     assert not list(node.copies.glob("new-*"))
 
 
+@pytest.mark.parametrize("doing", ["-c", "-xp"])
+def test_what_is_half_made_beside_jupyterlab_goes_with_it(node: Node, tmp_path: Path, doing: str) -> None:
+    tool = tmp_path / "bin" / "tar"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\n[ "$1" = {doing} ] && exec sleep 60\nexec /bin/tar "$@"\n')
+    tool.chmod(0o755)
+    job = node.start(
+        'exec bash "$NBL_SESSION_DIR/stage.sh" "$NBL_SESSION_DIR"', f"venv={node.folder}", PATH=f"{tool.parent}:/usr/bin"
+    )
+    half = "new-*/content" if doing == "-xp" else "new-*"
+    wait_until(lambda: list(node.copies.glob(half)) and list(node.shared.glob(".*.tar*")))
+    job.terminate()
+    job.communicate(timeout=20)
+    assert not list(node.copies.glob("new-*"))
+    assert not list(node.shared.glob(".*.new-*"))
+
+
 def test_an_image_that_its_runtime_keeps_is_left_where_it_is(node: Node) -> None:
     code = CODE + 'stage_image; printf "%s" "$want_container"'
     assert node.run(code, "container=docker://python:3") == "docker://python:3"
@@ -279,6 +296,17 @@ def test_a_job_enters_the_copy_of_its_image(boxed: Job) -> None:
     boxed.send(15)
     assert boxed.exit()["cause"] == "stopped"
     assert boxed.processes() == []
+
+
+def test_a_job_that_is_cancelled_while_it_copies_leaves_nothing_on_the_node(boxed: Job) -> None:
+    boxed.tool("cat", '#!/bin/sh\ncase $(readlink /proc/self/fd/0) in *.sif) sleep 60 ;; *) exec /bin/cat "$@" ;; esac\n')
+    boxed.ask(f"container={boxed.root / 'an image.sif'}", "stage=yes", f"stage_dir={boxed.root}")
+    boxed.env["NBL_STAGE_RESERVE"] = "0"
+    boxed.start()
+    (half,) = wait_until(lambda: list(boxed.root.glob("notebook-launcher-stage-*/new-*/content.sif")))
+    boxed.send(15)
+    assert boxed.exit()["cause"] == "stopped"
+    assert not half.parent.exists()
 
 
 def test_a_jobs_virtual_environment_is_staged_for_the_next_one(quick: Job) -> None:
