@@ -72,6 +72,8 @@ run_job() {
   source "$scripts/engine.sh"
   find_job_id
   find_node_names
+  # By this list_stragglers knows what was started.
+  export NBL_RUN=$$-$RANDOM$RANDOM
   trap 'leave_unforeseen $?' EXIT
   prepare_session_dir
   case $want_program in
@@ -383,9 +385,14 @@ run_script() {
   [[ -f $NBL_SESSION_DIR/work/$want_script ]] ||
     leave session-unusable "$EXIT_UNUSABLE" "The script $NBL_SESSION_DIR/work/$want_script is not there on $node."
   start_program
-  pass_signals_on
+  [[ $want_stage == yes ]] || pass_signals_on
   report_started
   start_sampler
+  if [[ $want_stage == yes ]]; then
+    await_copies
+    pass_signals_on
+    start_staging
+  fi
   await_end
 }
 

@@ -38,6 +38,7 @@ use_staged() {
   else
     stage_folders
   fi
+  : >"$NBL_SESSION_DIR/runtime/staging-over"
   await_holding
   ((${#staged_way[@]})) || return 0
   find_inherited_options

@@ -141,6 +141,15 @@ hold_staged() {
   exec {holding}> >(keep_from_cleaners)
 }
 
+# Until the copies are made, the script has not begun, and signals are for this one.
+await_copies() {
+  until [[ -e $NBL_SESSION_DIR/runtime/staging-over ]] || ! is_running; do
+    [[ -z $signal ]] || leave_on_signal
+    pause 0.05
+  done
+  [[ ! -e $NBL_SESSION_DIR/runtime/staged ]] || hold_staged
+}
+
 # It ends when this script does, which has the other end of its input.
 keep_from_cleaners() {
   local file

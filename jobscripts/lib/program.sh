@@ -8,7 +8,6 @@
 # It gets a process group of its own, so that a signal reaches the container command and all below it, and not this
 # script; and the umask the user has, for the files made in notebooks.
 start_program() {
-  export NBL_RUN=$$-$RANDOM$RANDOM
   set -m
   (
     set +m
@@ -101,7 +100,7 @@ end_program() {
   fi
   [[ -z $program ]] || kill -KILL -- "-$program" 2>/dev/null
   end_containers
-  [[ -n $program || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
+  [[ -n $program || -n $engine_begun || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
   end_stragglers
 }
 

@@ -36,6 +36,17 @@ def test_an_environment_without_dask_says_what_adds_it(quick: Job, program: str)
     assert quick.processes() == []
 
 
+def test_what_a_part_that_failed_has_left_is_found_without_a_scheduler(quick: Job) -> None:
+    del quick.env["PBS_JOBID"]
+    for name in ("python", "python3"):
+        quick.tool(name, "#!/bin/sh\nsetsid sleep 300 </dev/null >/dev/null 2>&1 &\nexit 1\n")
+    quick.ask("with=dask")
+    for name, content in new_tls("session").items():
+        (quick.dir / name).write_bytes(content)
+    assert quick.run()["cause"] == "workers-missing"
+    assert quick.processes() == []
+
+
 def test_without_keys_nothing_is_started(quick: Job) -> None:
     quick.ask("with=dask")
     report = quick.run()

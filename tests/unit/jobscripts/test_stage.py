@@ -309,6 +309,21 @@ def test_a_job_that_is_cancelled_while_it_copies_leaves_nothing_on_the_node(boxe
     assert not half.parent.exists()
 
 
+def test_a_users_script_runs_in_the_copy_and_its_job_holds_it(boxed: Job) -> None:
+    (boxed.dir / "work").mkdir(parents=True)
+    (boxed.dir / "work" / "mine.sh").write_text("#!/bin/sh\ntouch $HOME/begun\nexec sleep 60\n")
+    lines = ("program=script", "script=mine.sh", "stage=yes", f"stage_dir={boxed.root}")
+    boxed.ask(f"container={boxed.root / 'an image.sif'}", *lines)
+    boxed.env["NBL_STAGE_RESERVE"] = "0"
+    boxed.start()
+    wait_until(lambda: (boxed.home / "begun").exists())
+    assert (boxed.dir / "runtime" / "staged-held").exists()
+    assert called(boxed)[-5].endswith("/content.sif")
+    boxed.send(15)
+    assert boxed.exit()["cause"] == "stopped"
+    assert boxed.processes() == []
+
+
 def test_a_jobs_virtual_environment_is_staged_for_the_next_one(quick: Job) -> None:
     venv = quick.root / "envs" / "venv"
     (venv / "bin").mkdir(parents=True)
