@@ -161,7 +161,7 @@ read_start() {
   [[ -n $REPLY ]]
 }
 
-has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys ]]; }
+has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys || -e $1/dask-key.pem ]]; }
 
 # Two times in the same form are in the order of their characters.
 is_old() {
@@ -196,7 +196,7 @@ tidy() {
     elif [[ $action == remove ]]; then
       old+=("$dir")
     else
-      secrets+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
+      secrets+=("$dir"/{token,ssh_host_key,authorized_keys,dask-{key,cert,ca}.pem} "$dir"/new_key.* "$dir"/.new.*/*)
       find_scripts "$dir"
       leaving+=(${scripts[@]+"${scripts[@]}"})
       is_own "$dir/runtime" && secrets+=("$dir"/runtime/jpserver-*)
