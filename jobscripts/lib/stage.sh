@@ -20,7 +20,8 @@ shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfai
 IFS=$' \t\n'; unset GLOBIGNORE
 
 # No copy takes longer than this, nor goes on after so long without a byte.
-readonly STAGE_SECONDS=${NBL_STAGE_SECONDS:-3600} STAGE_STALL_SECONDS=${NBL_STAGE_STALL_SECONDS:-300}
+# And so many jobs try to make an archive.
+readonly STAGE_TRIES=3 STAGE_SECONDS=${NBL_STAGE_SECONDS:-3600} STAGE_STALL_SECONDS=${NBL_STAGE_STALL_SECONDS:-300}
 
 # shellcheck source=jobscripts/lib/stage_disk.sh
 source "${BASH_SOURCE[0]%/*}/stage_disk.sh" || exit
@@ -247,7 +248,9 @@ copy_folder() {
   local in='' bytes archive name=${staged_source##*/} beside
   stage_why=''
   beside=${staged_source%/*}/.$name.stage-$key.tar
+  remove_old_archives
   if ! open_archive "$beside"; then
+    is_for_us_to_pack || return
     [[ -n ${stage_thorough-} ]] || { stage_why=later; return 1; }
     make_archive "$beside" || return
     open_archive "$archive" || { stage_why="its archive cannot be read"; return 1; }
@@ -277,27 +280,68 @@ open_archive() {
   return 1
 }
 
+# Not what is somebody else's, as a course's: each of its members would read all of it. Nor what another job packs, nor
+# what was never done before the job ended: that is tried again when remove_old_archives has removed the count.
+is_for_us_to_pack() {
+  local owner
+  owner=$(stat -c %U -- "$staged_source")
+  if [[ ! -O $staged_source ]]; then
+    stage_why="there is no archive of it that you may read; only its owner, $owner, can make one (Slow file systems in\
+ docs/environments.md)"
+  elif [[ -n $(find "${beside%/*}" -maxdepth 1 -name "${beside##*/}.new-*" -mmin -10 2>/dev/null) ]]; then
+    stage_why='another job is just making its archive'
+  elif [[ -O $beside.tried-$STAGE_TRIES ]]; then
+    stage_why="its archive was not done by the end of $STAGE_TRIES jobs; after a day it is tried again"
+  fi
+  [[ -z $stage_why ]]
+}
+
 # make_archive FILE: set archive to FILE, or to one in the copy's folder, where FILE cannot be written. For us alone: it
 # holds also what only we can read in the folder.
 make_archive() {
-  local out temporary words=(-c --exclude=./dev/* -f - -C "$staged_source" .)
+  local out temporary code stage_room=${1%/*} words=(-c --exclude=./dev/* -f - -C "$staged_source" .)
   temporary=$1.new-$(uname -n)-$$
-  remove_old_archives
   archive=$1
   if open_new "$temporary"; then
     printf '%s\n' "$temporary" >"$NBL_SESSION_DIR/runtime/packing-$key"
-    if stream packing "$out" '' tar "${words[@]}" && make_lasting "$temporary" && mv -T -- "$temporary" "$1"; then exec {out}>&-; return; fi
+    note_try "$1"
+    if has_room 0 && stream packing "$out" '' tar "${words[@]}" && make_lasting "$temporary" &&
+      mv -T -- "$temporary" "$1"; then
+      exec {out}>&-
+      rm -f -- "$1".tried-*
+      return
+    fi
+    is_writable "$out"
+    code=$?
     exec {out}>&-
     rm -f -- "$temporary"
-    log "no archive could be left beside $staged_source${stage_why:+: $stage_why}"
+    ((code)) || { stage_why="its archive was given up: $stage_why"; return 1; }
+    rm -f -- "$1".tried-*
   fi
-  archive=$new/archive.tar stage_why=''
+  log "no archive can be written in $stage_room, so there is one on $(uname -n) alone${stage_why:+ ($stage_why)}"
+  archive=$new/archive.tar stage_why='' stage_room=''
   open_new "$archive" || { stage_why="$stage_place cannot be written"; return 1; }
   stream packing "$out" '' tar "${words[@]}"
   set -- "$?"
   exec {out}>&-
   return "$1"
 }
+
+# note_try FILE: leave one more of these; never through a name that is there already.
+note_try() {
+  local number out
+  for ((number = 1; number <= STAGE_TRIES; number++)); do
+    open_new "$1.tried-$number" || continue
+    exec {out}>&-
+    return
+  done
+}
+
+# is_writable FD: is there room for what would come next? A quota may show only when it is reached.
+is_writable() {
+  has_room 0 || { stage_why="$stage_room has no room"; return 1; }
+  head -c 65536 /dev/zero >&"$1" || { stage_why="$stage_room cannot be written: is a quota reached?"; return 1; }
+} 2>/dev/null
 
 # open_new FILE: set out to a new file for us alone; never through a name that is there already.
 open_new() {
@@ -346,14 +390,14 @@ stream() {
     tell_staging "$doing" "$place" "$bytes"
     if ((SECONDS > moved + STAGE_STALL_SECONDS)); then stage_why="no more came within $STAGE_STALL_SECONDS seconds"
     elif ((SECONDS > deadline)); then stage_why="it was not copied within $STAGE_SECONDS seconds"
-    elif ! has_room 0; then stage_why="the disk of $(uname -n) is full"
+    elif ! has_room 0; then stage_why="${stage_room:-the disk of $(uname -n)} is full"
     else continue
     fi
     kill -KILL "$child" 2>/dev/null
     return 1
   done
   wait "$child" && return
-  has_room 0 || stage_why="the disk of $(uname -n) is full"
+  has_room 0 || stage_why="${stage_room:-the disk of $(uname -n)} is full"
   stage_why=${stage_why:-it could not be copied: see the job\'s log}
   return 1
 }

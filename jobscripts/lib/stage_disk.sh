@@ -56,10 +56,10 @@ is_guarded() {
   done
 }
 
-# has_room KIB: are so many free, and some more?
+# has_room KIB: are so many free, and some more? In the folder stage_room, where that is set.
 has_room() {
   local free
-  free=$(df -Pk -- "$stage_place" 2>/dev/null | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
+  free=$(df -Pk -- "${stage_room:-$stage_place}" 2>/dev/null | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
   [[ $free =~ ^[0-9]+$ ]] && ((free >= $1 + STAGE_RESERVE))
 }
 

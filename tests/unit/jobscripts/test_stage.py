@@ -231,27 +231,72 @@ def test_a_folder_whose_neighbours_cannot_be_written_has_its_copy_all_the_same(n
     (node.folder / "x").unlink(missing_ok=True)
 
 
-def test_a_packing_that_stands_still_ends_and_leaves_nothing(node: Node, tmp_path: Path) -> None:
-    tool = tmp_path / "bin" / "tar"
+def use_tar(node: Node, text: str) -> str:
+    """Put another tar before the real one, and return the PATH."""
+    tool = node.shared.parent / "bin" / "tar"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.write_text(f"#!/bin/sh\n{text}\n")
     tool.chmod(0o755)
-    node.stage_folder()
-    node.beside(PATH=f"{tool.parent}:/usr/bin:/bin", NBL_STAGE_STALL_SECONDS="1")
-    assert "no more came within 1 seconds" in node.log
+    return f"{tool.parent}:/usr/bin:/bin"
+
+
+def test_a_packing_that_stands_still_is_given_up_and_tried_three_times(node: Node) -> None:
+    path = use_tar(node, "echo >>$HOME/packed; exec sleep 60")
+    for _ in range(4):
+        node.beside(PATH=path, NBL_STAGE_STALL_SECONDS="0")
+        assert not list(node.shared.glob(".*.new-*"))
+        assert not list(node.copies.glob("new-*"))
+        assert "its archive was" in node.log
+        if "given up" in node.log:
+            assert "no more came within 0 seconds" in node.log
+    assert "not done by the end of 3 jobs" in node.log
+    assert (node.shared.parent / "packed").read_text() == 3 * "\n", "once in each job, and not again on the node's disk"
+    for mark in node.shared.glob(".*"):
+        os.utime(mark, (0, 0))
+    node.beside()
+    assert "copied" in node.log, "tried again later"
+    assert [mark.suffix for mark in node.shared.glob(".*")] == [".tar"]
+
+
+def test_a_folder_is_packed_by_one_job_at_a_time(node: Node) -> None:
+    path = use_tar(node, "echo >>$HOME/packed; exec sleep 60")
+    code = 'exec bash "$NBL_SESSION_DIR/stage.sh" "$NBL_SESSION_DIR"'
+    first = node.start(code, f"venv={node.folder}", PATH=path)
+    wait_until(lambda: (node.shared.parent / "packed").exists())
+    node.disk = node.shared.parent / "other"
+    node.disk.mkdir()
+    node.beside()
+    assert "another job is just making its archive" in node.log
+    first.terminate()
+    first.communicate(timeout=20)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_somebody_elses_folder_is_not_packed_by_everybody(node: Node) -> None:
+    os.chown(node.folder, 65534, 65534)
+    assert node.stage_folder().startswith("first")
+    assert node.told["state"] == "failed"
+    assert "only its owner, nobody, can make one" in node.told["why"]
+    node.beside()
     assert not list(node.shared.glob(".*"))
-    assert not list(node.copies.glob("new-*"))
+
+
+def test_without_room_for_the_archive_there_is_one_on_the_node_alone(node: Node) -> None:
+    path = use_tar(node, 'exec /bin/tar "$@"')
+    tool = node.shared.parent / "bin" / "df"
+    tool.write_text('#!/bin/sh\ncase $3 in *shared*) echo; echo x 9 9 0 1% / ;; *) exec /bin/df "$@" ;; esac\n')
+    tool.chmod(0o755)
+    node.env["NBL_STAGE_RESERVE"] = "1"
+    node.beside(PATH=path)
+    assert f"no archive can be written in {node.shared}" in node.log
+    assert not list(node.shared.glob(".*"))
+    assert list(node.copies.glob("*/content/lib/a.py"))
 
 
 @pytest.mark.parametrize("doing", ["-c", "-xp"])
-def test_what_is_half_made_beside_jupyterlab_goes_with_it(node: Node, tmp_path: Path, doing: str) -> None:
-    tool = tmp_path / "bin" / "tar"
-    tool.parent.mkdir()
-    tool.write_text(f'#!/bin/sh\n[ "$1" = {doing} ] && exec sleep 60\nexec /bin/tar "$@"\n')
-    tool.chmod(0o755)
-    job = node.start(
-        'exec bash "$NBL_SESSION_DIR/stage.sh" "$NBL_SESSION_DIR"', f"venv={node.folder}", PATH=f"{tool.parent}:/usr/bin"
-    )
+def test_what_is_half_made_beside_jupyterlab_goes_with_it(node: Node, doing: str) -> None:
+    path = use_tar(node, f'[ "$1" = {doing} ] && exec sleep 60; exec /bin/tar "$@"')
+    job = node.start('exec bash "$NBL_SESSION_DIR/stage.sh" "$NBL_SESSION_DIR"', f"venv={node.folder}", PATH=path)
     half = "new-*/content" if doing == "-xp" else "new-*"
     wait_until(lambda: list(node.copies.glob(half)) and list(node.shared.glob(".*.tar*")))
     job.terminate()
