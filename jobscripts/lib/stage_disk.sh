@@ -41,8 +41,19 @@ find_stage_place() {
 # Nobody else may enter. In a folder that hands on its group, one that is made has this bit as well.
 is_closed() { [[ $(stat -c %a -- "$1") =~ ^[0-7]?700$ ]]; }
 
-# In memory it would be the job's memory, and on another shared file system nothing would be won.
-is_own_disk() { [[ $(stat -f -c %T -- "$1" 2>/dev/null) == @(ext*|xfs|btrfs|zfs|f2fs|overlay*) ]]; }
+# In memory it would be the job's memory, and on another shared file system nothing would be won. What an overlay writes to
+# is not seen: on nodes without a disk it is memory, and no larger than that.
+is_own_disk() {
+  local size memory
+  case $(stat -f -c %T -- "$1" 2>/dev/null) in
+    ext* | xfs | btrfs | zfs | f2fs) return ;;
+    overlay*) ;;
+    *) return 1 ;;
+  esac
+  read -r _ memory _ </proc/meminfo
+  size=$(df -Pk -- "$1" 2>/dev/null | { read -r _; read -r _ size _; printf '%s' "$size"; })
+  [[ $size =~ ^[0-9]+$ ]] && ((size > memory))
+}
 
 # is_guarded FOLDER: nobody but root and us may rename what is in it, or in a folder above.
 is_guarded() {

@@ -305,6 +305,15 @@ def test_what_is_half_made_beside_jupyterlab_goes_with_it(node: Node, doing: str
     assert not list(node.shared.glob(".*.new-*"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "size", "is_disk"), [("xfs", 1, 1), ("tmpfs", 10**12, 0), ("overlayfs", 10**12, 1), ("overlayfs", 9, 0)]
+)
+def test_a_disk_is_no_memory(node: Node, kind: str, size: int, is_disk: int) -> None:
+    """An overlay may be either."""
+    tools = f'stat() {{ echo {kind}; }}; df() {{ echo; echo x {size} 1 1 1% /; }}; '
+    assert node.run(CODE + tools + 'is_own_disk /tmp && printf disk') == "disk" * is_disk
+
+
 def test_an_image_that_its_runtime_keeps_is_left_where_it_is(node: Node) -> None:
     code = CODE + 'stage_image; printf "%s" "$want_container"'
     assert node.run(code, "container=docker://python:3") == "docker://python:3"
