@@ -310,8 +310,8 @@ def test_what_is_half_made_beside_jupyterlab_goes_with_it(node: Node, doing: str
 )
 def test_a_disk_is_no_memory(node: Node, kind: str, size: int, is_disk: int) -> None:
     """An overlay may be either."""
-    tools = f'stat() {{ echo {kind}; }}; df() {{ echo; echo x {size} 1 1 1% /; }}; '
-    assert node.run(CODE + tools + 'is_own_disk /tmp && printf disk') == "disk" * is_disk
+    tools = f"stat() {{ echo {kind}; }}; df() {{ echo; echo x {size} 1 1 1% /; }}; "
+    assert node.run(CODE + tools + "is_own_disk /tmp && printf disk") == "disk" * is_disk
 
 
 def test_an_image_that_its_runtime_keeps_is_left_where_it_is(node: Node) -> None:
@@ -353,7 +353,8 @@ def test_a_job_enters_the_copy_of_its_image(boxed: Job) -> None:
 
 
 def test_a_job_that_is_cancelled_while_it_copies_leaves_nothing_on_the_node(boxed: Job) -> None:
-    boxed.tool("cat", '#!/bin/sh\ncase $(readlink /proc/self/fd/0) in *.sif) sleep 60 ;; *) exec /bin/cat "$@" ;; esac\n')
+    stands_still = "case $(readlink /proc/self/fd/0) in *.sif) exec sleep 60 ;; esac"
+    boxed.tool("cat", f'#!/bin/sh\n{stands_still}\nexec /bin/cat "$@"\n')
     boxed.ask(f"container={boxed.root / 'an image.sif'}", "stage=yes", f"stage_dir={boxed.root}")
     boxed.env["NBL_STAGE_RESERVE"] = "0"
     boxed.start()
