@@ -33,7 +33,7 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
-readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py image.sh stage.sh staged_mount.py
+readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py image.sh stage.sh stage_disk.sh staged_mount.py
   execute{,_common,_kernel,_outputs,_script,_html}.py worker_node.sh dask_node.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
@@ -73,6 +73,8 @@ run_job() {
   source "$scripts/engine.sh"
   find_job_id
   find_node_names
+  # By this list_stragglers knows what was started.
+  export NBL_RUN=$$-$RANDOM$RANDOM
   trap 'leave_unforeseen $?' EXIT
   prepare_session_dir
   [[ $want_program == script ]] || trap - USR1
@@ -271,6 +273,7 @@ leave() {
   end_sshd
   end_engine
   end_program
+  remove_half_copies
   remove_kernel_folder
   exit "$2"
 }
@@ -384,9 +387,14 @@ run_script() {
   [[ -f $NBL_SESSION_DIR/work/$want_script ]] ||
     leave session-unusable "$EXIT_UNUSABLE" "The script $NBL_SESSION_DIR/work/$want_script is not there on $node."
   start_program
-  pass_signals_on
+  [[ $want_stage == yes ]] || pass_signals_on
   report_started
   start_sampler
+  if [[ $want_stage == yes ]]; then
+    await_copies
+    pass_signals_on
+    start_staging
+  fi
   await_end
 }
 

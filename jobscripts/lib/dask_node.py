@@ -51,12 +51,16 @@ def cores_here() -> int:
     """Return how many cores of this node the job has."""
     with contextlib.suppress(KeyError, ValueError):
         return max(1, int(os.environ["SLURM_CPUS_ON_NODE"]))
-    return len(os.sched_getaffinity(0))
+    allowed = len(os.sched_getaffinity(0))
+    with contextlib.suppress(KeyError, ValueError):
+        return max(1, min(allowed, int(os.environ["LSB_DJOB_NUMPROC"])))
+    return allowed
 
 
 def memory_here(cores: int, most: int) -> int:
     """Return how many bytes of this node's memory the workers get. ``most``: what a process may use at all."""
-    for name, times in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", cores)):
+    gpus = len(gpus_here())
+    for name, times in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", cores), ("SLURM_MEM_PER_GPU", gpus)):
         with contextlib.suppress(KeyError, ValueError):
             granted = int(os.environ[name]) * times * MIB
             most = min(most, granted) if granted > 0 else most

@@ -8,7 +8,7 @@
 # How long the workers may take to end by themselves.
 readonly WORKERS_GRACE_SECONDS=4
 
-scheduler='' workers='' engine_report=''
+scheduler='' workers='' engine_report='' engine_begun=''
 
 # Start the scheduler on this node, wait for it, and start the workers; they join while JupyterLab starts. All that is
 # started from now on finds the scheduler by its usual variables.
@@ -17,7 +17,7 @@ start_engine() {
   count_nodes
   log "starting Dask on $NBL_NODES node$( ((NBL_NODES == 1)) || printf s)"
   start_part "$BASH" "$NBL_SESSION_DIR/worker_node.sh" "$NBL_SESSION_DIR" scheduler
-  scheduler=$part
+  scheduler=$part engine_begun=yes
   await_scheduler
   name_scheduler
   find_step_command

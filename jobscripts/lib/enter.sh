@@ -26,8 +26,8 @@ enter() {
 # Go on with the copy of the image or of the environment's folders on this node's own disk, where there is one.
 use_staged() {
   staged_way=()
-  if [[ ! -r $NBL_SESSION_DIR/stage.sh ]]; then
-    log "stage.sh is not in $NBL_SESSION_DIR, so nothing is staged"
+  if [[ ! -r $NBL_SESSION_DIR/stage.sh || ! -r $NBL_SESSION_DIR/stage_disk.sh ]]; then
+    log "stage.sh or stage_disk.sh is not in $NBL_SESSION_DIR, so nothing is staged"
     return
   fi
   # shellcheck source=jobscripts/lib/stage.sh
@@ -38,6 +38,7 @@ use_staged() {
   else
     stage_folders
   fi
+  : >"$NBL_SESSION_DIR/runtime/staging-over"
   await_holding
   ((${#staged_way[@]})) || return 0
   find_inherited_options

@@ -126,6 +126,41 @@ end_noting_image() {
 
 # ------------------------------------------------------------------------------------- copies on the node's own disk
 
+# How often a site's cleaner of /tmp has to see that a copy is in use: they take what is some days old.
+readonly TOUCH_SECONDS=${NBL_STAGE_TOUCH_SECONDS:-86400}
+
+# Lock the copies that the program uses (stage.sh) for as long as this script runs: nobody removes them meanwhile. In
+# folders that are locked, systemd-tmpfiles removes nothing.
+hold_staged() {
+  local file lock
+  while IFS= read -r file; do
+    { exec {lock}<"$file"; } 2>/dev/null && flock -s -n "$lock"
+    { exec {lock}<"${file%.lock}"; } 2>/dev/null && flock -s -n "$lock"
+  done <"$NBL_SESSION_DIR/runtime/staged"
+  : >"$NBL_SESSION_DIR/runtime/staged-held"
+  exec {holding}> >(keep_from_cleaners)
+}
+
+# Until the copies are made, the script has not begun, and signals are for this one.
+await_copies() {
+  until [[ -e $NBL_SESSION_DIR/runtime/staging-over ]] || ! is_running; do
+    [[ -z $signal ]] || leave_on_signal
+    pause 0.05
+  done
+  [[ ! -e $NBL_SESSION_DIR/runtime/staged ]] || hold_staged
+}
+
+# It ends when this script does, which has the other end of its input.
+keep_from_cleaners() {
+  local file
+  trap '' USR1 USR2
+  while read -r -t "$TOUCH_SECONDS" _; (($? > 128)); do
+    while IFS= read -r file; do
+      touch -c -- "$file" "${file%.lock}/size" 2>/dev/null
+    done <"$NBL_SESSION_DIR/runtime/staged"
+  done
+}
+
 # Make the archive that was not there yet (stage.sh), and the copy from it: for the next job, and behind all else.
 start_staging() {
   [[ -e $NBL_SESSION_DIR/runtime/stage-later && -r $scripts/stage.sh ]] || return 0
@@ -139,13 +174,26 @@ start_staging() {
 end_staging() {
   local looks
   for ((looks = 0; looks < 10; looks++)); do
-    [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]] || break
+    is_staging || break
     ((looks)) || kill -TERM -- "-$stager" 2>/dev/null
     pause 0.05
   done
-  [[ -z $stager ]] || kill -KILL -- "-$stager" 2>/dev/null
+  # Once it has ended, its number may be another's.
+  ! is_staging || kill -KILL -- "-$stager" 2>/dev/null
   stager=''
+  [[ -z ${holding-} ]] || exec {holding}>&-
+  holding=''
 }
+
+# What was not finished when it was ended or killed.
+remove_half_copies() {
+  compgen -G "$NBL_SESSION_DIR/runtime/[cp]*ing-*" >/dev/null && [[ -r $scripts/stage_disk.sh ]] || return 0
+  # shellcheck source=jobscripts/lib/stage_disk.sh
+  source "$scripts/stage_disk.sh"
+  remove_half_made "$NBL_SESSION_DIR/runtime"
+}
+
+is_staging() { [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]]; }
 
 # ------------------------------------------------------------------------------------- the folders of kernels' sockets
 

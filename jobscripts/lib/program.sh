@@ -1,14 +1,13 @@
 # shellcheck shell=bash
 #
-# The program of a job, which is JupyterLab, execute.py or a user's script: how it is started, awaited and ended. jupyterlab.sh sources
-# this file; it is never run.
+# The program of a job, which is JupyterLab, execute.py or a user's script: how it is started, awaited and ended.
+# jupyterlab.sh sources this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
 # It gets a process group of its own, so that a signal reaches the container command and all below it, and not this
 # script; and the umask the user has, for the files made in notebooks.
 start_program() {
-  export NBL_RUN=$$-$RANDOM$RANDOM
   set -m
   (
     set +m
@@ -44,15 +43,6 @@ await_program() {
     fi
     pause 0.05
   done
-}
-
-# Lock the copies that the program uses (stage.sh) for as long as this script runs: nobody removes them meanwhile.
-hold_staged() {
-  local file lock
-  while IFS= read -r file; do
-    { exec {lock}<"$file"; } 2>/dev/null && flock -s -n "$lock"
-  done <"$NBL_SESSION_DIR/runtime/staged"
-  : >"$NBL_SESSION_DIR/runtime/staged-held"
 }
 
 has_begun() {
@@ -110,7 +100,7 @@ end_program() {
   fi
   [[ -z $program ]] || kill -KILL -- "-$program" 2>/dev/null
   end_containers
-  [[ -n $program || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
+  [[ -n $program || -n $engine_begun || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
   end_stragglers
 }
 

@@ -7,14 +7,8 @@
 # An image in one file is copied before JupyterLab starts. A folder is read from an archive of it, which lies beside it.
 # To make that takes longer than to start from the folder once: so JupyterLab does that, and the archive is made meanwhile.
 #
-# Copies lie in PLACE/notebook-launcher-stage-UID, which nobody else may enter:
-#
-#   KEY/        a whole copy: `content` (a folder, or a file with its ending), `size` (KiB); for KEY see stage_key
-#   new-KEY/    one that is being made; what a killed job has left of it is removed by the next one
-#   KEY.lock    locked by whoever makes or removes it, exclusively, and by whoever uses it, shared
-#   KEY.done    while it is made: `packing` or `copying`, the bytes so far, and of how many
-#
-# Whatever goes wrong is told, and JupyterLab then starts from the shared file system.
+# Where copies lie is said in stage_disk.sh. Whatever goes wrong is told, and JupyterLab then starts from the shared file
+# system.
 #
 # shellcheck disable=SC2154  # want_… are set by lib.sh
 
@@ -26,9 +20,11 @@ shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfai
 IFS=$' \t\n'; unset GLOBIGNORE
 
 # No copy takes longer than this, nor goes on after so long without a byte.
-readonly STAGE_SECONDS=${NBL_STAGE_SECONDS:-3600} STAGE_STALL_SECONDS=${NBL_STAGE_STALL_SECONDS:-300}
-# What has to stay free on the node's disk, in KiB; and the days after which a copy goes that nobody has used.
-readonly STAGE_RESERVE=${NBL_STAGE_RESERVE:-1048576} STAGE_DAYS=14
+# And so many jobs try to make an archive.
+readonly STAGE_TRIES=3 STAGE_SECONDS=${NBL_STAGE_SECONDS:-3600} STAGE_STALL_SECONDS=${NBL_STAGE_STALL_SECONDS:-300}
+
+# shellcheck source=jobscripts/lib/stage_disk.sh
+source "${BASH_SOURCE[0]%/*}/stage_disk.sh" || exit
 
 # Beside JupyterLab: archives are made, and nobody waits for anything.
 stage_for_the_next() {
@@ -36,10 +32,18 @@ stage_for_the_next() {
   # shellcheck source=jobscripts/lib/lib.sh
   source "$NBL_SESSION_DIR/lib.sh"
   read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the job has said what there is to say
-  stage_thorough=yes stage_unfinished=''
+  stage_thorough=yes
   tell_staging() { note_copy "$@"; }
-  trap 'rm -f -- "$stage_unfinished"; exit 143' TERM
+  trap 'end_copying; exit 143' TERM
   if [[ -n $want_container ]]; then stage_image; else stage_folders; fi
+}
+
+# In the midst of stream or of what is around it.
+# shellcheck disable=SC2317  # called by the trap
+end_copying() {
+  [[ -z ${child-} ]] || kill -KILL "$child" 2>/dev/null
+  [[ -z ${lock-} ]] || exec {lock}<&-
+  remove_half_made "$NBL_SESSION_DIR/runtime"
 }
 
 # ------------------------------------------------------------------------------------------------- what is staged
@@ -119,6 +123,7 @@ find_mounting_python() {
 # or fail, which was told.
 stage_copy() {
   local kind=$1 key='' lock='' content=content deadline=$((SECONDS + STAGE_SECONDS))
+  local tries=0
   stage_why='' staged='' staged_source=$(realpath -e -- "$2" 2>/dev/null) || staged_source=''
   [[ -n $staged_source ]] || { not_staged "it cannot be found on $(uname -n)"; return 1; }
   type -P flock >/dev/null || { not_staged "flock, which keeps jobs apart, is not on $(uname -n)"; return 1; }
@@ -142,8 +147,8 @@ stage_copy() {
   done
   [[ -n ${stage_thorough-} ]] || rm -f -- "$NBL_SESSION_DIR/runtime/staging"
   [[ -n $staged ]] || { [[ -z $lock ]] || exec {lock}<&-; return 1; }
-  # Its time of change is that of its last use.
-  touch -- "$stage_place/$key/size" 2>/dev/null
+  # The time of change of `size` is that of its last use; and no cleaner of /tmp should take its lock away.
+  touch -c -- "$stage_place/$key/size" "$stage_place/$key.lock" 2>/dev/null
   printf '%s\n' "$stage_place/$key.lock" >>"$NBL_SESSION_DIR/runtime/staged"
 }
 
@@ -154,17 +159,21 @@ lock_copy() {
   [[ -z $lock ]] || exec {lock}<&-
   { exec {lock}>>"$stage_place/$key.lock"; } 2>/dev/null || { lock=''; not_staged "$stage_place cannot be written"; return 0; }
   flock -s -n "$lock" && [[ /dev/fd/$lock -ef $stage_place/$key.lock ]] || return 1
-  if [[ -e $stage_place/$key/$content ]]; then
+  if is_whole; then
     staged=$stage_place/$key/$content
     tell_staging kept
     return 0
   fi
   # Another one may have been quicker: in between, nothing is locked.
-  flock -x -n "$lock" || return 1
-  if [[ ! -e $stage_place/$key/$content ]]; then
+  if ! flock -x -n "$lock"; then
+    [[ -e $stage_place/$key/$content ]] && ((++tries > 10)) || return 1
+    not_staged "files of its copy there were removed, and another job uses what is left"
+    return 0
+  fi
+  if ! is_whole; then
     make_copy
     code=$?
-    rm -f -- "$stage_place/$key.done"
+    rm -f -- "$stage_place/$key.done" "$NBL_SESSION_DIR/runtime"/{copying,packing}-"$key"
     ((code == 0)) || return 0
   fi
   flock -s -n "$lock" && [[ -e $stage_place/$key/$content ]] || return 1
@@ -191,11 +200,13 @@ stage_key() {
 # With the lock. The copy appears under its name when it is whole, and only if nothing has changed meanwhile.
 make_copy() {
   local new=$stage_place/new-$key began=$SECONDS size
+  remove_copy "$stage_place/$key"
   remove_copy "$new"
+  printf '%s\n' "$new" >"$NBL_SESSION_DIR/runtime/copying-$key" # see remove_half_made
   mkdir -- "$new" || { not_staged "$stage_place cannot be written"; return 1; }
   if copy_"$kind" && [[ $(stage_key "$kind" "$staged_source") == "$key" ]]; then
     size=$(du -sk -- "$new" 2>/dev/null) size=${size%%[!0-9]*}
-    if [[ -n $size ]] && make_room "$size" 0 && write_file "$new/size" "$size" && mv -T -- "$new" "$stage_place/$key"; then
+    if [[ -n $size ]] && make_room "$size" 0 && name_copy; then
       log "copied $staged_source to $stage_place/$key ($((size / 1024)) MiB, $((SECONDS - began)) s)"
       tell_staging copied "$((1024 * size))" "$((1024 * size))"
       return
@@ -214,6 +225,13 @@ make_copy() {
   return 1
 }
 
+# A file that has a name may still be empty after a crash of the node: first everything is on the disk.
+name_copy() {
+  count_in "$new/$content"
+  write_file "$new/count" "${REPLY:-0}" && write_file "$new/size" "$size" && make_lasting "$new" &&
+    mv -T -- "$new" "$stage_place/$key"
+}
+
 copy_file() {
   local in bytes
   stage_why=''
@@ -230,7 +248,9 @@ copy_folder() {
   local in='' bytes archive name=${staged_source##*/} beside
   stage_why=''
   beside=${staged_source%/*}/.$name.stage-$key.tar
+  remove_old_archives
   if ! open_archive "$beside"; then
+    is_for_us_to_pack || return
     [[ -n ${stage_thorough-} ]] || { stage_why=later; return 1; }
     make_archive "$beside" || return
     open_archive "$archive" || { stage_why="its archive cannot be read"; return 1; }
@@ -260,27 +280,68 @@ open_archive() {
   return 1
 }
 
+# Not what is somebody else's, as a course's: each of its members would read all of it. Nor what another job packs, nor
+# what was never done before the job ended: that is tried again when remove_old_archives has removed the count.
+is_for_us_to_pack() {
+  local owner
+  owner=$(stat -c %U -- "$staged_source")
+  if [[ ! -O $staged_source ]]; then
+    stage_why="there is no archive of it that you may read; only its owner, $owner, can make one (Slow file systems in\
+ docs/environments.md)"
+  elif [[ -n $(find "${beside%/*}" -maxdepth 1 -name "${beside##*/}.new-*" -mmin -10 2>/dev/null) ]]; then
+    stage_why='another job is just making its archive'
+  elif [[ -O $beside.tried-$STAGE_TRIES ]]; then
+    stage_why="its archive was not done by the end of $STAGE_TRIES jobs; after a day it is tried again"
+  fi
+  [[ -z $stage_why ]]
+}
+
 # make_archive FILE: set archive to FILE, or to one in the copy's folder, where FILE cannot be written. For us alone: it
 # holds also what only we can read in the folder.
 make_archive() {
-  local out temporary words=(-c --exclude=./dev/* -f - -C "$staged_source" .)
+  local out temporary code stage_room=${1%/*} words=(-c --exclude=./dev/* -f - -C "$staged_source" .)
   temporary=$1.new-$(uname -n)-$$
-  remove_old_archives
   archive=$1
   if open_new "$temporary"; then
-    stage_unfinished=$temporary
-    if stream packing "$out" '' tar "${words[@]}" && mv -T -- "$temporary" "$1"; then exec {out}>&-; return; fi
+    printf '%s\n' "$temporary" >"$NBL_SESSION_DIR/runtime/packing-$key"
+    note_try "$1"
+    if has_room 0 && stream packing "$out" '' tar "${words[@]}" && make_lasting "$temporary" &&
+      mv -T -- "$temporary" "$1"; then
+      exec {out}>&-
+      rm -f -- "$1".tried-*
+      return
+    fi
+    is_writable "$out"
+    code=$?
     exec {out}>&-
     rm -f -- "$temporary"
-    log "no archive could be left beside $staged_source${stage_why:+: $stage_why}"
+    ((code)) || { stage_why="its archive was given up: $stage_why"; return 1; }
+    rm -f -- "$1".tried-*
   fi
-  archive=$new/archive.tar stage_why=''
+  log "no archive can be written in $stage_room, so there is one on $(uname -n) alone${stage_why:+ ($stage_why)}"
+  archive=$new/archive.tar stage_why='' stage_room=''
   open_new "$archive" || { stage_why="$stage_place cannot be written"; return 1; }
   stream packing "$out" '' tar "${words[@]}"
   set -- "$?"
   exec {out}>&-
   return "$1"
 }
+
+# note_try FILE: leave one more of these; never through a name that is there already.
+note_try() {
+  local number out
+  for ((number = 1; number <= STAGE_TRIES; number++)); do
+    open_new "$1.tried-$number" || continue
+    exec {out}>&-
+    return
+  done
+}
+
+# is_writable FD: is there room for what would come next? A quota may show only when it is reached.
+is_writable() {
+  has_room 0 || { stage_why="$stage_room has no room"; return 1; }
+  head -c 65536 /dev/zero >&"$1" || { stage_why="$stage_room cannot be written: is a quota reached?"; return 1; }
+} 2>/dev/null
 
 # open_new FILE: set out to a new file for us alone; never through a name that is there already.
 open_new() {
@@ -329,14 +390,14 @@ stream() {
     tell_staging "$doing" "$place" "$bytes"
     if ((SECONDS > moved + STAGE_STALL_SECONDS)); then stage_why="no more came within $STAGE_STALL_SECONDS seconds"
     elif ((SECONDS > deadline)); then stage_why="it was not copied within $STAGE_SECONDS seconds"
-    elif ! has_room 0; then stage_why="the disk of $(uname -n) is full"
+    elif ! has_room 0; then stage_why="${stage_room:-the disk of $(uname -n)} is full"
     else continue
     fi
     kill -KILL "$child" 2>/dev/null
     return 1
   done
   wait "$child" && return
-  has_room 0 || stage_why="the disk of $(uname -n) is full"
+  has_room 0 || stage_why="${stage_room:-the disk of $(uname -n)} is full"
   stage_why=${stage_why:-it could not be copied: see the job\'s log}
   return 1
 }
@@ -348,112 +409,6 @@ position_of() {
     [[ $name != pos: ]] || { printf '%d' "$value"; return; }
   done 2>/dev/null <"/proc/$BASHPID/fdinfo/$1"
   printf 0
-}
-
-# ------------------------------------------------------------------------------------------------- the node's disk
-
-# Set stage_place to our folder on the node's own disk, and stage_limit to how much may lie there (KiB).
-find_stage_place() {
-  local place why='' usual=("${SLURM_TMPDIR-}" "${TMPDIR-}" /tmp /var/tmp)
-  stage_limit=$((want_stage_limit * 1048576))
-  [[ -z $want_stage_dir ]] || usual=("$want_stage_dir")
-  for place in "${usual[@]}"; do
-    [[ $place == /* ]] || continue
-    place=$(realpath -e -- "$place" 2>/dev/null)
-    [[ -d $place ]] || continue
-    [[ $place != *[:,[:space:]]* ]] || { why="$place has a character that mounting cannot express"; continue; }
-    # What the profile names is right by definition.
-    [[ -n $want_stage_dir ]] || is_own_disk "$place" || { why="$place is no disk of this node"; continue; }
-    is_guarded "$place" || { why="others could replace folders in $place"; continue; }
-    stage_place=$place/notebook-launcher-stage-$UID
-    (umask 077 && mkdir -- "$stage_place") 2>/dev/null
-    [[ -d $stage_place && ! -L $stage_place && -O $stage_place && $(stat -c %a -- "$stage_place") == 700 ]] && return
-    why="$stage_place is not yours alone"
-  done
-  not_staged "${why:-there is no folder ${want_stage_dir:-for temporary files} on $(uname -n)}"
-  return 1
-}
-
-# In memory it would be the job's memory, and on another shared file system nothing would be won.
-is_own_disk() { [[ $(stat -f -c %T -- "$1" 2>/dev/null) == @(ext*|xfs|btrfs|zfs|f2fs|overlay*) ]]; }
-
-# is_guarded FOLDER: nobody but root and us may rename what is in it, or in a folder above.
-is_guarded() {
-  local folder=$1 owner mode
-  while :; do
-    read -r owner mode < <(stat -c '%u %a' -- "$folder" 2>/dev/null) || return
-    [[ $owner == 0 || $owner == "$UID" ]] && (((8#$mode & 8#22) == 0 || (8#$mode & 8#1000) != 0)) || return
-    [[ $folder != / ]] || return 0
-    folder=${folder%/*}
-    folder=${folder:-/}
-  done
-}
-
-# has_room KIB: are so many free, and some more?
-has_room() {
-  local free
-  free=$(df -Pk -- "$stage_place" 2>/dev/null | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
-  [[ $free =~ ^[0-9]+$ ]] && ((free >= $1 + STAGE_RESERVE))
-}
-
-# make_room KIB [FREE]: remove the copies that were used longest ago until so many fit below the limit, and as many, or
-# FREE, on the disk.
-make_room() {
-  local name used
-  until used=$(kept_size) && ((used + $1 <= stage_limit)) && has_room "${2-$1}"; do
-    while IFS= read -r name; do
-      remove_unused "${name%/size}" && continue 2
-    done < <(cd -- "$stage_place" && ls -tr -- */size 2>/dev/null)
-    stage_why="the disk of $(uname -n) has no room for its $(($1 / 1024)) MiB"
-    ((used + $1 <= stage_limit)) ||
-      stage_why="its $(($1 / 1024)) MiB exceed the limit of $want_stage_limit GB for all copies on $(uname -n)"
-    return 1
-  done
-}
-
-# Print how much all copies take, in KiB.
-kept_size() {
-  local file sum=0
-  for file in "$stage_place"/*/size; do
-    read_line "$file" && [[ $REPLY =~ ^[0-9]+$ ]] && ((sum += REPLY))
-  done
-  printf '%d' "$sum"
-}
-
-# remove_unused KEY: unless a job uses it.
-remove_unused() {
-  local other code=1
-  [[ $1 =~ ^[0-9a-f]{32}$ && $1 != "$key" ]] && { exec {other}>>"$stage_place/$1.lock"; } 2>/dev/null || return
-  if flock -x -n "$other" && [[ /dev/fd/$other -ef $stage_place/$1.lock ]]; then
-    mv -T -- "$stage_place/$1" "$stage_place/new-$1" 2>/dev/null
-    remove_copy "$stage_place/new-$1"
-    rm -f -- "$stage_place/$1.lock" "$stage_place/$1.done"
-    code=0
-  fi
-  exec {other}>&-
-  return "$code"
-}
-
-# What is in an image may be such that even its owner cannot remove it at once.
-remove_copy() {
-  [[ -e $1 ]] || return 0
-  rm -rf -- "$1" 2>/dev/null
-  [[ -e $1 ]] || return 0
-  chmod -R u+rwX -- "$1" 2>/dev/null
-  rm -rf -- "$1"
-}
-
-# clean_stage KEY: what was not used for long, and what killed jobs have left half made. Not KEY, which comes now.
-clean_stage() {
-  local path name
-  for path in "$stage_place"/{new-*,*.lock}; do
-    name=${path##*/} name=${name#new-} name=${name%.lock}
-    [[ $path == */new-* || ! -e $stage_place/$name ]] && [[ -e $path ]] && remove_unused "$name"
-  done
-  while IFS= read -r path; do
-    path=${path%/size}
-    remove_unused "${path##*/}"
-  done < <(find "$stage_place" -mindepth 2 -maxdepth 2 -name size -mtime "+$STAGE_DAYS" 2>/dev/null)
 }
 
 # ----------------------------------------------------------------------------------------------------- what is told

@@ -161,7 +161,7 @@ read_start() {
   [[ -n $REPLY ]]
 }
 
-has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys ]]; }
+has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys || -e $1/dask-key.pem ]]; }
 
 # Two times in the same form are in the order of their characters.
 is_old() {
@@ -196,7 +196,7 @@ tidy() {
     elif [[ $action == remove ]]; then
       old+=("$dir")
     else
-      secrets+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
+      secrets+=("$dir"/{token,ssh_host_key,authorized_keys,dask-{key,cert,ca}.pem} "$dir"/new_key.* "$dir"/.new.*/*)
       find_scripts "$dir"
       leaving+=(${scripts[@]+"${scripts[@]}"})
       is_own "$dir/runtime" && secrets+=("$dir"/runtime/jpserver-*)
@@ -288,7 +288,8 @@ is_ours() {
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
-    stage.sh | staged_mount.py | activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
+    stage.sh | stage_disk.sh | staged_mount.py) ;;
+    activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
     page_files.py | engine.sh | worker_node.sh | dask_node.py | own_connections.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;
     shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;

@@ -336,8 +336,12 @@ def test_scripts_that_no_session_shares_any_more_go_with_an_old_record(
 
 
 def test_secrets_and_scripts_go_and_the_record_stays(tmp_path: Path) -> None:
+    directory = plant(tmp_path, A, ended=NOW)
+    (directory / "dask-key.pem").touch()
+    assert f"{A} secrets\n" in run(tmp_path, "list")
+    shutil.rmtree(directory)
     directory = plant(tmp_path, A, secrets=True, ended=NOW)
-    for name in (*JOB_FILES, "mine.py"):
+    for name in (*JOB_FILES, "dask-ca.pem", "dask-cert.pem", "dask-key.pem", "mine.py"):
         (directory / name).write_text("# a script")
     (directory / "runtime").mkdir()
     (directory / "runtime" / "jpserver-12.json").write_text("a token")

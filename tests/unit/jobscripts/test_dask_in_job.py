@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,17 @@ def test_an_environment_without_dask_says_what_adds_it(quick: Job, program: str)
     assert quick.processes() == []
 
 
+def test_what_a_part_that_failed_has_left_is_found_without_a_scheduler(quick: Job) -> None:
+    del quick.env["PBS_JOBID"]
+    for name in ("python", "python3"):
+        quick.tool(name, "#!/bin/sh\nsetsid sleep 300 </dev/null >/dev/null 2>&1 &\nexit 1\n")
+    quick.ask("with=dask")
+    for name, content in new_tls("session").items():
+        (quick.dir / name).write_bytes(content)
+    assert quick.run()["cause"] == "workers-missing"
+    assert quick.processes() == []
+
+
 def test_without_keys_nothing_is_started(quick: Job) -> None:
     quick.ask("with=dask")
     report = quick.run()
@@ -55,6 +67,7 @@ def test_an_engine_that_nobody_knows_is_told(quick: Job) -> None:
         ({}, 1000, 1000),
         ({"SLURM_MEM_PER_NODE": "4"}, 2**40, 4 * 2**20),
         ({"SLURM_MEM_PER_CPU": "2"}, 2**40, 16 * 2**20),
+        ({"SLURM_MEM_PER_GPU": "8", "CUDA_VISIBLE_DEVICES": "0,3"}, 2**40, 16 * 2**20),
         ({"SLURM_MEM_PER_NODE": "0"}, 1000, 1000),  # all that there is
         ({"SLURM_MEM_PER_NODE": "4"}, 1000, 1000),
     ],
@@ -62,7 +75,7 @@ def test_an_engine_that_nobody_knows_is_told(quick: Job) -> None:
 def test_the_workers_have_the_memory_of_the_job(
     slurm: dict[str, str], most: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"):
+    for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     for name, value in slurm.items():
         monkeypatch.setenv(name, value)
@@ -70,6 +83,18 @@ def test_the_workers_have_the_memory_of_the_job(
     monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename="node1"))
     monkeypatch.setenv("NBL_FIRST_NODE", "node1")
     assert NODE["memory_here"](8, most) == expected * 3 // 4
+
+
+def test_the_workers_have_the_cores_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)), raising=False)
+    for name, count in (("", 64), ("LSB_DJOB_NUMPROC", 4), ("SLURM_CPUS_ON_NODE", 8)):
+        monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
+        if name:
+            monkeypatch.setenv(name, str(count))
+        assert NODE["cores_here"]() == count
+    monkeypatch.delenv("SLURM_CPUS_ON_NODE")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
+    assert NODE["cores_here"]() == 1, "no more than it may use"
 
 
 def test_each_gpu_has_a_worker_with_its_part_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +141,11 @@ def test_a_node_has_joined_with_all_of_its_workers(names: list[str], complete: i
 def test_the_dashboard_is_for_its_own_pages(host: str, origin: str | None, served: bool) -> None:
     headers = {"Host": host} | ({"Origin": origin} if origin else {})
     assert NODE["is_from_here"](headers) is served
+
+
+@pytest.mark.parametrize(
+    ("mapped", "seen"), [("0 0 4294967295", True), ("1000 1000 1", False), ("0 1000 1\n1 100000 65536", False)]
+)
+def test_in_a_user_namespace_root_cannot_be_told_from_others(tmp_path: Path, mapped: str, seen: bool) -> None:
+    (tmp_path / "uid_map").write_text(mapped + "\n")
+    assert runpy.run_path(str(job_script("own_connections.py")))["is_root_seen"](tmp_path / "uid_map") is seen

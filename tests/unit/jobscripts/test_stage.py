@@ -35,7 +35,7 @@ class Node:
         self.disk, self.shared, self.session = root / "disk", root / "shared", root / "session"
         for folder in (self.disk, self.shared, self.session / "runtime"):
             folder.mkdir(parents=True)
-        for name in ("lib.sh", "containers.sh", "activate.sh", "stage.sh", "staged_mount.py"):
+        for name in ("lib.sh", "containers.sh", "activate.sh", "stage.sh", "stage_disk.sh", "staged_mount.py"):
             shutil.copy(job_script(name), self.session)
         self.image, self.folder = self.shared / "torch.sif", self.shared / "env"
         self.image.write_bytes(b"image" * 1000)
@@ -105,6 +105,38 @@ def test_what_a_killed_job_has_left_half_made_is_not_taken_and_goes(node: Node) 
     assert node.stage() == whole
     assert whole.read_bytes() == node.image.read_bytes()
     assert not list(node.copies.glob("new-*"))
+
+
+def test_a_copy_of_which_a_cleaner_has_taken_files_is_made_again(node: Node) -> None:
+    stage = (CODE + "stage_folders", f"venv={node.folder}")
+    node.beside()
+    (copy,) = node.copies.glob("*/content/lib/a.py")
+    lock = next(node.copies.glob("*.lock"))
+    os.utime(lock, (0, 0))
+    node.run(*stage)
+    assert node.told["state"] == "kept"
+    assert lock.stat().st_mtime > 0, "it is in use, for a cleaner"
+    copy.unlink()
+    node.run(*stage)
+    assert (node.told["state"], copy.exists()) == ("copied", True)
+
+
+def test_a_copy_that_a_crash_has_emptied_is_made_again_unless_it_is_in_use(node: Node) -> None:
+    copy = node.stage()
+    copy.write_bytes(b"")
+    lock = f"{copy.parent}.lock"
+    with subprocess.Popen(["flock", "-s", lock, "cat"], stdin=subprocess.PIPE) as user:
+        wait_until(lambda: subprocess.run(["flock", "-xn", lock, "true"], check=False).returncode)
+        assert node.stage() == node.image
+        assert "files of its copy there were removed" in node.told["why"]
+        user.communicate(b"")
+    assert node.stage().read_bytes() == node.image.read_bytes()
+
+
+def test_the_folder_of_copies_may_lie_in_one_that_hands_on_its_group(node: Node) -> None:
+    node.disk.chmod(0o2755)
+    assert node.stage() != node.image
+    assert node.copies.stat().st_mode & 0o7777 == 0o2700, "else this tests nothing"
 
 
 @pytest.mark.parametrize("how", ["link", "open", "place"])
@@ -199,16 +231,87 @@ def test_a_folder_whose_neighbours_cannot_be_written_has_its_copy_all_the_same(n
     (node.folder / "x").unlink(missing_ok=True)
 
 
-def test_a_packing_that_stands_still_ends_and_leaves_nothing(node: Node, tmp_path: Path) -> None:
-    tool = tmp_path / "bin" / "tar"
+def use_tar(node: Node, text: str) -> str:
+    """Put another tar before the real one, and return the PATH."""
+    tool = node.shared.parent / "bin" / "tar"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.write_text(f"#!/bin/sh\n{text}\n")
     tool.chmod(0o755)
-    node.stage_folder()
-    node.beside(PATH=f"{tool.parent}:/usr/bin:/bin", NBL_STAGE_STALL_SECONDS="1")
-    assert "no more came within 1 seconds" in node.log
+    return f"{tool.parent}:/usr/bin:/bin"
+
+
+def test_a_packing_that_stands_still_is_given_up_and_tried_three_times(node: Node) -> None:
+    path = use_tar(node, "echo >>$HOME/packed; exec sleep 60")
+    for _ in range(4):
+        node.beside(PATH=path, NBL_STAGE_STALL_SECONDS="0")
+        assert not list(node.shared.glob(".*.new-*"))
+        assert not list(node.copies.glob("new-*"))
+        assert "its archive was" in node.log
+        if "given up" in node.log:
+            assert "no more came within 0 seconds" in node.log
+    assert "not done by the end of 3 jobs" in node.log
+    assert (node.shared.parent / "packed").read_text() == 3 * "\n", "once in each job, and not again on the node's disk"
+    for mark in node.shared.glob(".*"):
+        os.utime(mark, (0, 0))
+    node.beside()
+    assert "copied" in node.log, "tried again later"
+    assert [mark.suffix for mark in node.shared.glob(".*")] == [".tar"]
+
+
+def test_a_folder_is_packed_by_one_job_at_a_time(node: Node) -> None:
+    path = use_tar(node, "echo >>$HOME/packed; exec sleep 60")
+    code = 'exec bash "$NBL_SESSION_DIR/stage.sh" "$NBL_SESSION_DIR"'
+    first = node.start(code, f"venv={node.folder}", PATH=path)
+    wait_until(lambda: (node.shared.parent / "packed").exists())
+    node.disk = node.shared.parent / "other"
+    node.disk.mkdir()
+    node.beside()
+    assert "another job is just making its archive" in node.log
+    first.terminate()
+    first.communicate(timeout=20)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_somebody_elses_folder_is_not_packed_by_everybody(node: Node) -> None:
+    os.chown(node.folder, 65534, 65534)
+    assert node.stage_folder().startswith("first")
+    assert node.told["state"] == "failed"
+    assert "only its owner, nobody, can make one" in node.told["why"]
+    node.beside()
     assert not list(node.shared.glob(".*"))
+
+
+def test_without_room_for_the_archive_there_is_one_on_the_node_alone(node: Node) -> None:
+    path = use_tar(node, 'exec /bin/tar "$@"')
+    tool = node.shared.parent / "bin" / "df"
+    tool.write_text('#!/bin/sh\ncase $3 in *shared*) echo; echo x 9 9 0 1% / ;; *) exec /bin/df "$@" ;; esac\n')
+    tool.chmod(0o755)
+    node.env["NBL_STAGE_RESERVE"] = "1"
+    node.beside(PATH=path)
+    assert f"no archive can be written in {node.shared}" in node.log
+    assert not list(node.shared.glob(".*"))
+    assert list(node.copies.glob("*/content/lib/a.py"))
+
+
+@pytest.mark.parametrize("doing", ["-c", "-xp"])
+def test_what_is_half_made_beside_jupyterlab_goes_with_it(node: Node, doing: str) -> None:
+    path = use_tar(node, f'[ "$1" = {doing} ] && exec sleep 60; exec /bin/tar "$@"')
+    job = node.start('exec bash "$NBL_SESSION_DIR/stage.sh" "$NBL_SESSION_DIR"', f"venv={node.folder}", PATH=path)
+    half = "new-*/content" if doing == "-xp" else "new-*"
+    wait_until(lambda: list(node.copies.glob(half)) and list(node.shared.glob(".*.tar*")))
+    job.terminate()
+    job.communicate(timeout=20)
     assert not list(node.copies.glob("new-*"))
+    assert not list(node.shared.glob(".*.new-*"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "is_disk"), [("xfs", 1, 1), ("tmpfs", 10**12, 0), ("overlayfs", 10**12, 1), ("overlayfs", 9, 0)]
+)
+def test_a_disk_is_no_memory(node: Node, kind: str, size: int, is_disk: int) -> None:
+    """An overlay may be either."""
+    tools = f"stat() {{ echo {kind}; }}; df() {{ echo; echo x {size} 1 1 1% /; }}; "
+    assert node.run(CODE + tools + "is_own_disk /tmp && printf disk") == "disk" * is_disk
 
 
 def test_an_image_that_its_runtime_keeps_is_left_where_it_is(node: Node) -> None:
@@ -217,13 +320,22 @@ def test_an_image_that_its_runtime_keeps_is_left_where_it_is(node: Node) -> None
     assert "kept by what runs it" in node.told["why"]
 
 
+def test_the_number_of_what_has_ended_long_ago_is_not_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        code = 'source "$0"; source "$1"; stager=$2; end_staging'
+        files = (job_script("lib.sh"), job_script("job_services.sh"))
+        subprocess.run([BASH, "-c", code, *files, str(other.pid)], check=True, timeout=10)
+        assert other.poll() is None
+        other.kill()
+
+
 # ---- in a job ---------------------------------------------------------------------------------------------------
 
 
 def test_a_job_enters_the_copy_of_its_image(boxed: Job) -> None:
     image = boxed.root / "an image.sif"
     boxed.ask(f"container={image}", "stage=yes", f"stage_dir={boxed.root}")
-    boxed.env["NBL_STAGE_RESERVE"] = "0"
+    boxed.env |= {"NBL_STAGE_RESERVE": "0", "NBL_STAGE_TOUCH_SECONDS": "0.1"}
     boxed.start()
     boxed.endpoint()
     (copy,) = boxed.root.glob("notebook-launcher-stage-*/*/content.sif")
@@ -232,6 +344,39 @@ def test_a_job_enters_the_copy_of_its_image(boxed: Job) -> None:
     assert lock.returncode == 1, "nobody removes it as long as the job runs"
     noted = wait_until(lambda: read_json_if_there(boxed.dir / "image.json"))
     assert noted["image"] == str(image)
+    for kept in (copy.parent / "size", Path(f"{copy.parent}.lock")):
+        os.utime(kept, (0, 0))
+        wait_until(lambda kept=kept: kept.stat().st_mtime)  # type: ignore[misc]
+    boxed.send(15)
+    assert boxed.exit()["cause"] == "stopped"
+    assert boxed.processes() == []
+
+
+def test_a_job_that_is_cancelled_while_it_copies_leaves_nothing_on_the_node(boxed: Job) -> None:
+    stands_still = "case $(readlink /proc/self/fd/0) in *.sif) exec sleep 60 ;; esac"
+    boxed.tool("cat", f'#!/bin/sh\n{stands_still}\nexec /bin/cat "$@"\n')
+    boxed.ask(f"container={boxed.root / 'an image.sif'}", "stage=yes", f"stage_dir={boxed.root}")
+    boxed.env["NBL_STAGE_RESERVE"] = "0"
+    boxed.start()
+    (half,) = wait_until(lambda: list(boxed.root.glob("notebook-launcher-stage-*/new-*/content.sif")))
+    boxed.send(15)
+    assert boxed.exit()["cause"] == "stopped"
+    assert not half.parent.exists()
+
+
+def test_a_users_script_runs_in_the_copy_and_its_job_holds_it(boxed: Job) -> None:
+    (boxed.dir / "work").mkdir(parents=True)
+    (boxed.dir / "work" / "mine.sh").write_text("#!/bin/sh\ntouch $HOME/begun\nexec sleep 60\n")
+    lines = ("program=script", "script=mine.sh", "stage=yes", f"stage_dir={boxed.root}")
+    boxed.ask(f"container={boxed.root / 'an image.sif'}", *lines)
+    boxed.env["NBL_STAGE_RESERVE"] = "0"
+    boxed.start()
+    wait_until(lambda: (boxed.home / "begun").exists())
+    assert (boxed.dir / "runtime" / "staged-held").exists()
+    assert called(boxed)[-5].endswith("/content.sif")
+    boxed.send(15)
+    assert boxed.exit()["cause"] == "stopped"
+    assert boxed.processes() == []
 
 
 def test_a_jobs_virtual_environment_is_staged_for_the_next_one(quick: Job) -> None:

@@ -1,0 +1,191 @@
+# shellcheck shell=bash
+#
+# The copies of environments on the node's own disk: where they lie, how much room they take, and when they go. stage.sh
+# sources this file, and job_services.sh at the end of a job; it is never run.
+#
+# Copies lie in PLACE/notebook-launcher-stage-UID, which nobody else may enter:
+#
+#   KEY/        a whole copy: `content` (a folder, or a file with its ending), `size` (KiB), and
+#               `count` (its entries, or the file's bytes); for KEY see stage_key
+#   new-KEY/    one that is being made; what a killed job has left of it is removed by the next one
+#   KEY.lock    locked by whoever makes or removes it, exclusively, and by whoever uses it, shared
+#   KEY.done    while it is made: `packing` or `copying`, the bytes so far, and of how many
+#
+# shellcheck disable=SC2034,SC2154  # it shares its variables with stage.sh, and want_… are set by lib.sh
+
+# What has to stay free on a disk, in KiB; and the days after which a copy goes that nobody has used.
+readonly STAGE_RESERVE=${NBL_STAGE_RESERVE:-1048576} STAGE_DAYS=14
+
+# Set stage_place to our folder on the node's own disk, and stage_limit to how much may lie there (KiB).
+find_stage_place() {
+  local place why='' usual=("${SLURM_TMPDIR-}" "${TMPDIR-}" /tmp /var/tmp)
+  stage_limit=$((want_stage_limit * 1048576))
+  [[ -z $want_stage_dir ]] || usual=("$want_stage_dir")
+  for place in "${usual[@]}"; do
+    [[ $place == /* ]] || continue
+    place=$(realpath -e -- "$place" 2>/dev/null)
+    [[ -d $place ]] || continue
+    [[ $place != *[:,[:space:]]* ]] || { why="$place has a character that mounting cannot express"; continue; }
+    # What the profile names is right by definition.
+    [[ -n $want_stage_dir ]] || is_own_disk "$place" || { why="$place is no disk of this node"; continue; }
+    is_guarded "$place" || { why="others could replace folders in $place"; continue; }
+    stage_place=$place/notebook-launcher-stage-$UID
+    (umask 077 && mkdir -- "$stage_place") 2>/dev/null
+    [[ -d $stage_place && ! -L $stage_place && -O $stage_place ]] && is_closed "$stage_place" && return
+    why="$stage_place is not yours alone"
+  done
+  not_staged "${why:-there is no folder ${want_stage_dir:-for temporary files} on $(uname -n)}"
+  return 1
+}
+
+# Nobody else may enter. In a folder that hands on its group, one that is made has this bit as well.
+is_closed() { [[ $(stat -c %a -- "$1") =~ ^[0-7]?700$ ]]; }
+
+# In memory it would be the job's memory, and on another shared file system nothing would be won. What an overlay writes to
+# is not seen: on nodes without a disk it is memory, and no larger than that.
+is_own_disk() {
+  local size memory
+  case $(stat -f -c %T -- "$1" 2>/dev/null) in
+    ext* | xfs | btrfs | zfs | f2fs) return ;;
+    overlay*) ;;
+    *) return 1 ;;
+  esac
+  read -r _ memory _ </proc/meminfo
+  size=$(df -Pk -- "$1" 2>/dev/null | { read -r _; read -r _ size _; printf '%s' "$size"; })
+  [[ $size =~ ^[0-9]+$ ]] && ((size > memory))
+}
+
+# is_guarded FOLDER: nobody but root and us may rename what is in it, or in a folder above.
+is_guarded() {
+  local folder=$1 owner mode
+  while :; do
+    read -r owner mode < <(stat -c '%u %a' -- "$folder" 2>/dev/null) || return
+    [[ $owner == 0 || $owner == "$UID" ]] && (((8#$mode & 8#22) == 0 || (8#$mode & 8#1000) != 0)) || return
+    [[ $folder != / ]] || return 0
+    folder=${folder%/*}
+    folder=${folder:-/}
+  done
+}
+
+# has_room KIB: are so many free, and some more? In the folder stage_room, where that is set.
+has_room() {
+  local free
+  free=$(df -Pk -- "${stage_room:-$stage_place}" 2>/dev/null | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
+  [[ $free =~ ^[0-9]+$ ]] && ((free >= $1 + STAGE_RESERVE))
+}
+
+# make_room KIB [FREE]: remove the copies that were used longest ago until so many fit below the limit, and as many, or
+# FREE, on the disk.
+make_room() {
+  local name used
+  until used=$(kept_size) && ((used + $1 <= stage_limit)) && has_room "${2-$1}"; do
+    while IFS= read -r name; do
+      remove_unused "${name%/size}" && continue 2
+    done < <(cd -- "$stage_place" && ls -tr -- */size 2>/dev/null)
+    stage_why="the disk of $(uname -n) has no room for its $(($1 / 1024)) MiB"
+    ((used + $1 <= stage_limit)) ||
+      stage_why="its $(($1 / 1024)) MiB exceed the limit of $want_stage_limit GB for all copies on $(uname -n)"
+    return 1
+  done
+}
+
+# Print how much all copies take, in KiB.
+kept_size() {
+  local file sum=0
+  for file in "$stage_place"/*/size; do
+    read_line "$file" && [[ $REPLY =~ ^[0-9]+$ ]] && ((sum += REPLY))
+  done
+  printf '%d' "$sum"
+}
+
+# remove_unused KEY: unless a job uses it.
+remove_unused() {
+  local other code=1
+  [[ $1 =~ ^[0-9a-f]{32}$ && $1 != "$key" ]] && { exec {other}>>"$stage_place/$1.lock"; } 2>/dev/null || return
+  if flock -x -n "$other" && [[ /dev/fd/$other -ef $stage_place/$1.lock ]]; then
+    mv -T -- "$stage_place/$1" "$stage_place/new-$1" 2>/dev/null
+    remove_copy "$stage_place/new-$1"
+    rm -f -- "$stage_place/$1.lock" "$stage_place/$1.done"
+    code=0
+  fi
+  exec {other}>&-
+  return "$code"
+}
+
+# Is the copy there, and all of it? A site's cleaner of /tmp takes single files that are old.
+is_whole() {
+  local noted
+  [[ -e $stage_place/$key/$content ]] && read_line "$stage_place/$key/count" && [[ $REPLY =~ ^[0-9]+$ ]] || return
+  noted=$REPLY
+  count_in "$stage_place/$key/$content"
+  [[ -z $REPLY ]] || ((REPLY >= noted))
+}
+
+# count_in PATH: set REPLY to the number of entries of a folder, or to nothing if that took too long; of a file: its bytes.
+count_in() {
+  if [[ ! -d $1 ]]; then
+    REPLY=$(stat -c %s -- "$1")
+    return
+  fi
+  REPLY=$(set -o pipefail; within 60 find "$1" -printf . 2>/dev/null | wc -c)
+  (($? < 124)) || REPLY=''
+}
+
+# Let what is in the file or folder be on its disk. Best effort: older programs can't do it for one disk alone.
+make_lasting() {
+  within 120 sync -f -- "$1" 2>/dev/null || (($? >= 124)) || within 120 sync
+  return 0
+}
+
+# remove_half_made FOLDER: what this session's processes were making when they were ended; FOLDER has notes of it.
+remove_half_made() {
+  local file tries half
+  for file in "$1"/{copying,packing}-*; do
+    read_line "$file" || continue
+    rm -f -- "$file"
+    if [[ $REPLY =~ ^/.*/\.[^/]*\.stage-[0-9a-f]{32}\.tar\.new-[^/]+$ ]]; then
+      [[ ! -f $REPLY || -L $REPLY || ! -O $REPLY ]] || rm -f -- "$REPLY"
+    elif [[ $REPLY =~ ^/.*/notebook-launcher-stage-[0-9]+/new-[0-9a-f]{32}$ && -O $REPLY ]]; then
+      half=$REPLY
+      # Those that were killed a moment ago still hold the lock; or another job has begun anew.
+      for ((tries = 0; tries < 10; tries++)); do
+        ! remove_half "$half" || break
+        pause 0.05
+      done
+    fi
+  done
+}
+
+# remove_half PATH/new-KEY: unless KEY is locked.
+remove_half() {
+  local other code=1 lock=${1%/*}/${1##*/new-}.lock
+  { exec {other}>>"$lock"; } 2>/dev/null || return
+  if flock -x -n "$other" && [[ /dev/fd/$other -ef $lock ]]; then
+    remove_copy "$1"
+    code=0
+  fi
+  exec {other}>&-
+  return "$code"
+}
+
+# What is in an image may be such that even its owner cannot remove it at once.
+remove_copy() {
+  [[ -e $1 ]] || return 0
+  rm -rf -- "$1" 2>/dev/null
+  [[ -e $1 ]] || return 0
+  chmod -R u+rwX -- "$1" 2>/dev/null
+  rm -rf -- "$1"
+}
+
+# clean_stage KEY: what was not used for long, and what killed jobs have left half made. Not KEY, which comes now.
+clean_stage() {
+  local path name
+  for path in "$stage_place"/{new-*,*.lock}; do
+    name=${path##*/} name=${name#new-} name=${name%.lock}
+    [[ $path == */new-* || ! -e $stage_place/$name ]] && [[ -e $path ]] && remove_unused "$name"
+  done
+  while IFS= read -r path; do
+    path=${path%/size}
+    remove_unused "${path##*/}"
+  done < <(find "$stage_place" -mindepth 2 -maxdepth 2 -name size -mtime "+$STAGE_DAYS" 2>/dev/null)
+}
