@@ -25,6 +25,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.jobs.cancel import cancelled_on_failure
 from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.course_summary import idle_rules
@@ -106,8 +107,8 @@ def launch(
         for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
             view.show(events.Note(note))
         session, access = queue_session(plan, context, costing=costing)
-        from notebook_launcher.supervision.jupyter import supervise_jupyter  # while the job waits, and not before
-
+        with cancelled_on_failure(context, session):  # a broken installation, too, leaves no job behind
+            from notebook_launcher.supervision.jupyter import supervise_jupyter  # while the job waits, and not before
         supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session), place=place)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -413,3 +414,11 @@ def test_a_port_file_without_a_port(launcher: Launcher) -> None:
     launcher.host.says("endpoint", port="x")
     assert "no port" in launcher.fails(JupyterSilent).what
     assert launcher.host.count("scancel") == 1
+
+
+def test_a_job_that_nobody_can_attach_to_is_cancelled(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows the session is imported once its job is queued; an installation may lack it."""
+    monkeypatch.setitem(sys.modules, "notebook_launcher.supervision.jupyter", None)
+    launcher.launch()
+    launcher.fails(ModuleNotFoundError)  # type: ignore[type-var]
+    assert launcher.host.state == "CANCELLED"
