@@ -422,3 +422,14 @@ def test_a_job_that_nobody_can_attach_to_is_cancelled(launcher: Launcher, monkey
     launcher.launch()
     launcher.fails(ModuleNotFoundError)  # type: ignore[type-var]
     assert launcher.host.state == "CANCELLED"
+
+
+def test_no_shell_waits_once_the_job_is_queued(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may allow two sessions only, of which the session's watcher needs one."""
+    ended: list[int] = []
+    monkeypatch.setattr(launcher.host, "end_login_shell", lambda: ended.append(launcher.host.count("sbatch")))
+    launcher.launch()
+    launcher.attach()
+    assert ended == [1]
+    launcher.types("d")
+    launcher.well()
