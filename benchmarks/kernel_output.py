@@ -184,16 +184,20 @@ def led_by(way: str, cluster: PracticeCluster, config: str, port: int) -> Iterat
         local = free_port()
         words = ["ssh", "-F", config, "-N", "-J", "login", "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", NODE]
         with subprocess.Popen(cluster.laptop_argv(words)) as ssh:
-            subprocess.run(here(cluster, "--wait", str(local)), check=True)
-            yield local
-            ssh.terminate()
+            try:
+                subprocess.run(here(cluster, "--wait", str(local)), check=True)
+                yield local
+            finally:
+                ssh.terminate()
         return
     keys = cluster.run(NODE, "alice", ["sh", "-c", "cat /etc/ssh/ssh_host_*_key.pub"]).stdout.splitlines()
     words = here(cluster, "--tunnel", way, config, str(port), *(" ".join(key.split()[:2]) for key in keys))
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
-        yield int(process.stdout.readline())
-        process.stdin.close()
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.stdin.close()
 
 
 def measure(cluster: PracticeCluster, network: str, port: int, rounds: int, cell: str, only: str) -> None:

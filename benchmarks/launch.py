@@ -88,7 +88,7 @@ def measure_floor(cluster: PracticeCluster, number: int) -> tuple[float, float]:
     log = cluster.run("login", "alice", ["stat", "-c", "%.6W", f"{folder}/log"], check=True)
     cluster.run("login", "alice", ["scancel", job])
     wait_for_empty_queue(cluster)
-    return answered - began, answered - float(log.stdout)
+    return answered - began, answered - birth(log.stdout)
 
 
 def measure_launch(cluster: PracticeCluster) -> Launch:
@@ -131,7 +131,15 @@ def file_times(cluster: PracticeCluster, directory: str) -> dict[str, float]:
     times = {name: "W" if name == "job.log" else "Y" for name in names}  # its birth; others are put in place whole
     stat = "".join(f"stat -c '{name} %.6{time_of}' {directory}/{name};" for name, time_of in times.items())
     lines = cluster.run("login", "alice", ["sh", "-c", stat]).stdout.split("\n")
-    return {names[name]: float(moment) for name, moment in (line.split() for line in lines if line)}
+    moments = dict(line.split() for line in lines if line)
+    return {names[name]: birth(moment) if times[name] == "W" else float(moment) for name, moment in moments.items()}
+
+
+def birth(moment: str) -> float:
+    """Return the moment at which a file was made, as ``stat`` prints it."""
+    if moment.strip() in ("-", "?") or float(moment) == 0:
+        sys.exit("The practice cluster's file system does not keep when a file was made; ext4, XFS and Btrfs do.")
+    return float(moment)
 
 
 def wait_for_empty_queue(cluster: PracticeCluster) -> None:

@@ -25,6 +25,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.jobs.cancel import cancelled_on_failure
 from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.course_summary import idle_rules
@@ -41,7 +42,7 @@ from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_tls, new_token
-from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb
+from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb, inspects_image
 from notebook_launcher.session.record import (
     Program,
     Session,
@@ -84,7 +85,7 @@ def launch(
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
     the job; ``HungUp`` (a closed terminal) leaves it running.
     """
-    scripts = 2 if plan.container else 1  # which list the sessions, and check the image
+    scripts = 1 + inspects_image(plan)  # the first one lists the sessions
     with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True, scripts=scripts) as context:
         costing = Costing(plan, context)
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
@@ -106,8 +107,8 @@ def launch(
         for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
             view.show(events.Note(note))
         session, access = queue_session(plan, context, costing=costing)
-        from notebook_launcher.supervision.jupyter import supervise_jupyter  # while the job waits, and not before
-
+        with cancelled_on_failure(context, session):  # a broken installation, too, leaves no job behind
+            from notebook_launcher.supervision.jupyter import supervise_jupyter  # while the job waits, and not before
         supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session), place=place)
 
 
@@ -180,6 +181,8 @@ def queue_payload(
             payload.send(context, session)
         before_queueing()
         job = queue_job(context, session, None if payload.send else files)
+        with contextlib.suppress(LauncherError, OSError):
+            context.host.end_login_shell()  # no shell needs to wait any more, and some servers allow two sessions only
         return dataclasses.replace(session, job=job), access
 
 

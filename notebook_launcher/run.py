@@ -44,7 +44,7 @@ from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.credentials import Access
-from notebook_launcher.session.preflight import check_software
+from notebook_launcher.session.preflight import check_software, inspects_image
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch import save_output, supervise_run, usual_output
 from notebook_launcher.supervision.printed import printed_file
@@ -96,7 +96,7 @@ def run_notebook(
     Raises a ``LauncherError`` if it failed, after fetching the results so far (``NotebookFailed``: a cell failed);
     ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
-    scripts = 1 if plan.container else 0  # which checks the image
+    scripts = int(inspects_image(plan))
     with open_context(plan.target, view, prompts, interrupts, submits=True, scripts=scripts) as context:
         check_unlisted_flags(context, plan.request.flags)
         costing = Costing(plan, context)

@@ -25,22 +25,28 @@ pip_setting() {
 # as it takes longer than all the rest. Python compiles what is of another size or time; uv gives each file the same time,
 # except where its cache is on another file system.
 compile() {
-  local packages these kept began at_once=1 new
+  local these began at_once=1
   packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   these=$("$folder/bin/python" -VV | cat - <(cd "$packages" && printf '%s\n' *.dist-info) | cksum | tr ' ' -)
-  kept=${XDG_CACHE_HOME:-$HOME/.cache}/notebook-launcher/bytecode/$these.tar
-  [ ! -e "$kept" ] || tar -C "$packages" --skip-old-files -xf "$kept" || true
+  kept=${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/notebook-launcher/bytecode/$these.tar
+  [ ! -e "$kept" ] || { touch -- "$kept"; tar -C "$packages" --skip-old-files -xf "$kept"; } 2>/dev/null || true
   began=$(mktemp)
   "$folder/bin/python" -c 'import click'
   [ -z "$(compiled "$packages/click")" ] || at_once=0 # as many as there are cores
   # some packages have files for other Pythons; those of the project are new each time
   "$folder/bin/python" -m compileall -q -j "$at_once" -x /notebook_launcher/ "$packages" >/dev/null || true
-  if [ -n "$(compiled "$packages")" ]; then
-    rm -rf -- "${kept%/*}" && mkdir -p -- "${kept%/*}"
-    new=$(mktemp "$kept.XXXXXX") # another checkout may read or write it at this moment
-    (cd "$packages" && find . -name __pycache__ -print0 | tar --null -T - -cf "$new") && mv -f -- "$new" "$kept"
-  fi
+  [ -z "$(compiled "$packages")" ] || keep 2>/dev/null || true
   rm -f -- "$began"
+}
+
+# keep: keep what was compiled. Another checkout may read or write in the same folder at this moment. That it cannot be
+# kept, as on a full disk or without a home, is no failure.
+keep() {
+  mkdir -p -- "${kept%/*}" || return
+  find "${kept%/*}" -type f -mtime +7 -delete || true # of packages that no checkout has had for a week
+  new=$(mktemp "$kept.XXXXXX") || return
+  trap 'rm -f -- "$new"' EXIT
+  (cd "$packages" && find . -name __pycache__ -print0 | tar --null -T - -cf "$new") && mv -f -- "$new" "$kept"
 }
 
 # compiled FOLDER: one of the files in it that were compiled just now, if any

@@ -59,7 +59,8 @@ class CompressedAhead:
                     os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER))
                 self.compress(folders)
 
-        threading.Thread(target=compress, name="compress", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no more threads are allowed here: it is done on request, then
+            threading.Thread(target=compress, name="compress", daemon=True).start()
 
     def of(self, path: str, size: "str | None") -> "bytes | None":
         """Return the compressed file of an address, if it is ready and has this size."""

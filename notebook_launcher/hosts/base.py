@@ -398,11 +398,13 @@ class RemoteHost(Host):
         self, waiting: WaitingShell | None, argv: Sequence[str], stdin: bytes, timeout: float
     ) -> CommandResult | None:
         """Run a command in a shell that waits; ``None``: there is none, or it cannot be used, and nothing was run."""
+        if waiting is None:
+            return None
         try:
-            return waiting.run(argv, stdin, timeout) if waiting else None
+            return waiting.run(argv, stdin, timeout)
         except TimeoutError as error:
             what = f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}."
-            late = HostCommandFailed(what, why=self.login_setup.named_in(""))
+            late = HostCommandFailed(what, why=waiting.setup.named_in(""))
             late.may_have_run = not isinstance(error, NotYetStarted)
             raise late from None
         except TooMuchOutput as error:

@@ -47,6 +47,9 @@ class WaitingShell:
     """One shell. ``start`` lets the remote shell run a line, and returns its input and output as a stream."""
 
     def __init__(self, start: Callable[[str], Stream], setup: LoginSetup, *, login_shell: bool = True) -> None:
+        #: what it has run at its start, for messages
+        self.setup = setup
+        self._name = "login shell" if login_shell else "shell"
         self._frame, self._began = Frame(setup), time.time()
         self._line = self._frame.waiting_line(login_shell=login_shell)
         self._stream: Stream | None = None
@@ -102,13 +105,18 @@ class WaitingShell:
             data = stream.recv(65536)
             if not data:
                 if self._frame.is_taken(output.text()):
-                    raise NoFrame("the login shell there ended without an answer")
+                    raise NoFrame(f"the {self._name} there ended without an answer")
                 return None
             output.add(data)
             tail = (tail + data)[-len(last) :]
             if tail == last and (answer := self._frame.read_answer(output.text())):
                 return answer
         raise TimeoutError
+
+    @property
+    def waits(self) -> bool:
+        """Whether its start-up files are over."""
+        return self._stream is not None
 
     def close(self, within: float = 0.0) -> None:
         """End the shell, if it still waits; may be called twice.
@@ -164,13 +172,28 @@ class WaitingShells:
         return bool(shells)
 
     def make_room(self) -> bool:
-        """End all of them for a session that the server refuses, and return whether there were any."""
+        """End shells for a session that the server refuses, and return whether there were any.
+
+        Those that wait make room at once; only if none does, the others are ended, after their start-up files.
+        """
         if getattr(_thread, "starts_shell", False):  # it is one of them that the server refuses
             return False
-        there_were = self.close(ROOM_WITHIN)
+        there_were = self._close_waiting() or self.close(ROOM_WITHIN)
         if there_were:
             time.sleep(ROOM_AFTER)
         return there_were
+
+    def _close_waiting(self) -> bool:
+        """End those that wait, and return whether there were any."""
+        waiting = [one for one in self._others if one.waits]
+        for one in waiting:
+            with contextlib.suppress(ValueError):  # it was taken just now
+                self._others.remove(one)
+        if self._login_shell and self._login_shell.waits and (login_shell := self.take_login_shell()):
+            waiting.append(login_shell)
+        for one in waiting:
+            one.close()
+        return bool(waiting)
 
 
 def _send(stream: Stream, data: bytes) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -38,6 +39,7 @@ from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of
 MOST_FILES = 1000  # written by a run, at most, to be fetched
 MOST_BYTES = 64 * 1024 * 1024  # of one file; the copy command can fetch larger ones
 MOST_ALL = 1024 * 1024 * 1024  # bytes of all of them
+MOST_EARLY, EARLY_WITHIN = 8 * 1024 * 1024, 10.0  # bytes and seconds of ``fetch_notebook``
 ATTEMPTS = 3  # if the connection breaks meanwhile
 WAIT = 600.0  # seconds to wait for another launcher that fetches into the same folder
 LARGE = 16 * 1024 * 1024  # bytes from which on progress is shown
@@ -78,6 +80,15 @@ def fetch_results(context: Context, session: Session, folder: Path) -> events.Re
             attempt += 1
 
 
+def fetch_notebook(context: Context, session: Session, folder: Path) -> bool:
+    """Fetch a run's notebook alone, if that is quick, and return whether it is in ``folder`` as it is on the cluster.
+
+    ``fetch_results`` fetches the rest, later. Whoever calls this does nothing else meanwhile: it takes ``EARLY_WITHIN``
+    at most, does not wait for another launcher, and does not reconnect. Raises what ``fetch_results`` raises.
+    """
+    return _Fetching(context, session, folder, context.interrupts.exit_requests).run_early()
+
+
 class _RemoteFile(Frozen):
     """A file on the cluster: its size, and its time as reported."""
 
@@ -99,6 +110,7 @@ class _Fetching:
         self._left_there: list[str] = []
         self._bytes = self._bytes_wanted = 0
         self._reported_at = time.monotonic()
+        self._late_at = math.inf
 
     def run(self) -> events.ResultsFetched:
         """Inspect, fetch what is new, move it to its path, and record it."""
@@ -115,6 +127,19 @@ class _Fetching:
             tuple(self._left_there),
             self._is_complete,
         )
+
+    def run_early(self) -> bool:
+        """Fetch the notebook alone, if it is small; ``False``: it was not fetched."""
+        self._late_at = time.monotonic() + EARLY_WITHIN
+        origin = f"work/{self._notebook}"
+        found = {name: file for name, file in self._inspect().items() if name == origin and file.size <= MOST_EARLY}
+        if not found:
+            return False
+        with _local_errors(self._folder):
+            _make(self._folder)
+            with self._locked(wait=False):
+                self._fetch(found)
+        return origin in self._kept
 
     def _fetch(self, found: dict[str, _RemoteFile]) -> None:
         self._fetched_before = copied_files(_read(self._folder).get("fetched"))
@@ -134,8 +159,11 @@ class _Fetching:
             shutil.rmtree(parts, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[bool]:
-        """Lock the folder against other launchers; yields whether it had to wait for one."""
+    def _locked(self, *, wait: bool = True) -> Iterator[bool]:
+        """Lock the folder against other launchers; yields whether it had to wait for one.
+
+        Raises ``CopyFailed`` after ``WAIT``, or at once without ``wait``.
+        """
         from filelock import FileLock, Timeout
 
         lock, began, waited = None, time.monotonic(), False
@@ -145,14 +173,14 @@ class _Fetching:
                 lock.acquire()
                 break
             except Timeout:
-                if not waited:
+                if wait and not waited:
                     self._context.view.show(events.Querying("another launch-notebook fetches into the same folder"))
                 waited = True
             except (OSError, NotImplementedError):  # a file system without locks, or a read-only home
                 lock = None
                 break
             self._refuse_if_interrupted()
-            if time.monotonic() - began > WAIT:
+            if not wait or time.monotonic() - began > WAIT:
                 raise CopyFailed(
                     f"Another launch-notebook fetches into {self._folder}.",
                     hint="wait for it, or take another folder with --output",
@@ -170,6 +198,8 @@ class _Fetching:
                 "Interrupted: not all of the results were fetched.",
                 hint=f"fetch the rest with: launch-notebook results {self._session.id}",
             )
+        if time.monotonic() > self._late_at:
+            raise CopyFailed("The notebook takes long to fetch.", hint="fetch it with the other results")
 
     def _report_progress(self, count: int) -> None:
         """Count received bytes, and show now and then how many of a large fetch there are."""

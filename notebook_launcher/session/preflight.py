@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import threading
 from typing import Literal
@@ -17,6 +18,8 @@ from notebook_launcher.session.record import Site
 
 TIMEOUT = 10.0  # seconds: a slow file server must not delay a launch
 MAKES_IMAGES = (None, "apptainer", "singularity")  # the commands whose images the launcher makes
+
+_FILE = re.compile(r"/|~(?:/|$)|\$(?:HOME\b|\{HOME\})")  # how an image begins that is a file, once it is expanded
 
 # Prints the environment's folder if it exists and has no JupyterLab, and if it is the only one that it may be and does
 # not exist. An environment that sees packages of another one is not checked. On one line: csh, as a login shell, cannot
@@ -87,11 +90,16 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool, ju
     return missing
 
 
+def inspects_image(plan: Plan) -> bool:
+    """Return whether ``check_software`` sends a script that inspects the plan's image: only if that is a file."""
+    return bool(_FILE.match(plan.container or "")) and plan.environment.container_command in BY_FILE
+
+
 def _missing_image(host: Host, site: Site, plan: Plan, *, same_machine: bool) -> str | None:
     """Return a sentence if the plan's image is not there. Raises as ``check_software``."""
-    path = site.expand(plan.container or "")
-    if not path.startswith("/") or plan.environment.container_command not in BY_FILE:
+    if not inspects_image(plan):
         return None
+    path = site.expand(plan.container or "")
     try:
         text = host.run_script("sh", INSPECT_IMAGE.encode(), [path], timeout=TIMEOUT).stdout
     except LauncherError:

@@ -25,7 +25,7 @@ from notebook_launcher.jobs.cancel import (
     launcher_command,
 )
 from notebook_launcher.jobs.messages import ProgressReported
-from notebook_launcher.notebook.results import fetch_results, results_folder
+from notebook_launcher.notebook.results import fetch_notebook, fetch_results, results_folder
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
@@ -164,11 +164,15 @@ class _RunSupervisor(Supervisor):
             self._fetch_early()
 
     def _fetch_early(self) -> None:
-        """Fetch the notebook once its last cell has run: to make an HTML copy takes the job some seconds more."""
+        """Fetch the notebook once its last cell has run: to make an HTML copy takes the job some seconds more.
+
+        A run as a script has none. Whatever prevents it: everything is fetched at the end, and a Ctrl-C is in the inbox
+        as well.
+        """
         folder = results_folder(self._session, self._output)
-        with contextlib.suppress(LauncherError):  # it is tried again at the end; a Ctrl-C is in the inbox as well
-            fetch_results(self._context, self._session, folder)
-            self._context.view.show(events.Querying(f"the notebook is in {folder}; waiting for the end of its job"))
+        with contextlib.suppress(LauncherError):
+            if fetch_notebook(self._context, self._session, folder):
+                self._context.view.show(events.Querying(f"the notebook is in {folder}; waiting for the end of its job"))
 
     def _how_far(self, data: Mapping[str, object]) -> events.NotebookProgress | None:
         """Read ``progress.json``; ``None`` if it is invalid."""

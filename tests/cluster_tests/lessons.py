@@ -12,6 +12,9 @@ shows, with ``...`` for what differs from run to run (as in doctest)::
     hello
 
 The prompts are ``laptop$``, ``login$`` and ``node$`` (any compute node). Blocks of other kinds are not typed.
+
+Each command has to succeed, unless it leads to another host. One that fails, as the lesson explains, is marked on the
+line before its block, in a comment that readers do not see: ``<!-- fails: python3 mean.py -->``.
 """
 
 from __future__ import annotations
@@ -40,17 +43,25 @@ _REAL_PROMPT = re.compile(
 )
 #: comes only if the job cannot start at once, which nobody can foresee
 _WAITED = re.compile(r"^(srun|salloc): (job \d+ |Pending job allocation |Nodes .* are ready).*\n?", re.M)
+#: on the line before a block: the command in it that fails
+_FAILS = re.compile(r"<!-- fails: (.+) -->\n\Z")
+_SHOW_CODE = "_code=$?; echo $_code; (exit $_code)"  # and keep it for what the lesson types next
+_WIDTH = 400  # columns: no line that is typed is wrapped
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A command of a lesson: where it is typed, its lines, what comes back, and its line in the lesson."""
+    """A command of a lesson: where it is typed, its lines, what comes back, and its line in the lesson.
+
+    ``fails``: whether it ends with an exit code other than 0.
+    """
 
     place: str
     lines: tuple[str, ...]
     expected: str
     number: int
+    fails: bool = False
 
     def __str__(self) -> str:
         """As the lesson shows it."""
@@ -64,19 +75,28 @@ def lessons() -> list[Path]:
 
 def typed_in(text: str) -> Iterator[Typed]:
     """Find the commands in a lesson's Markdown."""
-    for block in re.finditer(r"^```console\n(.*?)^```$", text, re.M | re.S):
+    blocks = list(re.finditer(r"^```console\n(.*?)^```$", text, re.M | re.S))
+    if len(blocks) != text.count("```console"):
+        raise ValueError(
+            f"{len(blocks)} of {text.count('```console')} blocks are complete, and begin in the first column"
+        )
+    for block in blocks:
         first = text.count("\n", 0, block.start(1)) + 1
         lines = block[1].splitlines()
         starts = [index for index, line in enumerate(lines) if _PROMPT.match(line)] + [len(lines)]
         if starts[0] != 0:
             raise ValueError(f"line {first}: a block begins with a prompt: {', '.join(PLACES)}")
+        fails = {marked[1]} if (marked := _FAILS.search(text, 0, block.start())) else set()
         for index, end in itertools.pairwise(starts):
             found = _PROMPT.match(lines[index])
             assert found
             rest = lines[index + 1 : end]
             more = [line[2:] for line in itertools.takewhile(lambda line: line.startswith("> "), rest)]
             expected = "\n".join(rest[len(more) :])
-            yield Typed(found[1], (found[2], *more), expected, first + index)
+            yield Typed(found[1], (found[2], *more), expected, first + index, found[2] in fails)
+            fails.discard(found[2])
+        if fails:
+            raise ValueError(f"line {first}: not in the block: {fails.pop()}")
 
 
 class Terminals:
@@ -91,16 +111,19 @@ class Terminals:
         for box in ("laptop", "login"):
             cluster.run(box, "alice", ["mkdir", "-p", folder], check=True)
 
-    def type(self, typed: Typed) -> str:
-        """Type a command where it belongs, and return what it prints."""
+    def type(self, typed: Typed) -> tuple[str, int | None]:
+        """Type a command where it belongs; return what it prints, and its exit code if it leads to no other host."""
         name = self._terminal_at(typed.place)
-        child = self._open[name]
+        child, host = self._open[name], self._hosts[name]
         for line in typed.lines[:-1]:
             child.sendline(line)
             child.expect_exact("> ")
         child.sendline(typed.lines[-1])
-        printed = self._until_prompt(name)
-        return _without_echo(printed, typed.lines[-1])
+        printed = _without_echo(self._until_prompt(name), typed.lines[-1])
+        if self._hosts[name] != host:
+            return printed, None
+        child.sendline(_SHOW_CODE)
+        return printed, int(_without_echo(self._until_prompt(name), _SHOW_CODE))
 
     def close(self) -> None:
         """End whatever still runs in them."""
@@ -115,7 +138,7 @@ class Terminals:
         if place not in ("laptop", "login"):
             raise AssertionError("a lesson goes to a compute node from a login node")
         argv = self._cluster.argv(place, "alice", ["bash", "-l"])
-        child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", timeout=120, dimensions=(40, 100))
+        child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", timeout=120, dimensions=(40, _WIDTH))
         child.delaybeforesend = None
         self._open[place] = child
         self._until_prompt(place)
@@ -135,9 +158,9 @@ class Terminals:
 
 def _without_echo(printed: str, command: str) -> str:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed).replace("\r\n", "\n").replace("\r", "")
-    if command not in text:  # longer than the terminal is wide, and so shown in parts: up to the end of its line
-        command = "\n"
-    return text.partition(command)[2].strip("\n") if command else text.strip("\n")
+    _, echo, printed = text.partition(command)
+    assert echo == command, f"the terminal does not show what was typed: {command}\n{text}"
+    return printed.strip("\n")
 
 
 def is_same(expected: str, printed: str) -> bool:

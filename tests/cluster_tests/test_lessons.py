@@ -40,7 +40,8 @@ def terminals(cluster: PracticeCluster, _as_by_hand: None) -> Iterator[lessons.T
 def test_a_lesson_prints_what_it_shows(terminals: lessons.Terminals, page: Path) -> None:
     wrong = []
     for typed in lessons.typed_in(page.read_text()):
-        printed = terminals.type(typed)
-        if not lessons.is_same(typed.expected, printed):
-            wrong.append(f"{page.name}:{typed.number}\n{typed}\n--- it printed\n{printed}")
+        printed, code = terminals.type(typed)
+        failed = code not in (None, 0)
+        if not lessons.is_same(typed.expected, printed) or (code is not None and failed != typed.fails):
+            wrong.append(f"{page.name}:{typed.number}\n{typed}\n--- its exit code: {code}; it printed\n{printed}")
     assert not wrong, "\n\n".join(wrong)

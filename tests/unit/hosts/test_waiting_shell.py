@@ -97,6 +97,15 @@ def test_start_up_files_that_take_too_long(of_the_sshd: Account, open_host: Open
         assert not caught.value.may_have_run
 
 
+def test_a_script_that_takes_too_long_does_not_blame_the_login_shell(host: Host) -> None:
+    """Its shell has run no start-up file, and no line of ``login_setup``."""
+    host.login_setup = LoginSetup(("true",), "uni.toml")
+    host.prepare_shells(1)
+    with pytest.raises(HostCommandFailed, match="did not answer within 1 s") as caught:
+        started(host).run_script("sh", b"sleep 20.375", [], timeout=1.0)
+    assert not caught.value.why
+
+
 def test_slow_start_up_files_leave_the_command_its_time(of_the_sshd: Account, open_host: Open) -> None:
     of_the_sshd.has(bash_profile="sleep 1.75\n")
     with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
@@ -125,6 +134,24 @@ def test_such_a_server_runs_the_first_command_though_shells_start(
             host.prepare_shells(0 if start_up else 2)
             with contextlib.closing(host.open_process(["cat"])):
                 assert host.run(["echo", "here"]).stdout == "here\n"
+
+
+def test_a_shell_that_waits_makes_room_before_one_that_starts(server: Server, open_host: Open, tmp_path: Path) -> None:
+    """The login shell's start-up files take long: it goes on, and is there for its command."""
+    with account_at(server, tmp_path, "MaxSessions 2\n") as few:
+        few.has(bash_profile="sleep 3.25\n")
+        with open_host(few.server.destination(), Credentials(User())) as host:
+            host.prepare_shells(1)
+            host._waiting._others[0]._thread.join(20)  # type: ignore[attr-defined]
+            host.prepare_login_shell()
+            login_shell = host._waiting._login_shell  # type: ignore[attr-defined]
+            time.sleep(0.5)
+            began = time.monotonic()
+            assert host.run(["echo", "here"]).stdout == "here\n"
+            assert time.monotonic() - began < 2.5 and not login_shell.waits
+            assert host._waiting._login_shell is login_shell  # type: ignore[attr-defined]
+            assert host.run_prepared(["echo", "there"]).stdout == "there\n"
+            assert login_shell.took > 3
 
 
 def test_a_command_that_prints_all_the_time_and_takes_too_long(host: Host) -> None:

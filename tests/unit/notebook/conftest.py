@@ -10,7 +10,7 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.notebook.results import fetch_results
+from notebook_launcher.notebook.results import fetch_notebook, fetch_results
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, record_in
 from tests.unit.notebook.notebook_files import PARAMETERS, cell, written
@@ -45,10 +45,17 @@ class FinishedRun:
         asked = {**RECORD, "program": "notebook", "notebook": "train.ipynb", "sent": self.sent}
         return Session(record_in(json.dumps(asked)), str(self.directory))
 
-    def fetch(self) -> events.ResultsFetched:
+    @property
+    def context(self) -> Context:
         context = Context(*[None] * 9)  # type: ignore[arg-type]
         context.host, context.interrupts, context.view = LocalHost(), self.interrupts, self
-        return fetch_results(context, self.session, self.here)
+        return context
+
+    def fetch(self) -> events.ResultsFetched:
+        return fetch_results(self.context, self.session, self.here)
+
+    def fetch_notebook(self) -> bool:
+        return fetch_notebook(self.context, self.session, self.here)
 
     def show(self, event: events.Event) -> None:
         self.shown.append(event)

@@ -155,6 +155,40 @@ def test_two_fetches_at_once_take_turns(made: FinishedRun, monkeypatch: pytest.M
     assert names(made) == ["run.json", "train.ipynb", "usage.csv"]
 
 
+def test_a_notebook_can_be_fetched_alone_before_its_job_has_ended(made: FinishedRun) -> None:
+    (made.directory / "exit.json").unlink()
+    made.writes("work/model.bin", b"m" * 1000)
+    assert made.fetch_notebook() and names(made) == ["run.json", "train.ipynb"]
+    made.ends("finished")
+    assert made.fetch().files == ("train.ipynb", "model.bin", "usage.csv") and made.record["cause"] == "finished"
+    assert made.fetch_notebook() and made.fetch().files == ("train.ipynb", "model.bin", "usage.csv")
+
+
+def test_a_notebook_that_would_take_long_is_not_fetched_alone(
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from filelock import FileLock
+
+    made.writes("work/train.ipynb", b" " * (results_room.MOST_EARLY + 1))
+    assert not made.fetch_notebook()
+    (made.work / "train.ipynb").unlink()  # as of a run as a script
+    assert not made.fetch_notebook() and not made.here.exists()
+    made.writes("work/train.ipynb", "{}")
+    with FileLock(local_state.lock_file("fetching", str(made.here.resolve()))), pytest.raises(CopyFailed):
+        made.fetch_notebook()
+    monkeypatch.setattr(results_room, "EARLY_WITHIN", -1.0)
+    with pytest.raises(CopyFailed, match="takes long"):
+        made.fetch_notebook()
+    assert not made.shown and names(made) == []
+
+
+def test_a_notebook_alone_is_not_tried_again(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalHost, "reconnect", lambda *_: pytest.fail("it reconnects"))
+    breaks_after(monkeypatch, "work/train.ipynb", ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost):
+        made.fetch_notebook()
+
+
 def test_a_folder_that_another_launcher_holds_is_not_waited_for_without_end(
     made: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

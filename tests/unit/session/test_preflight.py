@@ -14,7 +14,7 @@ from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.profiles.models import ClusterProfile, Container, Environment
-from notebook_launcher.session.preflight import SoftwareCheck, check_software
+from notebook_launcher.session.preflight import SoftwareCheck, check_software, inspects_image
 from notebook_launcher.session.record import Site
 
 TARGET = LaunchTarget(ClusterProfile(), None, None, "slurm")
@@ -209,6 +209,34 @@ def modules_warned(home: Path, environment: Environment) -> str | None:
     plan = Plan(TARGET, Request({}), None, environment, None)
     site = Site(str(home), "alice", "login", datetime.now(timezone.utc))
     return SoftwareCheck(LocalHost(), site, plan, same_machine=False).result()
+
+
+@pytest.mark.parametrize(
+    ("container", "command", "is_file"),
+    [
+        ("/sw/torch.sif", None, True),
+        ("~/torch.sif", "apptainer", True),
+        ("$HOME/torch.sif", None, True),
+        ("${HOME}/torch.sif", "singularity", True),
+        ("docker://python:3.12", None, False),
+        ("$HOMES/torch.sif", None, False),
+        ("torch.sif", None, False),
+        ("/sw/torch.sif", "shifter", False),
+        (None, None, False),
+    ],
+)
+def test_a_shell_waits_for_the_check_of_an_image_only_if_there_is_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch, container: str | None, command: str | None, is_file: bool
+) -> None:
+    def run_script(_host: Host, *_: object, **__: object) -> CommandResult:
+        ran.append(True)
+        return CommandResult(0)
+
+    ran: list[bool] = []
+    monkeypatch.setattr(Host, "run_script", run_script)
+    warned(container, home, Host(), command=command or "")
+    plan = Plan(TARGET, Request({}), None, Environment(container_command=command), container)
+    assert (inspects_image(plan), bool(ran)) == (is_file, is_file)
 
 
 def test_what_the_check_raises_it_raises_where_it_is_waited_for(home: Path) -> None:

@@ -40,11 +40,22 @@ def progress(cell: int | None, done: int, **others: object) -> dict[str, object]
 
 
 class Fetched:
-    """In place of ``fetch_results``: notes when it was called, and fails when a test says so."""
+    """In place of ``fetch_results``: notes when it was called, and fails when a test says so.
+
+    ``early``: calls of ``fetch_notebook``, which returns ``fetches_early``.
+    """
 
     def __init__(self) -> None:
         self.folders: list[Path] = []
+        self.early: list[Path] = []
         self.error: LauncherError | None = None
+        self.fetches_early = True
+
+    def notebook(self, context: Context, session: Session, folder: Path) -> bool:
+        self.early.append(folder)
+        if self.error:
+            raise self.error
+        return self.fetches_early
 
     def __call__(self, context: Context, session: Session, folder: Path) -> events.ResultsFetched:
         self.folders.append(folder)
@@ -57,6 +68,7 @@ class Fetched:
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
     fetched = Fetched()
     monkeypatch.setattr(batch, "fetch_results", fetched)
+    monkeypatch.setattr(batch, "fetch_notebook", fetched.notebook)
     return fetched
 
 
@@ -94,7 +106,10 @@ def test_a_run_is_followed_to_its_end_and_what_it_made_is_fetched(launcher: Laun
     running(launcher)
     launcher.host.says("progress", **progress(None, 9, title=""))
     launcher.shown(events.NotebookProgress, 2)
-    wait_until(lambda: bool(fetched.folders))  # while the job makes the HTML copy
+    wait_until(
+        lambda: told_early(launcher) == [f"the notebook is in {fetched.early[0]}; waiting for the end of its job"]
+    )
+    assert not fetched.folders  # the job makes the HTML copy
     launcher.host.state = ""
     launcher.host.says("exit", cause="finished", exit_code=0, message="The notebook finished: 9 cells in 0:42.")
     launcher.well()
@@ -115,18 +130,25 @@ def test_a_run_is_followed_to_its_end_and_what_it_made_is_fetched(launcher: Laun
     assert launcher.host.count("scancel") == 0
 
 
+def told_early(launcher: Launcher) -> list[str]:
+    return [event.text for event in launcher.view.all(events.Querying) if event.text.startswith("the notebook is in")]
+
+
+@pytest.mark.parametrize("error", [CopyFailed("The disk is full."), ConnectionLost("It broke."), None])
 def test_a_run_goes_on_if_its_notebook_cannot_be_fetched_before_the_end_of_its_job(
-    launcher: Launcher, fetched: Fetched
+    launcher: Launcher, fetched: Fetched, error: LauncherError | None
 ) -> None:
-    fetched.error = CopyFailed("Nothing can be written here.")
+    """That of a run as a script is none, and a large one takes too long: nothing is said of them."""
+    fetched.error, fetched.fetches_early = error, False
     running(launcher)
     launcher.host.says("progress", **progress(None, 9, title=""))
-    wait_until(lambda: bool(fetched.folders))
+    wait_until(lambda: bool(fetched.early))
     fetched.error = None
     launcher.host.state = ""
     launcher.host.says("exit", cause="finished", exit_code=0, message="The notebook finished: 9 cells in 0:42.")
     launcher.well()
-    assert launcher.shown(events.ResultsFetched) and len(fetched.folders) == 2
+    assert launcher.shown(events.ResultsFetched)
+    assert (len(fetched.early), len(fetched.folders), told_early(launcher)) == (1, 1, [])
 
 
 def test_a_run_has_no_ssh_server_no_tunnel_and_no_idle_guard(launcher: Launcher, fetched: Fetched) -> None:

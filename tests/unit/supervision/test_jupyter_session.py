@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -413,3 +414,22 @@ def test_a_port_file_without_a_port(launcher: Launcher) -> None:
     launcher.host.says("endpoint", port="x")
     assert "no port" in launcher.fails(JupyterSilent).what
     assert launcher.host.count("scancel") == 1
+
+
+def test_a_job_that_nobody_can_attach_to_is_cancelled(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows the session is imported once its job is queued; an installation may lack it."""
+    monkeypatch.setitem(sys.modules, "notebook_launcher.supervision.jupyter", None)
+    launcher.launch()
+    launcher.fails(ModuleNotFoundError)  # type: ignore[type-var]
+    assert launcher.host.state == "CANCELLED"
+
+
+def test_no_shell_waits_once_the_job_is_queued(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may allow two sessions only, of which the session's watcher needs one."""
+    ended: list[int] = []
+    monkeypatch.setattr(launcher.host, "end_login_shell", lambda: ended.append(launcher.host.count("sbatch")))
+    launcher.launch()
+    launcher.attach()
+    assert ended == [1]
+    launcher.types("d")
+    launcher.well()
