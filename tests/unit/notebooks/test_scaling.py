@@ -73,7 +73,7 @@ import timing
 timing.allotted_cores = lambda: {cores}
 """
 CALL = """
-import json, os, subprocess, sys, tempfile
+import itertools, json, os, subprocess, sys, tempfile
 from pathlib import Path
 import timing
 {cells}
@@ -112,12 +112,14 @@ def said(place: Path, script: str, **parameters: object) -> str:
     return out
 
 
-def test_the_table_has_speed_up_and_efficiency_of_both_kinds(place: Path) -> None:
-    whole = BEGIN.format(cores=5) + cells()
-    told = said(place, whole, PROCESSES="1,2,4,8", BATCH=64, IMAGES=1000, HIDDEN=16, EPOCHS=4)
-    assert "Processes: 1, 2, 4, 5; each has a core of its own, and threads: 1\n" in told
-    assert "batches of 60 images" in told  # 64 cannot be split into 1, 2, 4 and 5 parts
-    assert "Left out, as the job has not so many cores: 8. Ask for more: -n 8\n" in told
+def test_it_takes_no_more_processes_than_cores_and_a_batch_that_can_be_split(place: Path) -> None:
+    most = cells("libraries", "parameters", "counts", "train", "end", "run", "table")
+    few = {"SCALING": "strong", "ROUNDS": 1, "EPOCHS": 3}
+    told = said(place, BEGIN.format(cores=3) + most, PROCESSES="1,2,4", BATCH=64, IMAGES=100, **few)
+    assert "Processes: 1, 2, 3; each has a core of its own, and threads: 1\n" in told
+    assert "batches of 66 images" in told  # 64 cannot be split into 3 parts
+    assert "Left out, as the job has not so many cores: 4. Ask for more: -n 4\n" in told
+    assert "There are few times of each (2), so the intervals cover less than 95 %" in told
 
 
 def test_the_figures_are_those_of_the_trainer(place: Path) -> None:
@@ -129,7 +131,7 @@ def test_the_figures_are_those_of_the_trainer(place: Path) -> None:
     assert figures["strong", 1] == ("1,000", "1.00", "100", "%", "0", "%")
     assert figures["strong", 4] == ("2,800", "2.80", "70", "%", "24", "%")
     assert figures["weak", 4] == ("3,400", "3.40", "85", "%", "24", "%")
-    assert "strong scaling: 4 cores are 2.8 times as fast as one; efficiency 70 %.\n" in told
+    assert "strong scaling: 4 cores are 2.80 times as fast as one (2.80 to 2.80, 95 %); efficiency 70 %.\n" in told
     assert "24 % of a step is communication: most of what is lost.\n" in told
     assert max(map(len, told.splitlines())) <= 120
     lines = [json.loads(line) for line in (place / "results.jsonl").read_text().splitlines()]
