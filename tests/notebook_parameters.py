@@ -14,6 +14,16 @@ SMALL: dict[str, dict[str, object]] = {
     "beginner-torch": {"EPOCHS": 2, "IMAGES": 1000, "BATCH": 100},
     "resnet-torch": {"EPOCHS": 2, "IMAGES": 400, "IMAGE": 16, "WIDTH": 8, "BLOCKS": 1},
     "gpu-usage": {},  # draws the recording that lies beside it
+    # the processes load PyTorch, which takes longer than all else
+    "scaling": {
+        "PROCESSES": "1,2",
+        "SCALING": "strong",
+        "HIDDEN": 64,
+        "BATCH": 64,
+        "IMAGES": 640,
+        "EPOCHS": 2,
+        "ROUNDS": 1,
+    },
     "cpu-vs-gpu": {"SIZES": "32,128,512", "WIDTHS": "32,128", "BUDGET": 0.3},
 }
 
@@ -23,4 +33,5 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "game-of-life": ("tensorflow", "torch"),
     "beginner-torch": ("torch",),
     "resnet-torch": ("torch",),
+    "scaling": ("torch",),
 }

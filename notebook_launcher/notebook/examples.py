@@ -59,7 +59,10 @@ def files_of(names: Sequence[str]) -> dict[str, bytes]:
     helpers = sorted(path for folder in {path.parent for path in there.values()} for path in folder.glob("*.py"))
     wanted = [named(name) for name in names if name != HELPER] if names else list(there.values())
     data = [file for path in wanted for file in data_of(path)]
-    return {path.name: path.read_bytes() for path in (*wanted, *helpers, *data)}
+    whole = {path for path in data if path.is_dir()}
+    inside = {f"{folder.name}/{path.name}": path for folder in whole for path in sorted(folder.glob("*.py"))}
+    beside = {path.name: path for path in (*wanted, *helpers, *data) if path not in whole}
+    return {name: path.read_bytes() for name, path in (beside | inside).items()}
 
 
 def _check(to: str) -> None:

@@ -19,6 +19,7 @@ from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, r
 
 LONGEST_NAME = 200  # bytes of a notebook's name: names derived from it are longer, and the limit is 255
 HELPER = "timing.py"  # the module that the bundled notebooks measure with
+TRAINER = "training/train_ddp.py"  # of the job scripts; a bundled notebook that starts it takes its folder along
 COMPARES, FILES_COMPARED = "compare.ipynb", "RESULTS"  # the bundled notebook that reads results, and its parameter
 _ENDING = ".ipynb"
 _SEE = "list the bundled notebooks: launch-notebook notebooks list"
@@ -100,10 +101,11 @@ def prepare(
 
 
 def data_of(path: Path) -> list[Path]:
-    """Return the data files beside a bundled notebook that it refers to."""
+    """Return the data files beside a bundled notebook that it refers to, and the folder of the trainer likewise."""
     text = path.read_text(encoding="utf-8")
     data = [file for file in sorted(path.parent.iterdir()) if file.suffix not in (_ENDING, ".py") and file.is_file()]
-    return [file for file in data if file.name in text]
+    trainer = absolute(shipped("jobscripts") / TRAINER)
+    return [file for file in data if file.name in text] + [trainer.parent] * (trainer.name in text)
 
 
 # --- finding it --------------------------------------------------------------------------------------------------

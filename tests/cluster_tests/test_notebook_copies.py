@@ -23,11 +23,12 @@ def test_they_come_to_the_users_folder_on_the_cluster(cluster: PracticeCluster, 
         return cluster.run(box, "alice", ["launch-notebook", "notebooks", "copy", *words], check=True).stderr
 
     assert "copied to ~/notebooks" in words("laptop")
-    arrived = {path.name for path in (alice / "notebooks").iterdir()}
+    folder = alice / "notebooks"
+    arrived = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert arrived == set(files_of(()))
-    (alice / "notebooks" / "hello.ipynb").write_text("my own work")
+    (folder / "hello.ipynb").write_text("my own work")
     assert "Left as you have changed them: hello.ipynb." in words("laptop")
     assert "Left as you have changed them: hello.ipynb." in words("login", "hello")  # the same record from there
-    assert (alice / "notebooks" / "hello.ipynb").read_text() == "my own work"
+    assert (folder / "hello.ipynb").read_text() == "my own work"
     assert "copied to ~/lab/week 2" in words("laptop", "hello", "--to", "lab/week 2")
     assert {path.name for path in (alice / "lab" / "week 2").iterdir()} == {"hello.ipynb", "timing.py"}

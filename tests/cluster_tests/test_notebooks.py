@@ -49,7 +49,7 @@ ENOUGH = 12  # samples of a run's use; gpu-usage wants ten
 RUN_AT_MOST = 600.0  # seconds, in the queue behind the others and with the tests that run beside
 
 # Threads that wait for each other on cores which others use as well take many times as long.
-CORES = {"core-scaling": "2"}
+CORES = {"core-scaling": "2", "scaling": "2"}
 LONGER: dict[str, dict[str, object]] = {"resnet-torch": {"IMAGES": 1200}}  # so that its phases are sampled
 WIDEST = 150  # letters: on the page that is little more than a line
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import NotebookInvalid
+from notebook_launcher.core.package_data import folder as shipped
 from notebook_launcher.notebook import prepare as notebooks
 from notebook_launcher.notebook.examples import files_of
 from notebook_launcher.notebook.prepare import bundled, prepare, sentence_of
@@ -330,3 +331,12 @@ def test_a_notebook_of_ours_brings_the_data_that_it_names() -> None:
     assert prepare("hello", []).dependencies == {}
     assert {"recorded-usage.csv", "recorded-phases.json"} <= set(files_of(["gpu-usage"]))
     assert not {name for name in files_of(["hello"]) if name.startswith("recorded-")}
+
+
+def test_the_notebook_that_starts_the_trainer_brings_its_folder() -> None:
+    trainer = shipped("jobscripts") / "training"
+    wanted = {f"training/{path.name}": path.read_bytes() for path in trainer.glob("*.py")}
+    assert "training/train_ddp.py" in wanted
+    assert {name: text for name, text in prepare("scaling", []).dependencies.items() if name != "timing.py"} == wanted
+    assert wanted.items() <= files_of(["scaling"]).items()
+    assert not {name for name in files_of(["hello"]) if "/" in name}

@@ -181,7 +181,8 @@ def installed() -> frozenset[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with timing.py and what else lies beside the notebooks, as a student has it."""
+    """A folder with timing.py and what else lies beside the notebooks, as a student has it, and the trainer."""
+    shutil.copytree(ROOT / "jobscripts" / "training", tmp_path / "training")
     for path in FOLDER.iterdir():
         if path.is_file() and path.suffix != ".ipynb":
             shutil.copy(path, tmp_path)

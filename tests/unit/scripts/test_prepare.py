@@ -129,7 +129,8 @@ def test_a_template_is_filled_in_for_a_cluster(bundled: Path) -> None:
 def test_where_there_is_lsf_it_is_said_that_its_lines_stay(bundled: Path) -> None:
     (template,) = templates.templates()
     here = LocalMachine("login", has_slurm=False, has_lsf=True)
-    (note,) = submit.filled_template(template, LaunchOptions({}, cluster="dtu"), here)[1]
+    options = LaunchOptions({}, arguments=("TRAINING=x",), cluster="dtu")
+    (note,) = submit.filled_template(template, options, here)[1]
     assert note.startswith("dtu has LSF, and flags are written into #SBATCH lines only: it has no #BSUB lines.")
 
 

@@ -139,7 +139,7 @@ def test_a_training_that_is_elsewhere_is_not_written() -> None:
 def test_what_is_printed_alone_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jobscript", "train", *TRAIN]) == 0
     printed = capsys.readouterr()
-    assert printed.out.startswith("#!/bin/bash -l\n# train: ") and printed.out.endswith("\nfi\n")
+    assert printed.out.startswith("#!/bin/bash -l\n# train: ") and printed.out.endswith("\nexit 99\n")
     assert printed.err == "train needs the folder training beside it. To write both: add --to FOLDER\n"
     assert run(["jobscript", "first-job", *TRAIN]) == 0
     assert capsys.readouterr().err == ""
