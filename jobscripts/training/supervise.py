@@ -20,6 +20,7 @@ from place import Place, TrainingError
 #: Sent some time before the walltime is over: save a checkpoint and stop. LSF sends the second one by itself.
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 PASSED_ON = (*STOP_SIGNALS, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+WAITED_FOR = (*PASSED_ON, signal.SIGCHLD)
 PR_SET_PDEATHSIG = 1
 
 
@@ -39,26 +40,35 @@ def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
     """Run ``train`` in a child process, and return the exit code; print a sentence if the child is killed."""
     stop = StopRequest()  # before the child is there: it may take a signal while it still imports PyTorch
     parent = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # none comes before the parent can pass it on
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where whoever started us ignores it, nobody could wait for a child
+    signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)  # none is lost, whenever it comes: see _wait_for
     child = os.fork()
     if not child:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED_FOR)
         _end_with(parent)
         _leave(_run(train, stop, place))
-    ended_by: list[int] = []
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        ended_by.append(number)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, number)
-
-    for number in PASSED_ON:
-        signal.signal(number, pass_on)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code, ended_by = _wait_for(child)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED_FOR)
     if code < 0 and -code not in ended_by:
         print(death(place, -code), file=sys.stderr, flush=True)
     return code if code >= 0 else 128 - code
+
+
+def _wait_for(child: int) -> tuple[int, list[int]]:
+    """Pass signals on to the child until it ends; return its exit code, as `subprocess` has it, and the signals.
+
+    They stay blocked and are asked for: a handler in Python runs only after `waitpid` if a signal comes just before that.
+    """
+    passed_on: list[int] = []
+    while True:
+        number = signal.sigwait(WAITED_FOR)
+        if number != signal.SIGCHLD:
+            passed_on.append(number)
+            os.kill(child, number)  # it is there, or at least its exit code is, until somebody waits for it
+            continue
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), passed_on
 
 
 def death(place: Place, number: int) -> str:
