@@ -57,7 +57,7 @@ def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
 def _wait_for(child: int) -> tuple[int, list[int]]:
     """Pass signals on to the child until it ends; return its exit code, as `subprocess` has it, and the signals.
 
-    They stay blocked and are asked for: a handler in Python runs only after `waitpid` if a signal comes just before that.
+    They stay blocked and are asked for: a handler in Python runs only after `waitpid`, if a signal comes just before.
     """
     passed_on: list[int] = []
     while True:
