@@ -34,16 +34,16 @@ mkdir -p "$OUTPUT" && rm -f "$OUTPUT/stop"
 trap 'touch "$OUTPUT/stop"' USR1
 trap 'kill %1' INT TERM   # Ctrl-C, where it is run by hand
 start=()
-[ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}")   # a job step
+[ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}")
 [ -z "$IMAGE" ] || start+=(apptainer exec --nv "$IMAGE")
 # --standalone: torchrun chooses a free port, on which the processes meet
 (trap '' USR1 && exec "${start[@]}" torchrun --standalone --nproc-per-node="$PROCESSES" \
   "$TRAINING/train_ddp.py" --output "$OUTPUT" --max-epochs 5 "$@") &
 while kill -0 $! 2>/dev/null; do wait $!; done; wait $! || exit   # a signal ends wait early
 
-# Not done yet: back into the queue, under the same number, but not for ever. LSF does that for the exit code of -Q.
+# Not done yet: back into the queue, under the same id, but not for ever. LSF does that for the exit code of -Q.
 [ -e "$OUTPUT/unfinished" ] || exit 0
-[ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit; }   # not the job's script
+[ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit 99; }   # not the job's script
 echo "$job" >>"$OUTPUT/requeued"
 [ "$(grep -cxF "$job" "$OUTPUT/requeued")" -le 50 ] || { echo "Not done after 50 requeues: raise --time." >&2; exit 1; }
 [ -z "${SLURM_JOB_ID-}" ] || exec scontrol requeue "$SLURM_JOB_ID"

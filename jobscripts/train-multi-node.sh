@@ -44,7 +44,7 @@ while kill -0 $! 2>/dev/null; do wait $!; done; wait $! || exit   # a signal end
 
 # Not done yet: back into the queue, under the same id, but not for ever.
 [ -e "$OUTPUT/unfinished" ] || exit 0
-[ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit; }   # not the job's script
+[ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit 99; }   # not the job's script
 echo "$job" >>"$OUTPUT/requeued"
 [ "$(grep -cxF "$job" "$OUTPUT/requeued")" -le 50 ] || { echo "Not done after 50 requeues: raise --time." >&2; exit 1; }
 exec scontrol requeue "$job"

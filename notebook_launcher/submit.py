@@ -274,7 +274,8 @@ def _to_submit(filled: _Filled, folder: Path, names: Sequence[str]) -> tuple[str
         return cd + (f"sbatch {script}" if target.scheduler == "slurm" else array.get(target.scheduler, submit)), ""
     paths = [str(folder / name) for name in names]
     if filled.is_array:  # which submit does not follow
-        return shlex.join(["launch-notebook", "copy", *paths, "login:", *target.arguments()]), f"sbatch {script}"
+        on_login = f"bsub < {script}" if target.scheduler == "lsf" else f"sbatch {script}"
+        return shlex.join(["launch-notebook", "copy", *paths, "login:", *target.arguments()]), on_login
     beside = [word for path in paths[1:] for word in ("--with", path)]
     return shlex.join(["launch-notebook", "submit", paths[0], *beside, *target.arguments()]), ""
 

@@ -28,6 +28,7 @@ use_staged() {
   staged_way=()
   if [[ ! -r $NBL_SESSION_DIR/stage.sh || ! -r $NBL_SESSION_DIR/stage_disk.sh ]]; then
     log "stage.sh or stage_disk.sh is not in $NBL_SESSION_DIR, so nothing is staged"
+    : >"$NBL_SESSION_DIR/runtime/staging-over"
     return
   fi
   # shellcheck source=jobscripts/lib/stage.sh

@@ -32,7 +32,7 @@ await_program() {
     is_running || return 1
     # Nothing starts before the image's digest is known, or the environment is copied to this node.
     [[ ! -e $NBL_SESSION_DIR/runtime/taking-digest && ! -e $NBL_SESSION_DIR/runtime/staging ]] || { SECONDS=0 said=15; }
-    [[ ! -e $NBL_SESSION_DIR/runtime/staged || -e $NBL_SESSION_DIR/runtime/staged-held ]] || hold_staged
+    [[ -n ${holding-} || ! -e $NBL_SESSION_DIR/runtime/staged ]] || hold_staged
     if ((SECONDS > want_start_timeout)); then
       leave jupyter-silent 1 "${program_name^} did not $begin on $node within $want_start_timeout seconds: see the job's log;\
  start_timeout= allows more."

@@ -47,8 +47,7 @@ def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED_FOR)
         _end_with(parent)
         _leave(_run(train, stop, place))
-    code, ended_by = _wait_for(child)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED_FOR)
+    code, ended_by = _wait_for(child)  # the signals stay blocked: how the child ended is what there is to tell
     if code < 0 and -code not in ended_by:
         print(death(place, -code), file=sys.stderr, flush=True)
     return code if code >= 0 else 128 - code

@@ -189,7 +189,8 @@ class WaitingShells:
         for one in waiting:
             with contextlib.suppress(ValueError):  # it was taken just now
                 self._others.remove(one)
-        if self._login_shell and self._login_shell.waits and (login_shell := self.take_login_shell()):
+        there = self._login_shell  # another thread may take it meanwhile
+        if there and there.waits and (login_shell := self.take_login_shell()):
             waiting.append(login_shell)
         for one in waiting:
             one.close()

@@ -85,8 +85,8 @@ def next_time(
 
     They fit together: memory that is asked for by core or GPU is that of the cores and GPUs that are advised.
     """
-    if not bill.run_time or bill.run_time < SHORT:
-        return ()
+    if not bill.run_time or bill.run_time < SHORT or (accounted and accounted.earlier):
+        return ()  # too short to tell, or the last of several runs, which may have had little left to do
     found = [_walltime(bill, accounted)]
     if (accounted.nodes if accounted else None) in (None, 1) and flags.get("nodes") in (None, "1"):
         job = _Job(bill, use, flags, accounted)

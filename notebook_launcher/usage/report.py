@@ -254,6 +254,8 @@ def _advice(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[
     facts, state = _Facts.of(accounts, bill), accounts.record.state if accounts else State.UNKNOWN
     if state not in (State.COMPLETED, State.TIMEOUT, State.UNKNOWN) or (facts.run_time or 0) < SHORT:
         return
+    if accounts and accounts.record.earlier:
+        return  # the last run alone is known, which may have had little left to do
     if found := [one for one in bill.recommendations if not _is_unsafe(one[0], facts)] if bill else []:
         flags, why = " ".join(one for one, _ in found), "; ".join(why for _, why in found)
         ran_out = state is State.TIMEOUT or (facts.run_time or 0) >= (facts.walltime or math.inf) - 60
@@ -276,14 +278,14 @@ def _advice(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[
     needed = max(facts.memory_peak or 0.0, together)
     if facts.memory_peak and facts.memory and facts.memory >= max(_MUCH, 2 * needed) and not facts.of_one_task:
         yield (
-            f"It needed {_gib(facts.memory_peak)} of {_gib(facts.memory)} of memory: with less (--mem) it fits on more "
-            "nodes."
+            f"The most that was measured is {_gib(facts.memory_peak)} of {_gib(facts.memory)} of memory: with less "
+            "(--mem) it fits on more nodes."
         )
 
 
 def _is_unsafe(flag: str, facts: _Facts) -> bool:
-    """Whether a flag asks for memory by the peak of one task among several."""
-    return facts.of_one_task and flag.startswith("--mem")
+    """Whether a flag rests on the peak of one task among several: of memory, and of what brings memory with it."""
+    return facts.of_one_task and not flag.startswith("-t ")
 
 
 def _unknown(accounts: JobAccounts | None, bill: events.Bill | None, joules: float | None) -> Iterator[str]:

@@ -171,7 +171,7 @@ def test_by_hand_in_a_job_it_does_not_put_that_back(run: Run, tmp_path: Path) ->
     (tmp_path / "runs" / "7").mkdir(parents=True)
     (tmp_path / "runs" / "7" / "unfinished").touch()
     for script in REQUEUED:
-        printed = run(script, **SLURM_JOB, SLURM_TASK_PID="1")
+        printed = run(script, code=99, **SLURM_JOB, SLURM_TASK_PID="1")
         assert printed.splitlines()[-1] == "Not done yet: run the same command again."
 
 

@@ -117,6 +117,13 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
             "launch-notebook copy new/train-array.sh new/training login: --host login",
             "sbatch train-array.sh",
         ),
+        (
+            "train-array",
+            LaunchOptions(cluster="dtu"),
+            LAPTOP,
+            "launch-notebook copy new/train-array.sh new/training login: --cluster dtu",
+            "bsub < train-array.sh",
+        ),
     ],
 )
 def test_what_to_type_next(

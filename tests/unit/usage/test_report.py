@@ -89,7 +89,7 @@ def test_a_job_that_was_killed_and_gpus_that_nobody_measured() -> None:
         (600, "08:00.000", 480, "600M", ["average 0.8 of 4 cores", "It took 10 min of 8 hours"]),
         (600, "40:00.000", 15, "600M", []),
         (50, "00:01.000", 480, "64000M", []),
-        (600, "39:00.000", 15, "64000M", ["needed 96 MiB of 62.5 GiB"]),
+        (600, "39:00.000", 15, "64000M", ["measured is 96 MiB of 62.5 GiB"]),
     ],
 )
 def test_one_is_advised_where_something_was_wasted(
@@ -155,6 +155,18 @@ def test_energy_by_epoch_is_left_out_after_a_requeue() -> None:
     assert (
         "Energy: that of the last run; the job was requeued, and what earlier runs used is not in it." in made.unknown
     )
+
+
+def test_after_a_requeue_nothing_is_advised() -> None:
+    """The last run may have had little left to do: what it needed says nothing of the next job."""
+    found = accounts("1", one_node())
+    bill = dataclasses.replace(
+        billed(Facts(found.record, wall=600.0)), recommendations=(("-t 0:30:00", "it took 20 min of 2 h"),)
+    )
+    for earlier, advice in ((0, ("Next time -t 0:30:00 is enough: it took 20 min of 2 h.",)), (7000, ())):
+        facts = dataclasses.replace(found, record=dataclasses.replace(found.record, earlier=earlier))
+        made = make_report(Evidence(accounts=facts, bill=bill, job="1"))
+        assert made is not None and made.advice == advice
 
 
 def test_of_a_job_that_is_not_over_nothing_is_said_of_its_end() -> None:
