@@ -12,8 +12,8 @@ VENV := .venv
 SYSTEM_PYTHON := /usr/bin/python3
 PYTHON ?= $(shell $(SYSTEM_PYTHON) -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && \
     echo $(SYSTEM_PYTHON) || echo python3)
-# What computes comes first. Tests on the cluster and those on real time mostly wait, so four workers have the former and
-# two the latter side by side. Beside them, and before them in the kernel's eyes, runs what needs little of the processor:
+# What computes comes first. Tests on the cluster and those on real time mostly wait, so three workers have the former and
+# three the latter side by side. Beside them, and before them in the kernel's eyes, runs what needs little of the processor:
 # reconnecting, which is about seconds, then what depends on the generation of Slurm, on the oldest one, and the main ones
 # of that on the newest.
 RECONNECTION := tests/cluster_tests/test_reconnection.py
@@ -69,11 +69,11 @@ prepare: $(VENV)/with-tests
 	-$(VENV)/bin/python -m pytest --collect-only -q >/dev/null
 
 test-cluster:
-	$(BEHIND) $(PYTEST) -n 4 $(BY_FILE) tests/cluster_tests --ignore=$(RECONNECTION)
+	$(BEHIND) $(PYTEST) -n 3 $(BY_FILE) tests/cluster_tests --ignore=$(RECONNECTION)
 
 test-real-time:
 	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
-	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) tests/own_processes.sh $(PYTEST) -n 2 $(BY_FILE) -m real_time $(REAL_TIME)
+	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) tests/own_processes.sh $(PYTEST) -n 3 $(BY_FILE) -m real_time $(REAL_TIME)
 	$(VENV)/bin/python tests/script_coverage.py
 
 test-beside:

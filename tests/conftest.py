@@ -168,7 +168,7 @@ def uses_the_cluster(item: pytest.Item) -> bool:
 
 
 #: why a test on the cluster, or on real time, runs once more, and no other does. What ran again is listed: look into it
-ON_TWO_CORES = "six workers, four with a cluster each, share two cores, and what a test waits for may come too late"
+ON_TWO_CORES = "six workers, three with a cluster each, share two cores, and what a test waits for may come too late"
 #: the name under which a test's report tells why the test may run again
 RERUN_CAUSE = "rerun cause"
 

@@ -47,7 +47,7 @@ def test_a_script_of_ones_own_from_the_laptop_to_what_it_used(
 ) -> None:
     """Its own lines count, what is typed replaces them, and files go with it; Windows line ends do not matter."""
     sent = start("submit", "lab/mine.sh", "--with", "lab/beside.sh", "-t", "4", "--", "EPOCHS=3", "--fast", "a b")
-    sent.expect(r"Windows line ends \(CRLF\) of mine.sh are left out")
+    sent.expect(r"Removed from the copy that is sent: Windows line ends \(CRLF\) of mine.sh\.")
     sent.expect("Script mine.sh, which asks for -t 0:05:00 .*beside.sh goes with it")
     sent.expect("it may run for 4 minutes")
     sent.expect("in work of work with 3 and --fast a b")

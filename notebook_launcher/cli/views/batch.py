@@ -90,7 +90,7 @@ def show_templates(console: Console, event: events.TemplatesListed) -> None:
         console.print("There are no bundled job scripts.")
         return
     _print_table(console, [(name, sentence) for name, sentence in event.templates])
-    name = event.templates[0][0]
+    name = printable(event.templates[0][0])
     for text in (
         f"To submit one:        launch-notebook submit {name}",
         f"To keep and edit one: launch-notebook jobscript {name} --to FOLDER",

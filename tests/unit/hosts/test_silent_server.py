@@ -57,6 +57,16 @@ def stopped(processes: set[psutil.Process]) -> Iterator[None]:
                 process.resume()
 
 
+def begun_since(server: Server, before: set[psutil.Process]) -> set[psutil.Process]:
+    """The sshd processes that serve a connection now and did not before."""
+    found = set()
+    for one in server.connections() - before:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was listed
+            if one.name().startswith("sshd"):
+                found.add(one)
+    return found
+
+
 def test_a_login_node_that_falls_silent_is_noticed(host: Host, server: Server, echo: int) -> None:
     waiting = host.open_stream(("127.0.0.1", echo))
     waiting.settimeout(PATIENCE)
@@ -85,7 +95,7 @@ def test_a_node_that_falls_silent_is_noticed_and_its_login_node_is_not_taken_for
                     stream.sendall(bytes(65536))
             ended.set()
 
-        with stopped({one for one in server.connections() - before if one.name().startswith("sshd")}):
+        with stopped(begun_since(server, before)):
             threading.Thread(target=send, daemon=True).start()
             assert wait_until(lambda: not route.alive, PATIENCE)
             assert host.run(["echo", "still there"]).stdout == "still there\n"
@@ -100,7 +110,7 @@ def test_both_fall_silent_one_after_the_other_during_uploads(
     monkeypatch.setattr(threading, "excepthook", problems.append)
     before = server.connections()
     with contextlib.closing(host.open_route(server.onward("address"))) as route, contextlib.ExitStack() as until:
-        node = {one for one in server.connections() - before if one.name().startswith("sshd")}
+        node = begun_since(server, before)
         uploads = [host.open_stream(("127.0.0.1", echo)) for _ in range(8)]  # more than the buffers between hold
 
         def send(stream: ByteStream) -> None:
