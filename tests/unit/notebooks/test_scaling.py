@@ -118,7 +118,7 @@ def said(place: Path, script: str, **parameters: object) -> str:
 
 
 def test_it_takes_no_more_processes_than_cores_and_a_batch_that_can_be_split(place: Path) -> None:
-    most = cells("libraries", "parameters", "counts", "train", "end", "run", "table")
+    most = cells("libraries", "parameters", "counts", "sizes", "train", "end", "run", "table")
     few = {"SCALING": "strong", "ROUNDS": 1, "EPOCHS": 3}
     told = said(place, BEGIN.format(cores=3) + most, PROCESSES="1,2,4", BATCH=64, IMAGES=100, **few)
     assert "Processes: 1, 2, 3; each has a core of its own, and threads: 1\n" in told
@@ -157,6 +157,19 @@ def test_with_one_core_there_is_nothing_to_scale(place: Path) -> None:
 def test_without_a_gpu_none_is_used_in_its_place(place: Path) -> None:
     child = start(place, BEGIN.format(cores=1) + cells(), ACCELERATOR="gpu")
     assert "PyTorch sees none here. Ask for some: --gpus 2" in child.communicate(timeout=120)[1].splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("processes", "says"),
+    [
+        ("two", "PROCESSES is two: it has to be whole numbers from 1, such as 1,2,4."),
+        ("0,2", "PROCESSES is 0,2: it has to be whole numbers from 1, such as 1,2,4."),
+        ("1,2,3,4,5,6,7,8", "Choose numbers that divide each other, as in PROCESSES=1,2,4,8, or a smaller BATCH."),
+    ],
+)
+def test_counts_that_make_no_sense_are_refused(place: Path, processes: str, says: str) -> None:
+    child = start(place, BEGIN.format(cores=8) + cells(), PROCESSES=processes)
+    assert child.communicate(timeout=120)[1].splitlines()[-1].endswith(says)
 
 
 def called(place: Path, limit: float) -> subprocess.Popen[str]:
