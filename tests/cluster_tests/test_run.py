@@ -107,7 +107,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     partly.expect("has not finished yet")
     assert partly.end() == 0
     assert "80 the data" in result(lab, "train.ipynb", where="other/runs")
-    listed = start("list")
+    listed = start("list", columns=200)  # others are listed as well, which may be wide
     listed.expect(r"train.ipynb, 2 of 4")
     assert listed.end() == 0
     with cluster.start_up_file("alice", ".bash_profile", "exec sh\n"):  # no answer is not that there is no job
