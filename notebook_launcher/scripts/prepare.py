@@ -50,7 +50,7 @@ def prepare_script(word: str, extra: Sequence[Path] = ()) -> PreparedScript:
     """
     try:
         path, template, notes = _found(word)
-        content, mended = as_script(path.name, _read(path))
+        content, changes = as_script(path.name, _read(path))
         text = content.decode(errors="surrogateescape")
         dependencies = Dependencies(path.parent, path.name, "script")
         for other in (*(template.needs if template else ()), *extra):
@@ -65,7 +65,7 @@ def prepare_script(word: str, extra: Sequence[Path] = ()) -> PreparedScript:
         directives,
         files,
         None if template else path.parent,
-        (*notes, *mended, *dependencies.notes, *_notes_on(directives)),
+        (*notes, *changes, *dependencies.notes, *_notes_on(directives)),
         () if template else _named_beside(path, text, files),
         template.variables if template else {},
     )
