@@ -15,6 +15,10 @@ from notebook_launcher.core.frozen import Frozen
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 CONNECTED, LISTENING = "01", "0A"  # states
 
+# linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, HEADER_SIZE = 4, 20, 1, 16
+ANY_STATE, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+
 
 class LocalSocket(Frozen):
     """A socket of this machine: its address and that of its other end, as the kernel writes them, and its owner."""
@@ -50,6 +54,30 @@ def others_listen(port: int) -> bool:
     return any(one.state == LISTENING and one.port == port and one.uid != us for one in local_sockets())
 
 
+def state_and_owner(local: tuple[str, int], remote: tuple[str, int]) -> tuple[str, int] | None:
+    """Return the state and the owner of this machine's TCP socket with exactly these ends; the kernel is asked for it.
+
+    That takes microseconds. To print its tables, the kernel goes through room for as many connections as the machine's
+    memory could hold, which takes milliseconds each time. ``None`` says nothing: the tables may still list the socket,
+    such as one that is bound to a device, and some systems answer no such question.
+    """
+    with contextlib.suppress(AttributeError, OSError, ValueError, struct.error):  # not Linux; an address with a zone
+        ends = [ipaddress.ip_address(address) for address, _ in (local, remote)]
+        family = socket.AF_INET if {end.version for end in ends} == {4} else socket.AF_INET6
+        ports = struct.pack("!HH", local[1], remote[1])
+        wanted = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, ANY_STATE) + ports
+        wanted += struct.pack("=16s16sIQ", *(end.packed for end in ends), 0, NO_COOKIE)
+        header = struct.pack("=IHHII", HEADER_SIZE + len(wanted), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 0, 0)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
+            kernel.settimeout(1)
+            kernel.sendto(header + wanted, (0, 0))
+            answer = kernel.recv(4096)
+        # Otherwise it is an error, or a listener that would take such a connection.
+        if struct.unpack_from("=H", answer, 4)[0] == SOCK_DIAG_BY_FAMILY and answer[20:24] == ports:
+            return f"{answer[17]:02X}", struct.unpack_from("=I", answer, 80)[0]
+    return None
+
+
 def is_from_another_user(connection: socket.socket) -> bool | None:
     """Whether another user of this machine made this connection; not root, who relays, as in a virtual machine.
 
@@ -60,6 +88,9 @@ def is_from_another_user(connection: socket.socket) -> bool | None:
         return False
     try:
         peer = connection.getpeername()
+        found = state_and_owner(peer[:2], connection.getsockname()[:2])
+        if found and (found[0] == CONNECTED or found[1] != 0):
+            return found[1] not in (0, us)
         here, there, is_listed = _names(connection.getsockname()), _names(peer), False
         for _ in range(3):  # a list may change while it is read
             for one in local_sockets(there):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core import local_sockets
-from notebook_launcher.core.local_sockets import is_from_another_user, others_listen
+from notebook_launcher.core.local_sockets import CONNECTED, is_from_another_user, others_listen, state_and_owner
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="only root can be another user, on Linux"
@@ -54,6 +54,31 @@ def test_an_ipv6_socket_that_talks_to_an_ipv4_one() -> None:
             assert is_from_another_user(ours)
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_the_kernel_is_asked_for_one_connection(listener: socket.socket, mapped: bool) -> None:
+    family, host = listener.family, listener.getsockname()[0]
+    if mapped:
+        family, host = MAPPED if host == "127.0.0.1" else (family, host)
+    client, ours = connection_of(NOBODY, listener, family, host)
+    with client, ours:
+        ends = ours.getpeername()[:2], ours.getsockname()[:2]
+        assert state_and_owner(*ends) == (CONNECTED, NOBODY)
+        assert state_and_owner(*reversed(ends)) == (CONNECTED, 0)
+        free = (ends[0][0], 1)
+        assert state_and_owner(ends[1], free) is None, "the listener is none of its connections"
+        assert state_and_owner(free, ends[1]) is None
+
+
+def test_what_the_kernel_is_asked_for_in_vain_stands_in_the_tables(listener: socket.socket) -> None:
+    with socket.socket(listener.family) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+        os.fchown(client.fileno(), NOBODY, NOBODY)
+        client.connect(listener.getsockname())
+        with listener.accept()[0] as ours:
+            assert state_and_owner(ours.getpeername()[:2], ours.getsockname()[:2]) is None
+            assert is_from_another_user(ours)
+
+
 def test_root_s_programs_may_relay_for_an_ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -82,6 +107,7 @@ def test_who_has_hung_up_is_not_let_in(listener: socket.socket, how: str, monkey
 def test_who_is_on_no_list_is_on_another_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "tcp").write_text("  sl  local_address rem_address ...\n")
     monkeypatch.setattr(local_sockets, "TABLES", (str(tmp_path / "tcp"), str(tmp_path / "tcp6")))
+    monkeypatch.setattr(local_sockets, "state_and_owner", lambda _local, _remote: None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client, ours = connection_of(NOBODY, listener, socket.AF_INET, "127.0.0.1")
         with client, ours:
