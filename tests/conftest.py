@@ -134,8 +134,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.user_properties.append((RERUN_CAUSE, cause))
             item.add_marker(pytest.mark.flaky(reruns=2))
         elif waits:
-            item.user_properties.append((RERUN_CAUSE, ON_TWO_CORES))
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=1))  # to tell what fails always from what fails now and then
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
 
 
@@ -167,16 +166,24 @@ def uses_the_cluster(item: pytest.Item) -> bool:
     return any(fixture.func.__module__ == __name__ for fixture in found)
 
 
-#: why a test on the cluster, or on real time, runs once more, and no other does. What ran again is listed: look into it
-ON_TWO_CORES = "six workers, three with a cluster each, share two cores, and what a test waits for may come too late"
 #: the name under which a test's report tells why the test may run again
 RERUN_CAUSE = "rerun cause"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.write_line(f"ran again: {report.nodeid}: {dict(report.user_properties).get(RERUN_CAUSE)}")
+        cause = dict(report.user_properties).get(RERUN_CAUSE, "no cause is written beside the test, so this run has failed")
+        terminalreporter.write_line(f"ran again: {report.nodeid}: {cause}")
         terminalreporter.write_line(report.longreprtext)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A test that passed only when it ran again has failed, unless the cause is written beside it."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    reruns = reporter.stats.get("rerun", ()) if reporter else ()
+    if session.exitstatus == 0 and any(RERUN_CAUSE not in dict(report.user_properties) for report in reruns):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")
