@@ -172,7 +172,7 @@ RERUN_CAUSE = "rerun cause"
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
-        cause = dict(report.user_properties).get(RERUN_CAUSE, "no cause is written beside the test, so this run has failed")
+        cause = dict(report.user_properties).get(RERUN_CAUSE, "no cause beside the test, so the run has failed")
         terminalreporter.write_line(f"ran again: {report.nodeid}: {cause}")
         terminalreporter.write_line(report.longreprtext)
 
