@@ -35,9 +35,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.connections import NoQuestions, free_port, ssh_config, wait_until_open  # noqa: E402
 from benchmarks.page import NODE, TOKEN, stock_jupyterlab  # noqa: E402
 from benchmarks.slow_network import slow_network  # noqa: E402
-from benchmarks.tunnel import NoQuestions, free_port, ssh_config, wait_until_open  # noqa: E402
 from tests.practice_cluster import PracticeCluster  # noqa: E402
 
 WAYS = ("ssh -L", "paramiko", "openssh")

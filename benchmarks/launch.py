@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -22,11 +21,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.notebook_run import measure_by_hand, measure_run
+from benchmarks.practice import IMAGE, show, show_ratio, wait_for_empty_queue
 from benchmarks.start import show_starts
 from tests.conftest import write_profile
 from tests.practice_cluster import PracticeCluster
-
-IMAGE = "/sw/images/jupyterlab.sif"
 
 FLOOR_JOB = f"""#!/bin/bash
 export JUPYTER_RUNTIME_DIR=$1/runtime JUPYTER_TOKEN=floor
@@ -142,23 +141,6 @@ def birth(moment: str) -> float:
     return float(moment)
 
 
-def wait_for_empty_queue(cluster: PracticeCluster) -> None:
-    """Wait until nothing of the run before is left."""
-    while cluster.squeue():
-        time.sleep(0.2)
-
-
-def show(name: str, values: list[float], unit: str = "s") -> None:
-    """Print one figure: median, and the range."""
-    middle = statistics.median(values)
-    print(f"  {name:<46} {middle:7.3f} {unit}   ({min(values):.3f} to {max(values):.3f}, {len(values)} runs)")
-
-
-def show_ratio(ratios: list[float]) -> None:
-    """Print the median of the ratios, run by run."""
-    print(f"  {'ratio, run by run':<46} {statistics.median(ratios):7.3f}     ({min(ratios):.3f} to {max(ratios):.3f})")
-
-
 def main() -> None:
     """Measure in turn, print the medians, their ratios and what the time is spent on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -168,8 +150,6 @@ def main() -> None:
     cluster = PracticeCluster(arguments.slurm)
     if not cluster.is_up():
         cluster.up()
-    from benchmarks.notebook_run import measure_by_hand, measure_run  # which needs this module
-
     write_profile(cluster, "laptop", "alice")
     floors, launches, by_hand, runs = [], [], [], []
     for number in range(arguments.runs + 1):

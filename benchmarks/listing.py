@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.launch import show, wait_for_empty_queue
+from benchmarks.practice import show, wait_for_empty_queue
 from tests.conftest import PROFILE, write_profile
 from tests.practice_cluster import PracticeCluster
 from tests.session_directories import name_of, plant

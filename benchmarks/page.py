@@ -40,8 +40,8 @@ from urllib.parse import parse_qs, urlsplit
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.connections import free_port, ssh_config, wait_until_open  # noqa: E402
 from benchmarks.slow_network import SlowNetwork, slow_network  # noqa: E402
-from benchmarks.tunnel import free_port, ssh_config, wait_until_open  # noqa: E402
 from tests.cluster_tests.jupyterlab_page import CHROMIUM, FLAGS  # noqa: E402
 from tests.practice_cluster import PracticeCluster  # noqa: E402
 

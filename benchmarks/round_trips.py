@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.launch import IMAGE, wait_for_empty_queue
+from benchmarks.practice import IMAGE, wait_for_empty_queue
 from tests.conftest import write_profile
 from tests.practice_cluster import PracticeCluster
 

@@ -23,7 +23,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.connections import NoQuestions, free_port, ssh_config, wait_until_open  # noqa: E402
 from tests.practice_cluster import PracticeCluster  # noqa: E402
 
 MIB = 1024 * 1024
@@ -159,17 +159,6 @@ def timed(act: Callable[[], None]) -> float:
 # --- the ways ------------------------------------------------------------------------------------------------
 
 
-class NoQuestions:
-    """Nobody is asked: the key is there, and the host key known."""
-
-    def secret(self, text: str, *, echo: bool = False) -> str | None:
-        """Return no answer."""
-
-    def confirm(self, text: str) -> bool:
-        """Return no."""
-        return False
-
-
 @contextlib.contextmanager
 def by_ssh(config: str, port: int) -> Iterator[int]:
     """``ssh -L``, as a user would type it."""
@@ -215,22 +204,6 @@ def by_sshtunnel(config: str, port: int) -> Iterator[int]:
         yield forwarder.local_bind_port
     finally:
         forwarder.stop(force=True)
-
-
-def free_port() -> int:
-    """Return the number of a port that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
-def wait_until_open(port: int) -> None:
-    """Wait until somebody listens there."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.02)
-    raise SystemExit("the tunnel does not open")
 
 
 # --- the pages -----------------------------------------------------------------------------------------------
@@ -286,26 +259,6 @@ def run_on_the_laptop(cluster: PracticeCluster, task: dict[str, object], profile
         cluster.laptop_argv(words), input=json.dumps(task), text=True, stdout=subprocess.PIPE, check=True
     )
     return json.loads(done.stdout)
-
-
-@contextlib.contextmanager
-def ssh_config(cluster: PracticeCluster, relay: int = 0) -> Iterator[str]:
-    """The laptop's way to the login node, as a file for the programs of this machine; through a relay's port."""
-    keys = cluster.directory / "keys"
-    with tempfile.TemporaryDirectory() as folder:
-        known = cluster.run("laptop", "alice", ["sh", "-c", "cat /etc/ssh/ssh_known_hosts ~/.ssh/known_hosts"])
-        Path(folder, "known_hosts").write_text(known.stdout)
-        key = Path(folder, "key")
-        key.write_text((keys / "alice@laptop").read_text())
-        key.chmod(0o600)
-        Path(folder, "config").write_text(
-            f"Host login\n  HostName {'127.0.0.1' if relay else 'login'}\n  Port {relay or 22}\n"
-            f"  HostKeyAlias login\n  User alice\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
-            f"  UserKnownHostsFile {folder}/known_hosts\n  GlobalKnownHostsFile none\n"
-            f"Host node1 node2 gpu1\n  ProxyJump login\n  User alice\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
-            f"  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking no\n"
-        )
-        yield f"{folder}/config"
 
 
 def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str, profile: str) -> None:
