@@ -41,7 +41,7 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
-from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_tls, new_token
+from notebook_launcher.session.credentials import Access, engine_files, join_keys, new_keys, new_token
 from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb, inspects_image
 from notebook_launcher.session.record import (
     Program,
@@ -305,7 +305,7 @@ def _credentials_and_files(
     """Return a token and keys for a new session, and all files of its directory."""
     env = session_env(plan, context.scheduler, context.site, payload)
     token = new_token()
-    more = {**payload.files, **(new_tls(session.id) if plan.distributed else {})}
+    more = {**payload.files, **engine_files(plan.distributed, session.id)}
     # no SSH server is needed on this machine, or in a batch job
     if context.scheduler.same_machine or payload.is_batch:
         access = Access(token, lambda: join_keys(context.host, session.directory))

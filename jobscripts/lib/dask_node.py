@@ -22,18 +22,10 @@ import types
 from pathlib import Path
 from urllib.parse import urlsplit
 
-FOLDER = Path(os.environ.get("NBL_SESSION_DIR", "."))
-SHARED_PART = 4  # a quarter of the first node's memory is left to JupyterLab, kernels and the scheduler
-MIB = 2**20
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from engine_node import FOLDER, cores_here, gpus_here, memory_here, write_line
 
-
-def write_line(name: str, text: str) -> None:
-    """Replace a file in the session's ``runtime`` at once, readable by its user alone."""
-    path = FOLDER / "runtime" / name
-    new = path.with_name(f"{name}.new.{os.getpid()}")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text + "\n")
-    new.replace(path)
+del sys.path[0]
 
 
 def load_beside(name: str) -> types.ModuleType:
@@ -45,34 +37,6 @@ def load_beside(name: str) -> types.ModuleType:
 
 
 # --- how many workers, and how large ---------------------------------------------------------------------------
-
-
-def cores_here() -> int:
-    """Return how many cores of this node the job has."""
-    with contextlib.suppress(KeyError, ValueError):
-        return max(1, int(os.environ["SLURM_CPUS_ON_NODE"]))
-    allowed = len(os.sched_getaffinity(0))
-    with contextlib.suppress(KeyError, ValueError):
-        return max(1, min(allowed, int(os.environ["LSB_DJOB_NUMPROC"])))
-    return allowed
-
-
-def memory_here(cores: int, most: int) -> int:
-    """Return how many bytes of this node's memory the workers get. ``most``: what a process may use at all."""
-    gpus = len(gpus_here())
-    for name, times in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", cores), ("SLURM_MEM_PER_GPU", gpus)):
-        with contextlib.suppress(KeyError, ValueError):
-            granted = int(os.environ[name]) * times * MIB
-            most = min(most, granted) if granted > 0 else most
-    if os.environ.get("NBL_FIRST_NODE") == os.uname().nodename:
-        most -= most // SHARED_PART
-    return most
-
-
-def gpus_here() -> "list[str]":
-    """Return the GPUs of this node that the job has, as CUDA names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return [] if named in ("NoDevFiles", "-1") else [gpu for gpu in named.split(",") if gpu]
 
 
 def processes_and_threads(cores: int, gpus: int) -> "tuple[int, int]":

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 #
-# The workers of a distributed engine on all nodes of a job, where session.env asks for one (with=dask): how they are
-# started, awaited and ended. jupyterlab.sh sources this file; it is never run.
+# The workers of a distributed engine on all nodes of a job, where session.env asks for one (with=dask, with=ray): how
+# they are started, awaited and ended. What is the engine's own is in engine_dask.sh and engine_ray.sh. jupyterlab.sh
+# sources this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
@@ -13,13 +14,16 @@ scheduler='' workers='' engine_report='' engine_begun=''
 # Start the scheduler on this node, wait for it, and start the workers; they join while JupyterLab starts. All that is
 # started from now on finds the scheduler by its usual variables.
 start_engine() {
-  [[ $want_with == dask ]] || return 0
+  [[ -n $want_with ]] || return 0
+  # shellcheck source=jobscripts/lib/engine_dask.sh
+  source "$scripts/engine_$want_with.sh"
   count_nodes
-  log "starting Dask on $NBL_NODES node$( ((NBL_NODES == 1)) || printf s)"
+  log "starting $engine_name on $NBL_NODES node$( ((NBL_NODES == 1)) || printf s)"
   start_part "$BASH" "$NBL_SESSION_DIR/worker_node.sh" "$NBL_SESSION_DIR" scheduler
   scheduler=$part engine_begun=yes
   await_scheduler
   name_scheduler
+  ((worker_nodes)) || return 0
   find_step_command
   start_part "${step[@]}" "$BASH" "$NBL_SESSION_DIR/worker_node.sh" "$NBL_SESSION_DIR" workers
   workers=$part
@@ -30,11 +34,13 @@ count_nodes() {
   local file
   export NBL_NODES=1 NBL_FIRST_NODE=$node
   [[ -z ${SLURM_JOB_ID-} ]] || NBL_NODES=${SLURM_JOB_NUM_NODES:-1}
-  for file in "$NBL_SESSION_DIR"/dask-{ca,cert,key}.pem; do
-    [[ -s $file ]] || leave workers-failed 1 "The keys for Dask's connections are missing: there is no $file."
+  worker_nodes=$NBL_NODES
+  [[ $engine_first_node == workers ]] || worker_nodes=$((NBL_NODES - 1))
+  for file in "${engine_files[@]/#/$NBL_SESSION_DIR/}"; do
+    [[ -s $file ]] || leave workers-failed 1 "The keys for $engine_name's connections are missing: there is no $file."
   done
   if [[ -z ${SLURM_JOB_ID-} && $(printf '%s\n' "${LSB_HOSTS-}" | tr ' ' '\n' | sort -u | grep -c .) -gt 1 ]]; then
-    leave workers-failed 1 "Dask's workers on several nodes need Slurm: ask for one node, with more cores."
+    leave workers-failed 1 "$engine_name on several nodes needs Slurm: ask for one node, with more cores."
   fi
 }
 
@@ -50,19 +56,21 @@ start_part() {
   set +m
 }
 
-# Set step to the words that start a command once on each node, with all that the job has there. What the job was asked
-# for by task or core would be asked for again.
+# Set step to the words that start a command once on each node with workers, with all that the job has there. What the
+# job was asked for by task or core would be asked for again.
 find_step_command() {
-  local name
+  local name others=()
   step=()
   ((NBL_NODES > 1)) || return 0
+  ((worker_nodes == NBL_NODES)) || others=(--relative=1)
   step=(env)
   for name in "${!SLURM_NTASKS@}" "${!SLURM_TRES_PER@}" SLURM_CPUS_PER_TASK SLURM_CPUS_PER_GPU SLURM_GPUS_PER_TASK \
     SLURM_DISTRIBUTION SLURM_CPU_BIND SLURM_EXACT; do
     step+=(-u "$name")
   done
-  step+=(srun --jobid="$SLURM_JOB_ID" --overlap --nodes="$NBL_NODES" --ntasks="$NBL_NODES" --ntasks-per-node=1
-    --cpu-bind=none --mpi=none --export=ALL --kill-on-bad-exit=0 --wait=0 --input=none --unbuffered --quiet)
+  step+=(srun --jobid="$SLURM_JOB_ID" --overlap --nodes="$worker_nodes" --ntasks="$worker_nodes" --ntasks-per-node=1
+    "${others[@]}" --cpu-bind=none --mpi=none --export=ALL --kill-on-bad-exit=0 --wait=0 --input=none --unbuffered
+    --quiet)
 }
 
 is_part_running() { [[ -n $1 && $'\n'$(jobs -rp)$'\n' == *$'\n'"$1"$'\n'* ]]; }
@@ -73,7 +81,7 @@ await_scheduler() {
   until read_line "$file"; do
     [[ -z $signal ]] || leave_on_signal
     is_part_running "$scheduler" || leave_without_workers "$scheduler" "scheduler on $node"
-    wait_for_part "Dask's scheduler did not start on $node"
+    wait_for_part "$engine_name's scheduler did not start on $node"
   done
   scheduler_address=${REPLY% *} dashboard_port=${REPLY##* }
 }
@@ -84,18 +92,10 @@ wait_for_part() {
     leave workers-failed 1 "$1 within $want_start_timeout seconds: see the job's log; start_timeout= allows more."
   fi
   if ((SECONDS >= said)); then
-    log "waiting for Dask ($SECONDS s)"
+    log "waiting for $engine_name ($SECONDS s)"
     ((said += 15))
   fi
   pause 0.05
-}
-
-# The variables that Dask's own clients look for.
-name_scheduler() {
-  export DASK_SCHEDULER_ADDRESS=$scheduler_address
-  export DASK_DISTRIBUTED__COMM__TLS__CA_FILE=$NBL_SESSION_DIR/dask-ca.pem
-  export DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT=$NBL_SESSION_DIR/dask-cert.pem
-  export DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY=$NBL_SESSION_DIR/dask-key.pem
 }
 
 # Wait until each node has its workers, and set engine_report to what endpoint.json says of them.
@@ -104,20 +104,17 @@ await_workers() {
   [[ -n $want_with ]] || return 0
   SECONDS=0
   while :; do
-    if read_line "$NBL_SESSION_DIR/runtime/workers"; then
-      read -r nodes count threads memory <<<"$REPLY"
-      ((nodes < NBL_NODES)) || break
-    fi
+    ! count_workers || ((nodes < NBL_NODES)) || break
     [[ -z $signal ]] || leave_on_signal
     is_part_running "$scheduler" || leave_without_workers "$scheduler" "scheduler on $node"
-    is_part_running "$workers" || leave_without_workers "$workers" "workers"
+    [[ -z $workers ]] || is_part_running "$workers" || leave_without_workers "$workers" "workers"
     ! find_cause || leave "${REPLY%% *}" 1 "${REPLY#* }"
-    wait_for_part "Only $nodes of $NBL_NODES nodes had Dask's workers"
+    wait_for_part "Only $nodes of $NBL_NODES nodes had joined $engine_name"
   done
-  log "Dask: $count workers with $threads threads on $nodes nodes, scheduler at $scheduler_address"
+  say_workers
   json_string "$scheduler_address"
-  printf -v engine_report ',"dask":{"scheduler":%s,"nodes":%d,"workers":%d,"threads":%d,"memory_mib":%d,"dashboard":%d}' \
-    "$REPLY" "$nodes" "$count" "$threads" "$((memory / 1048576))" "$dashboard_port"
+  printf -v engine_report ',"%s":{"scheduler":%s,"nodes":%d,"workers":%d,"threads":%d,"memory_mib":%d,"dashboard":%d}' \
+    "$want_with" "$REPLY" "$nodes" "$count" "$threads" "$((memory / 1048576))" "$dashboard_port"
 }
 
 # leave_without_workers JOB NAME
@@ -126,7 +123,7 @@ leave_without_workers() {
   wait "$1" 2>/dev/null
   code=$?
   ! find_cause || leave "${REPLY%% *}" 1 "${REPLY#* }"
-  leave workers-failed "$((code ? code : 1))" "Dask's $2 ended with exit code $code: see the job's log."
+  leave workers-failed "$((code ? code : 1))" "$engine_name's $2 ended with exit code $code: see the job's log."
 }
 
 # Set REPLY to what one of the nodes has left as the cause of its end.

@@ -108,9 +108,18 @@ become_program() {
 exec_program() {
   activate
   [[ $want_program != script ]] || exec_script
+  add_commands
   export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_USAGE_CSV=$NBL_SESSION_DIR/usage.csv
   name_kernel_folder
   if [[ $want_program == notebook ]]; then exec_notebook; else exec_jupyterlab; fi
+}
+
+# Where the job has several nodes, cells and terminals get a command that runs torchrun on all of them.
+add_commands() {
+  local folder=$NBL_SESSION_DIR/runtime/bin command=$NBL_SESSION_DIR/torchrun_nodes.sh
+  [[ ${SLURM_JOB_NUM_NODES-} =~ ^[1-9][0-9]*$ && -r $command ]] && ((SLURM_JOB_NUM_NODES > 1)) || return 0
+  mkdir -p -- "$folder" && cp -- "$command" "$folder/torchrun-all-nodes" && chmod 700 "$folder/torchrun-all-nodes" &&
+    export PATH=$PATH:$folder
 }
 
 # Name a folder for the sockets of kernels; whoever starts these makes it, so that nobody else may enter. On ports of

@@ -67,8 +67,8 @@ read_settings() {
     log "start_timeout='$want_start_timeout' is not a number of seconds; using 600"
     want_start_timeout=600
   fi
-  if [[ -n $want_with && $want_with != dask ]]; then
-    log "with='$want_with' is not dask; no workers are started"
+  if [[ -n $want_with && $want_with != dask && $want_with != ray ]]; then
+    log "with='$want_with' is neither dask nor ray; no workers are started"
     want_with=''
   fi
   if [[ $want_sshd != yes && $want_sshd != no ]]; then

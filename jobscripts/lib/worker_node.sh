@@ -38,6 +38,10 @@ know() {
   source "$1/enter.sh"
   # shellcheck source=jobscripts/lib/lib.sh
   source "$1/lib.sh"
+  node=$3
+  read_settings "$1/session.env" 2>/dev/null # the job itself has said what there is to say
+  # shellcheck source=jobscripts/lib/engine_dask.sh
+  source "$1/engine_$want_with.sh"
 }
 
 # ================================================================================================= the outer part
@@ -50,8 +54,8 @@ run_part() {
   trap 'stop' TERM INT HUP USR2
   trap 'clean_up' EXIT
   if read_line "$NBL_SESSION_DIR/runtime/folder"; then cd -- "$REPLY" || :; fi
-  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the job itself has said what there is to say
   find_own_address
+  prepare_engine
   if [[ -n $want_container ]]; then
     set_up_node
     prepare_container
@@ -87,9 +91,9 @@ keep_running() {
  the job's log."
     fi
     if [[ $role != workers ]] || ((++tries > MOST_TRIES)); then
-      fail workers-failed "Dask's $role on $node ended with exit code $code: see the job's log."
+      fail workers-failed "$engine_name's $role on $node ended with exit code $code: see the job's log."
     fi
-    log "Dask's workers on $node ended with exit code $code; starting them again"
+    log "$engine_name's workers on $node ended with exit code $code; starting them again"
     pause "$tries"
   done
 }
@@ -103,6 +107,7 @@ stop() {
 clean_up() {
   [[ ! -e $NBL_CONTAINER_FILE ]] || end_container "$NBL_CONTAINER_FILE"
   rm -f -- "$NBL_INSIDE_FILE"
+  clean_up_engine
 }
 
 # ================================================================================================= the inner part
@@ -110,24 +115,23 @@ clean_up() {
 become_part() {
   know "$1" "$2" "$3"
   write_file "$NBL_INSIDE_FILE" "$$"
-  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null
   if [[ -n $want_container ]]; then set_up_container; else set_up_node; fi
   activate
-  find_dask_python
-  # Which workers come and go is for the log, what they do otherwise is not.
-  export DASK_LOGGING__DISTRIBUTED=${DASK_LOGGING__DISTRIBUTED-warning}
+  find_engine_python
+  set_engine_variables
   find_inherited_options
-  exec "${as_inherited[@]}" "$dask_python" -B "$NBL_SESSION_DIR/dask_node.py" "$role"
+  exec "${as_inherited[@]}" "$engine_python" -B "$NBL_SESSION_DIR/${want_with}_node.py" "$role"
 }
 
-# Set dask_python to the Python of the environment's JupyterLab, or to another one that has Dask.
-find_dask_python() {
+# Set engine_python to the Python of the environment's JupyterLab, or to another one that has the engine.
+find_engine_python() {
   local lab
   lab=$(type -P jupyter-lab)
-  for dask_python in "$(python_of "$lab")" "${lab:+${lab%/*}/python3}" "$(type -P python3)" "$(type -P python)"; do
-    [[ -x $dask_python ]] && has_modules "$dask_python" distributed && return
+  for engine_python in "$(python_of "$lab")" "${lab:+${lab%/*}/python3}" "$(type -P python3)" "$(type -P python)"; do
+    [[ -x $engine_python ]] && has_engine "$engine_python" && return
   done
-  fail workers-missing "There is no Dask, which --with dask starts, in $(where_it_should_be "'dask[distributed]' bokeh")."
+  fail workers-missing "There is no $engine_version, which --with $want_with starts, in\
+ $(where_it_should_be "$engine_packages")."
 }
 
 main "$@"

@@ -161,7 +161,7 @@ read_start() {
   [[ -n $REPLY ]]
 }
 
-has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys || -e $1/dask-key.pem ]]; }
+has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys || -e $1/dask-key.pem || -e $1/ray-token ]]; }
 
 # Two times in the same form are in the order of their characters.
 is_old() {
@@ -196,10 +196,11 @@ tidy() {
     elif [[ $action == remove ]]; then
       old+=("$dir")
     else
-      secrets+=("$dir"/{token,ssh_host_key,authorized_keys,dask-{key,cert,ca}.pem} "$dir"/new_key.* "$dir"/.new.*/*)
+      secrets+=("$dir"/{token,ssh_host_key,authorized_keys,dask-{key,cert,ca}.pem,ray-{ca-key,ca}.pem,ray-token}
+        "$dir"/new_key.* "$dir"/.new.*/*)
       find_scripts "$dir"
       leaving+=(${scripts[@]+"${scripts[@]}"})
-      is_own "$dir/runtime" && secrets+=("$dir"/runtime/jpserver-*)
+      is_own "$dir/runtime" && secrets+=("$dir"/runtime/{jpserver-*,ray-*-key.pem})
     fi
   done
   # The connection may break meanwhile, and what matters goes first.
@@ -290,7 +291,9 @@ is_ours() {
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     stage.sh | stage_disk.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
-    page_files.py | engine.sh | worker_node.sh | dask_node.py | own_connections.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
+    page_files.py | engine.sh | worker_node.sh | torchrun_nodes.sh | engine_node.py | own_connections.py) ;;
+    engine_dask.sh | dask_node.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
+    engine_ray.sh | ray_node.py | ray-ca.pem | ray-ca-key.pem | ray-token) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;
     shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;

@@ -34,12 +34,12 @@ def parameter_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 #: engines whose workers a job starts on all its nodes, with ``--with``
-DISTRIBUTED = ("dask",)
+DISTRIBUTED = ("dask", "ray")
 
 
 def workers_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--with dask``, as ``distributed``."""
-    text = "Start Dask's scheduler here and workers on all nodes of the job."
+    """Give a command ``--with dask`` and ``--with ray``, as ``distributed``."""
+    text = "Start Dask or Ray on all nodes of the job, for the notebook to use."
     return click.option("--with", "distributed", type=click.Choice(DISTRIBUTED), help=text)(command)
 
 

@@ -400,7 +400,7 @@ class HomeUnusable(JobFailed):
 
 
 class WorkersFailed(JobFailed):
-    """The workers of ``--with`` did not start: Dask is missing in the environment, or not all have joined."""
+    """The workers of ``--with`` did not start: Dask or Ray is missing in the environment, or not all have joined."""
 
     exit_code = 99
 

@@ -98,7 +98,7 @@ BY_SCRIPT: dict[str, Cause] = {
     "activate-failed": Cause(ActivationFailed, "check `activate` in the profile's environment"),
     "workers-missing": Cause(
         WorkersFailed,
-        "take an environment that has dask (launch-notebook env list), or make one: launch-notebook env create",
+        "take an environment that has it (launch-notebook env list), or make one: launch-notebook env create",
     ),
     "workers-failed": Cause(WorkersFailed, LOG),
     "session-unusable": Cause(HomeUnusable, _DISK_SPACE),

@@ -30,7 +30,7 @@ class LaunchOptions(Frozen):
 
     ``course_files``: the course, if it is read for this run only and not saved. ``placeholders``: the names of flags
     whose value is a placeholder, in a dry run. ``notes_shown``: notes on the target that the user has seen already.
-    ``distributed``: the engine whose workers run on all nodes of the job, ``dask``.
+    ``distributed``: the engine whose workers run on all nodes of the job: ``dask`` or ``ray``.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)

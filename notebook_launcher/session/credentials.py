@@ -103,21 +103,48 @@ _VALID = timedelta(days=365)  # a job may wait for weeks, and run for weeks
 _CLOCK_DIFFERENCE = timedelta(days=1)
 
 
+def engine_files(engine: str | None, name: str) -> Mapping[str, bytes]:
+    """Return the files by which all that belongs to the session ``name`` knows each other in Dask or Ray, if any."""
+    return {"dask": new_tls, "ray": new_ray_keys}[engine](name) if engine else {}
+
+
 def new_tls(name: str) -> Mapping[str, bytes]:
     """Return a certificate, its key, and the authority that has signed it, by the names of their files.
 
     For all that belongs to the session ``name``: each shows the certificate and accepts only those of this authority,
     whose own key is not kept, so that there is never a second one.
     """
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority, key = _new_key(), _new_key()
     return {
         "dask-ca.pem": _certificate(name, authority, authority),
         "dask-cert.pem": _certificate(name, key, authority),
-        "dask-key.pem": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        "dask-key.pem": _pem(key),
     }
+
+
+def new_ray_keys(name: str) -> Mapping[str, bytes]:
+    """Return an authority for the session ``name`` with its key, and Ray's token, by the names of their files.
+
+    Each node makes its own certificate with that key (``engine_ray.sh``): Ray wants the node's address in it.
+    """
+    authority = _new_key()
+    return {
+        "ray-ca.pem": _certificate(name, authority, authority),
+        "ray-ca-key.pem": _pem(authority),
+        "ray-token": new_token().encode(),
+    }
+
+
+def _new_key() -> EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _pem(key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _certificate(session: str, key: EllipticCurvePrivateKey, authority: EllipticCurvePrivateKey) -> bytes:

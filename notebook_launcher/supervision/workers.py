@@ -18,7 +18,7 @@ def show_workers(context: Context, session: Session, node: str, endpoint: Endpoi
             session.id,
             job_of(session).id,
             node,
-            "dask",
+            workers.engine,
             workers.scheduler,
             workers.nodes,
             workers.workers,

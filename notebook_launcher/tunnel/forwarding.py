@@ -28,12 +28,14 @@ ROUTE_TIMEOUT = 600.0  # seconds that a connection waits for a route to the node
 ANSWER_WITHIN = 15.0  # seconds for all of an answer of Jupyter
 SILENT_FOR = 5.0  # seconds without a byte of it
 MOST_BYTES = 256 * 1024  # of an answer of Jupyter
+ENGINES = ("dask", "ray")  # of which the workers may be
 LOOPBACK, LOOPBACK6 = "127.0.0.1", "::1"
 
 
 class Workers(Frozen):
-    """The workers of Dask that the job has started, as ``endpoint.json`` has them; see the event ``workers_ready``."""
+    """The workers of Dask or Ray that the job has started, as ``endpoint.json`` has them; see ``workers_ready``."""
 
+    engine: str
     scheduler: str
     nodes: int
     workers: int
@@ -42,15 +44,17 @@ class Workers(Frozen):
     dashboard: int
 
     @classmethod
-    def from_file(cls, data: object) -> Workers | None:
-        """Return what the job has written, ``None`` if that is nothing, or makes no sense."""
+    def from_file(cls, endpoint: Mapping[str, object]) -> Workers | None:
+        """Return what the job has written of them, ``None`` if that is nothing, or makes no sense."""
+        engine = next((name for name in ENGINES if name in endpoint), "")
+        data = endpoint.get(engine)
         if not isinstance(data, Mapping) or not isinstance(scheduler := data.get("scheduler"), str):
             return None
         numbers = [data.get(name) for name in ("nodes", "workers", "threads", "memory_mib", "dashboard")]
         if not all(type(number) is int and 0 <= number < 2**40 for number in numbers):
             return None
         nodes, workers, threads, memory, port = (int(number) for number in numbers if isinstance(number, int))
-        return cls(scheduler[:200], nodes, workers, threads, memory, port if port < 65536 else 0)
+        return cls(engine, scheduler[:200], nodes, workers, threads, memory, port if port < 65536 else 0)
 
 
 class Endpoint(Frozen):
@@ -75,7 +79,7 @@ class Endpoint(Frozen):
             base_url if isinstance(base_url, str) and base_url.startswith("/") else "/",
             data.get("secure") is True,
             address if isinstance(address, str) and address else "127.0.0.1",
-            Workers.from_file(data.get("dask")),
+            Workers.from_file(data),
         )
 
     @property

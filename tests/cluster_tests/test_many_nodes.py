@@ -1,15 +1,17 @@
-"""Dask on two nodes behind a notebook: real Slurm, a real JupyterLab and kernel, and another user who wants to join."""
+"""Dask and Ray on two nodes behind a notebook: real Slurm, JupyterLab and kernel, and another user who wants to join."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from notebook_launcher.session.credentials import new_tls
+from notebook_launcher.session.credentials import new_ray_keys, new_tls
 from tests.cluster_tests import in_box
 from tests.cluster_tests.kernel_api import run_cell
 from tests.conftest import Session, assert_nothing_left
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.dask_module import FOLDER, provide_dask
+from tests.practice_cluster.layout import USERS
+from tests.practice_cluster.ray_module import provide_ray
 
 Start = Callable[..., Session]
 LAUNCH = in_box.launch
@@ -88,3 +90,108 @@ def test_dask_on_two_nodes(cluster: PracticeCluster, start: Start) -> None:
     assert_nothing_left(cluster)
     for node in ("node1", "node2"):
         assert "nl-dask" not in cluster.root(node, ["ls", "/tmp"]).stdout
+
+
+# Computes on both nodes, kills what Ray runs on the second one, and computes on both again.
+RAY_CELL = """
+import os, time
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+ray.init(log_to_driver=False, logging_level="ERROR")
+print("head", os.environ["RAY_ADDRESS"])
+@ray.remote(max_retries=0)
+def where(number):
+    return os.uname().nodename, number * number
+@ray.remote(max_retries=0)
+def kill():
+    os.kill(os.getppid(), 9)
+def nodes(without=""):
+    return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()
+            if node["Alive"] and node["NodeID"] != without}
+def on_each(without=""):
+    there = [where.options(scheduling_strategy=On(node, soft=False)).remote(7) for node in nodes(without)]
+    return sorted(ray.get(there, timeout=60))
+print("first", on_each())
+lost = next(node for node, name in nodes().items() if name == "node2")
+kill.options(scheduling_strategy=On(lost, soft=False)).remote()
+deadline = time.monotonic() + 90
+while "node2" not in nodes(lost).values() and time.monotonic() < deadline:
+    time.sleep(0.2)
+print("then", on_each(lost))
+"""
+
+# What answers to whom: a request without TLS, and a handshake with these keys. Of gRPC the first bytes are enough.
+KNOCK = """
+import socket, ssl, sys
+from concurrent.futures import ThreadPoolExecutor
+(ca, cert, key), addresses = sys.argv[1:4], sys.argv[4:]
+def first_bytes(address, secured):
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=2) as plain:
+            if not secured:
+                plain.sendall(b"GET /api/version HTTP/1.1\\r\\nHost: " + host.encode() + b"\\r\\n\\r\\n")
+                return plain.recv(12)[-3:]
+            context = ssl.create_default_context(cafile=ca)
+            context.load_cert_chain(cert, key)
+            context.set_alpn_protocols(["h2"])
+            with context.wrap_socket(plain, server_hostname=host) as there:
+                there.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + bytes(3) + b"\\4" + bytes(5))
+                return there.recv(12)
+    except OSError:
+        return b""
+def knock(address):
+    plain, secured = first_bytes(address, False), first_bytes(address, True)
+    return address, plain.decode() if plain.isdigit() else "-", "joins" if secured else "refused"
+with ThreadPoolExecutor(len(addresses)) as at_once:  # some wait for what would come next
+    for found in at_once.map(knock, addresses):
+        print(*found)
+"""
+
+
+def knock(cluster: PracticeCluster, node: str, user: str, keys: Sequence[str], ports: Sequence[str]) -> dict[str, str]:
+    """Return what a user of a node gets out of each port: the status without TLS, and whether TLS lets them in."""
+    found = cluster.run(node, user, ["/usr/bin/python3", "-c", KNOCK, *keys, *ports], login=False, check=True)
+    return dict(line.split(" ", 1) for line in found.stdout.splitlines())
+
+
+def listening(cluster: PracticeCluster, node: str) -> list[str]:
+    """Return where on a node programs of alice listen, by an address that leads there."""
+    own = {"node1": "10.60.0.11", "node2": "10.60.0.12"}[node]
+    rows = cluster.root(node, ["ss", "-Hltne"], check=True).stdout.splitlines()
+    ours = [row.split()[3] for row in rows if f"uid:{USERS['alice'].uid} " in row]
+    return [place if place.startswith("127.") else f"{own}:{place.rpartition(':')[2]}" for place in ours]
+
+
+def test_ray_on_two_nodes(cluster: PracticeCluster, start: Start) -> None:
+    modules = ("--module", "jupyterlab/4", "--module", provide_ray(cluster))
+    session = start(*TWO_NODES, "--with", "ray", *modules, "--", "plain", columns=200)
+    session.ready()
+    session.expect("Ray: 2 nodes, with 2 cores and")
+    session.expect("There is no dashboard: it needs ray")
+    folder = f"/home/alice/.notebook-launcher/sessions/{session.session_id}"
+    told = run_cell(cluster, session, RAY_CELL).splitlines()
+    printed = [line for line in told if line.startswith(("head ", "first ", "then "))]  # Ray itself says more
+    head = printed[0].removeprefix("head ")
+    assert head.startswith("10.60.0.11:")
+    both = "[('node1', 49), ('node2', 49)]"
+    assert printed[1:] == [f"first {both}", f"then {both}"]
+
+    for name, content in new_ray_keys("bob").items():
+        cluster.run("login", "bob", ["tee", name], input=content.decode(), check=True)
+    for node in ("node1", "node2"):
+        ports = listening(cluster, node)
+        own = [f"{folder}/ray-ca.pem", *(f"{folder}/runtime/ray-{node}-{kind}.pem" for kind in ("cert", "key"))]
+        assert cluster.run("login", "bob", ["cat", own[2]]).returncode != 0
+        bobs = ["/home/bob/ray-ca.pem", "/home/bob/ray-ca.pem", "/home/bob/ray-ca-key.pem"]
+        answers = knock(cluster, node, "bob", bobs, ports)
+        assert set(answers.values()) <= {"- refused", "401 refused", "403 refused"}, answers
+        if node == "node1":
+            assert knock(cluster, node, "alice", own, [head]) == {head: "- joins"}
+
+    session.send("\n")
+    assert session.end() == 0
+    assert_nothing_left(cluster)
+    for node in ("node1", "node2"):
+        assert "nl-ray" not in cluster.root(node, ["ls", "/tmp"]).stdout

@@ -58,7 +58,7 @@ def test_an_engine_that_nobody_knows_is_told(quick: Job) -> None:
     quick.ask("with=spark")
     quick.start()
     assert "dask" not in quick.endpoint()
-    assert "with='spark' is not dask; no workers are started" in quick.log.read_text()
+    assert "with='spark' is neither dask nor ray; no workers are started" in quick.log.read_text()
 
 
 @pytest.mark.parametrize(

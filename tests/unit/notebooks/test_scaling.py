@@ -64,6 +64,23 @@ result = {"epochs": epochs, "images_per_second": images / seconds, "communicatio
 if rank == 0:
     Path(told["output"], "result.json").write_text(json.dumps(result))
 """
+# Dask's client, which computes at once, and where 4 workers with 2 threads each would be.
+DASK = """
+class Client:
+    def nthreads(self):
+        return {f"tls://10.0.0.{1 + number // 2}:{number}": 2 for number in (3, 1, 0, 2)}
+    def submit(self, function, *arguments, workers, pure):
+        assert set(workers) < set(self.nthreads()) and not pure
+        used.update(workers)
+        return function(*arguments)
+    def scatter(self, data, workers, broadcast, hash):
+        return data
+    def gather(self, results):
+        return results
+used = set()
+def wait(futures, timeout):
+    assert timeout > 0
+"""
 HANGS = """
 import os, time
 open("begun-" + os.environ["RANK"], "w").close()
@@ -157,6 +174,28 @@ def test_with_one_core_there_is_nothing_to_scale(place: Path) -> None:
 def test_without_a_gpu_none_is_used_in_its_place(place: Path) -> None:
     child = start(place, BEGIN.format(cores=1) + cells(), ACCELERATOR="gpu")
     assert "PyTorch sees none here. Ask for some: --gpus 2" in child.communicate(timeout=120)[1].splitlines()[-1]
+
+
+def test_the_workers_of_dask_are_measured_where_there_are_some_even_without_pytorch(place: Path) -> None:
+    shutil.rmtree(place / "torch")
+    (place / "dask").mkdir()
+    (place / "dask" / "distributed.py").write_text(DASK)
+    begin = BEGIN.format(cores=2) + "import sys\nsys.modules['torch'] = None\n"
+    small = {"HIDDEN": 4, "BATCH": 60, "IMAGES": 300, "EPOCHS": 2}
+    script = begin + cells() + "\nimport dask.distributed\nprint(len(dask.distributed.used), 'were used')\n"
+    told = said(place, script, DASK_SCHEDULER_ADDRESS="tls://10.0.0.1:1", PROCESSES="1,2,4,8", **small)
+    assert "Workers of Dask: 1, 2, 4; each computes with threads: 2\n" in told
+    assert "batches of 64 images for one worker, 512 images in an epoch\n" in told  # for 4 workers with 2 threads
+    assert "Left out, as the job has not so many workers: 8. Ask for more: --nodes, or -c\n" in told
+    assert "round 1/2: 1 worker, batch 64: " in told and "round 1/2: 4 workers, weak, batch 256: " in told
+    assert "scaling   workers   images/s" in told and "4 were used" in told
+    assert max(map(len, told.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(("accelerator", "says"), [("dask", "--with dask"), ("tpu", "gpu, cpu, dask or auto.")])
+def test_without_workers_of_dask_none_are_measured(place: Path, accelerator: str, says: str) -> None:
+    child = start(place, BEGIN.format(cores=1) + cells("libraries", "parameters", "counts"), ACCELERATOR=accelerator)
+    assert child.communicate(timeout=120)[1].splitlines()[-1].endswith(says)
 
 
 @pytest.mark.parametrize(

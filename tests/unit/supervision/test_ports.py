@@ -334,11 +334,13 @@ def test_without_a_tab_there_is_none_to_close(launcher: Launcher, when: str, mon
 DASK = {"scheduler": "tls://10.0.0.1:1", "nodes": 2, "workers": 4, "threads": 8, "memory_mib": 1024, "dashboard": 8788}
 
 
-def test_workers_are_told_and_their_dashboard_is_forwarded(launcher: Launcher) -> None:
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_workers_are_told_and_their_dashboard_is_forwarded(launcher: Launcher, engine: str) -> None:
     launcher.launch(FORWARDING)
     launcher.starting()
-    launcher.host.says("endpoint", port=4242, dask=DASK)
+    launcher.host.says("endpoint", port=4242, **{engine: DASK})
     told = launcher.shown(events.WorkersReady)
+    assert told.engine == engine
     assert (told.node, told.nodes, told.workers, told.threads, told.memory_mib) == ("n1", 2, 4, 8, 1024)
     launcher.shown(events.PortForwarded, 3)
     first = [launcher.names.index(name) for name in ("ready", "workers_ready", "port_forwarded")]

@@ -1,0 +1,165 @@
+"""Ray on one node of a session: its head, or one of the nodes that join it.
+
+    ray_node.py scheduler
+    ray_node.py workers
+
+Started by ``worker_node.sh`` in the session's environment. All of it is Ray's own, as ``ray start`` starts it; what is
+here says what Ray has of this node, keeps others out, and reports that the node has joined.
+
+Ray's processes talk to each other by gRPC, with TLS on both sides (``RAY_USE_TLS``) and the session's token
+(``RAY_AUTH_MODE``), and answer HTTP only with that token. ``engine_ray.sh`` sets the variables for both.
+"""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from engine_node import FOLDER, cores_here, gpus_here, memory_here, memory_limit, write_line
+
+del sys.path[0]
+
+STORE_PART, LEAST_STORE = 0.3, 100 * 2**20  # of the memory, for objects: as Ray by itself, which needs 75 MiB
+STARTED = "Ray runtime started."
+ENDS_WITHIN = 2  # seconds
+#: the command ``ray`` of this Python, which takes no modules from the working directory
+RAY = "import sys; del sys.path[0]; from ray.scripts.scripts import main; main()"
+
+#: Ports that would answer everybody: Prometheus' metrics. No port has that number, so that these do not open.
+WITHOUT_METRICS = {
+    "RAY_enable_metrics_collection": "0",
+    "AUTOSCALER_METRIC_PORT": "-1",
+    "DASHBOARD_METRIC_PORT": "-1",
+}
+#: No wait for what somebody might still ask of it.
+ENDS_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
+#: Without a second node, all listen on 127.0.0.1: so Ray does where it has only ever one.
+ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+def free_port(address: str) -> int:
+    """Return a port of this address on which nothing listens now."""
+    with socket.socket() as listener:
+        listener.bind((address, 0))
+        return listener.getsockname()[1]
+
+
+def has(*modules: str) -> bool:
+    """Are they all in this environment?"""
+    with contextlib.suppress(ImportError):
+        return all(importlib.util.find_spec(module) for module in modules)
+    return False
+
+
+def store_and_memory(memory: int, shared: int) -> "tuple[int, int]":
+    """Split a node's memory, in bytes: for objects, and for what computes. ``shared``: what /dev/shm can hold."""
+    store = max(LEAST_STORE, min(int(memory * STORE_PART), int(shared * 0.95)))
+    return store, max(memory - store, LEAST_STORE)
+
+
+def shared_memory() -> int:
+    """Return how many bytes /dev/shm can hold now; Ray keeps its objects there."""
+    with contextlib.suppress(OSError):
+        there = os.statvfs("/dev/shm")
+        return there.f_bavail * there.f_frsize
+    return 0
+
+
+def options(cores: int, memory: int) -> "list[str]":
+    """Return the options of ``ray start`` that are the same on each node: what it has, and where."""
+    store, rest = store_and_memory(memory, shared_memory())
+    given = {
+        "node-ip-address": os.environ["NBL_NODE_ADDRESS"],
+        "temp-dir": os.environ["NBL_RAY_FOLDER"] + "/r",  # Ray lets everybody into this one
+        "num-cpus": cores,
+        "num-gpus": len(gpus_here()),
+        "memory": rest,
+        "object-store-memory": store,
+        # whichever are free: another user may have a Ray on this node
+        "min-worker-port": 0,
+        "max-worker-port": 0,
+        "dashboard-agent-listen-port": 0,
+    }
+    return ["--block", *(f"--{name}={value}" for name, value in given.items())]
+
+
+def head_options() -> "list[str]":
+    """Choose the ports of the head, write them down for who looks for it, and return them as options."""
+    address = os.environ["NBL_NODE_ADDRESS"]
+    port, dashboard = free_port(address), free_port("127.0.0.1")
+    shows = has("aiohttp", "aiohttp_cors", "grpc", "opencensus", "prometheus_client")
+    given = {
+        "port": port,
+        "include-dashboard": "true" if shows else "false",
+        "dashboard-host": "127.0.0.1",
+        "dashboard-port": dashboard,
+        **({"ray-client-server-port": free_port(address)} if has("grpc") else {}),
+    }
+    write_line("scheduler", f"{address}:{port} {dashboard if shows else 0}")
+    return ["--head", *(f"--{name}={value}" for name, value in given.items())]
+
+
+class Node:
+    """Ray's processes on this node, under ``ray start``: when that ends, they do."""
+
+    def __init__(self) -> None:
+        self.child = None
+        self.stopped = False
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # the last: the end of a step
+            signal.signal(number, self.stop)
+
+    def stop(self, *_signal) -> None:
+        """End them, or start none."""
+        self.stopped = True
+        if self.child:
+            self.child.terminate()
+            signal.signal(signal.SIGALRM, lambda *_: self.child.kill())
+            signal.alarm(ENDS_WITHIN)
+
+    def await_head(self) -> None:
+        """Wait until the first node has joined; the job gives up if that takes too long."""
+        first = FOLDER / "runtime" / f"ray-joined-{os.environ['NBL_FIRST_NODE']}"
+        while not self.stopped and not first.exists():
+            time.sleep(0.1)
+
+    def run(self, role: str) -> int:
+        """Be the head, or a node that joins it, until a signal comes."""
+        cores = cores_here()
+        memory = memory_here(cores, memory_limit())
+        if role == "scheduler":
+            more = head_options()
+        else:
+            self.await_head()
+            more = [f"--address={os.environ['RAY_ADDRESS']}"]
+        if self.stopped:
+            return 0
+        alone = ALONE if os.environ.get("NBL_NODES") == "1" else {}
+        command = [sys.executable, "-u", "-c", RAY, "start", *more, *options(cores, memory)]
+        self.child = subprocess.Popen(
+            command, env={**os.environ, **WITHOUT_METRICS, **ENDS_AT_ONCE, **alone}, stdout=subprocess.PIPE, text=True
+        )
+        if self.stopped:
+            self.stop()
+        return self.follow(f"ray-joined-{os.uname().nodename}", f"{cores} {memory}")
+
+    def follow(self, report: str, has: str) -> int:
+        """Report the node as long as it is there. What ``ray start`` says besides errors is for people at a terminal."""
+        try:
+            for line in self.child.stdout:
+                if STARTED in line:
+                    write_line(report, has)
+            code = self.child.wait()
+        finally:
+            (FOLDER / "runtime" / report).unlink(missing_ok=True)
+        return 0 if self.stopped else code or 1
+
+
+if __name__ == "__main__":
+    sys.path[:1] = []  # the session's directory
+    sys.exit(Node().run(sys.argv[1]))

@@ -1,0 +1,49 @@
+#!/bin/bash
+#
+# torchrun on all nodes of a session, from a cell or a terminal of JupyterLab:
+#
+#   torchrun-all-nodes [options of torchrun] SCRIPT [arguments]
+#
+# enter.sh puts it on the PATH by that name where the job has several nodes. Each node gets a process for each of its
+# GPUs, or one without GPUs; --nproc-per-node says otherwise. It ends with the first process that fails, and when the
+# cell is interrupted.
+
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
+main() {
+  local head port processes=1 without=() name
+  (($#)) || { printf 'usage: torchrun-all-nodes [options of torchrun] SCRIPT [arguments]\n' >&2; exit 2; }
+  [[ -n ${SLURM_JOB_ID-} ]] || give_up "This is no job of Slurm. On one node: torchrun --standalone."
+  type -P srun >/dev/null || give_up "There is no srun here, as in most images: use a job script instead, as\
+ 'launch-notebook jobscript train-multi-node' prints one."
+  type -P torchrun >/dev/null || give_up "There is no torchrun in this environment: pip install torch."
+  head=${SLURMD_NODENAME:-$(uname -n)}
+  find_port
+  [[ -z ${CUDA_VISIBLE_DEVICES-}${ROCR_VISIBLE_DEVICES-} ]] || processes=gpu
+  # What the job was asked for by task or core would be asked for again.
+  for name in "${!SLURM_NTASKS@}" "${!SLURM_TRES_PER@}" SLURM_CPUS_PER_TASK SLURM_CPUS_PER_GPU SLURM_GPUS_PER_TASK \
+    SLURM_DISTRIBUTION SLURM_CPU_BIND SLURM_EXACT; do
+    without+=(-u "$name")
+  done
+  exec env "${without[@]}" srun --jobid="$SLURM_JOB_ID" --overlap --nodes="$SLURM_JOB_NUM_NODES" \
+    --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpu-bind=none --mpi=none --export=ALL --input=none \
+    --kill-on-bad-exit=1 --quit-on-interrupt --unbuffered --quiet \
+    torchrun --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="$processes" --rdzv-backend=c10d \
+    --rdzv-id="$SLURM_JOB_ID-$port" --rdzv-endpoint="$head:$port" "$@"
+}
+
+give_up() {
+  printf 'torchrun-all-nodes: %s\n' "$1" >&2
+  exit 1
+}
+
+# Set port to one of this node on which nothing listens: from 20000 to 31999, as Linux hands out higher ones by itself.
+find_port() {
+  port=$((20000 + RANDOM % 12000))
+  while (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do port=$((20000 + RANDOM % 12000)); done
+}
+
+main "$@"
