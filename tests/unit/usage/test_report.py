@@ -205,7 +205,8 @@ def test_energy_is_told_by_epoch_and_by_image() -> None:
     text = TEXT.replace("|40||600M|0|", "|40||600M|7200|", 1)
     made = report("1", text, result=TrainingResult(2, 300))
     assert (made.joules, made.energy_of, made.joules_per_epoch, made.joules_per_image) == (7200, "nodes", 3600, 24)
-    assert "Energy: 2.0 Wh of the nodes, 1.0 Wh per epoch, 24.0 J per image" in printed(made)
+    shown = "Energy: 2.0 Wh of the nodes, by the scheduler's accounting, 1.0 Wh per epoch, 24.0 J per image"
+    assert shown in printed(made)
 
 
 def test_without_accounting_it_is_what_the_job_recorded() -> None:
@@ -280,6 +281,15 @@ def test_the_result_of_this_job_counts(tmp_path: Path, files: dict[str, int], ep
     done = subprocess.run(["sh", "-c", report_command._READ, "x", *words], capture_output=True, text=True, check=True)
     *log, file = done.stdout.split("\n")[:-1]
     assert read_result(log, file).epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("named", "is_shared", "epochs"),
+    [("7", True, 1), ("8", False, None), ("8", True, None), (None, False, 1), (None, True, None)],
+)
+def test_the_result_of_another_job_does_not_count(named: str | None, is_shared: bool, epochs: int | None) -> None:
+    file = json.dumps({"version": 1, "job": named, "epochs": [{}], "settings": {}})
+    assert read_result([], file, "7", is_shared=is_shared).epochs == epochs
 
 
 @given(st.lists(st.text(), max_size=5))
