@@ -58,6 +58,7 @@ run_job() {
   concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter='' stager='' passed_on='' ended_by=''
   answer_signals
   trap : USR1 # a script's, which is not there yet: pass_signals_on
+  find_log_is_new
   users_umask=$(umask)
   umask 077
   open_session_dir "$1"
@@ -206,6 +207,13 @@ make_token() {
 
 # -------------------------------------------------------------------------------------------------------- reports
 
+# Set log_is_new to true where the file to which this job prints is empty: a scheduler truncates the log of a job that was
+# put back into the queue, or appends to it, as the site has it.
+find_log_is_new() {
+  log_is_new=false
+  [[ ! -f /dev/fd/1 || -s /dev/fd/1 ]] || log_is_new=true
+}
+
 report_started() {
   local names keys
   find_host_keys
@@ -213,8 +221,8 @@ report_started() {
   names=$REPLY
   json_list "${host_keys[@]}"
   keys=$REPLY
-  report started '"node_names":%s,"host_keys":%s,"pid":%d%s,"started":"%s"' \
-    "$names" "$keys" "$$" "${ssh_port:+,\"ssh_port\":$ssh_port}" "$(utc_now)" || leave_unwritable
+  report started '"node_names":%s,"host_keys":%s,"pid":%d%s,"new_log":%s,"started":"%s"' \
+    "$names" "$keys" "$$" "${ssh_port:+,\"ssh_port\":$ssh_port}" "$log_is_new" "$(utc_now)" || leave_unwritable
   log "job ${job_id:-without a number} on $node, session directory $NBL_SESSION_DIR"
 }
 

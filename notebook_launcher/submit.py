@@ -14,6 +14,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.request import GPU_FLAGS
 from notebook_launcher.core.sbatch_lines import read_directives
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
 from notebook_launcher.core.text import listed, printable
@@ -32,13 +33,22 @@ from notebook_launcher.launch import (
 )
 from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Plan, make_plan
-from notebook_launcher.planning.target import LaunchOptions, LocalMachine, find_target
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.run import detach_submitted, send_beside
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.schedulers.make import make_scheduler
+from notebook_launcher.scripts.directives import for_scheduler, with_input
+from notebook_launcher.scripts.preparation import preparation, prepared
 from notebook_launcher.scripts.prepare import PreparedScript, beside_note
 from notebook_launcher.scripts.save import files_beside, save_files
-from notebook_launcher.scripts.templates import FOR_IMAGE, FOR_TRAINING, Template, fill_in, software_of
+from notebook_launcher.scripts.templates import (
+    FOR_IMAGE,
+    FOR_TRAINING,
+    Template,
+    fill_in,
+    is_expanded,
+    software_of,
+)
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Site
@@ -50,10 +60,6 @@ _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.A |
 NO_CLUSTER = (
     "No cluster is configured, so the script runs on this machine. To use a cluster: --cluster NAME (their names: "
     "launch-notebook clusters) or --host you@login. To stay here without this note: --cluster here"
-)
-_ARRAY = (
-    "A script with --array cannot be submitted here: submit follows a single job.",
-    "submit it with sbatch itself; for a bundled script: launch-notebook jobscript NAME --to FOLDER, which says how",
 )
 
 
@@ -85,21 +91,64 @@ def after_dashes(words: Sequence[str]) -> AfterDashes:
     return AfterDashes(variables, tuple(software), tuple(words[place:]))
 
 
+def planned(options: LaunchOptions, here: LocalMachine, script: PreparedScript) -> tuple[Plan, PreparedScript]:
+    """Return the plan of a job script, and the script with the lines that count on its cluster, and with its input.
+
+    Raises what ``make_plan`` raises, and ``ScriptInvalid`` if its lines are for another scheduler.
+    """
+    target = find_target(options, here)
+    script = for_scheduler(script, target.scheduler, target.cluster)
+    own, typed = dict(script.directives.flags), dict(options.flags)
+    if "array" in own or "array" in typed:
+        raise _array_refused(script, target)
+    if script.folder is None and not _is_queue_there(own.get("partition"), target, typed):
+        own.pop("partition", None)  # of a bundled script it is an example
+    of_script, of_user = own.pop("input", None), typed.pop("input", None)  # the job opens it, on every cluster
+    plan = script_plan(dataclasses.replace(options, flags=typed), here, own, script.variables, target)
+    return plan, with_input(script, of_user or of_script, is_remote=target.destination is not None)
+
+
+def _is_queue_there(queue: str | None, target: LaunchTarget, typed: Mapping[str, str | None]) -> bool:
+    """Whether the profile knows a queue, and the user has named no type of GPU, which has a queue of its own."""
+    known = {flags.flags.get("partition") for flags in target.profile.gpu.types.values()}
+    return queue in known and not any(":" in (value or "") for name, value in typed.items() if name in GPU_FLAGS)
+
+
+def _array_refused(script: PreparedScript, target: LaunchTarget) -> UsageError:
+    """Return the error for a job array, with what to type instead."""
+    name = shlex.quote(script.name)
+    submit = f"bsub < {name}" if target.scheduler == "lsf" else f"sbatch {name}"
+    if script.folder is None:
+        get = shlex.join(["launch-notebook", "jobscript", script.name.removesuffix(".sh"), *target.arguments()])
+        hint = f"write it to a folder, which prints what to type then: {get} --to FOLDER"
+    elif target.destination is None:
+        hint = f"submit it with: {submit}"
+    else:
+        copy = shlex.join(["launch-notebook", "copy", script.name, "login:", *target.arguments()])
+        hint = f"{copy}   and on the login node: {submit}"
+    report = shlex.join(["launch-notebook", "report", "JOB", *target.arguments()])
+    return UsageError(
+        f"{script.name} is a job array (--array), and submit follows a single job with a single log.",
+        why="Each task of an array is a job of its own, with its own log.",
+        hint=hint if target.scheduler == "lsf" else f"{hint}   then, for what each task used: {report}",
+    )
+
+
 def script_plan(
     options: LaunchOptions,
     here: LocalMachine,
     flags: Mapping[str, str | None],
     of_template: Mapping[str, str] | None = None,
+    target: LaunchTarget | None = None,
 ) -> Plan:
     """Return the plan of a job script with these flags of its own, and the words after ``--`` in ``options``.
 
     A script runs as it is: no environment of the profile's is the default. A template takes its software by variables
-    of its own (``of_template``, with their defaults), if it has some for it. Raises what ``make_plan`` raises.
+    of its own (``of_template``, with their defaults), if it has some for it. ``target``: if already known. Raises what
+    ``make_plan`` raises.
     """
-    if "array" in flags or "array" in options.flags:
-        raise UsageError(_ARRAY[0], hint=_ARRAY[1])
     typed = after_dashes(options.arguments)
-    target = find_target(options, here)
+    target = target or find_target(options, here)
     flags = _understood(flags, target.scheduler)
     if not of_template:
         target = dataclasses.replace(target, profile=target.profile.changed(environment=None))
@@ -239,8 +288,13 @@ def _fill(template: Template, options: LaunchOptions, here: LocalMachine) -> _Fi
     typed = after_dashes(options.arguments)
     plan = make_plan(dataclasses.replace(options, arguments=typed.software), here, script_flags=flags)
     software = software_of(template.variables, plan.environment, plan.container)
-    text = fill_in(template, {**plan.request.flags, **only_here}, {**software, **typed.variables})
-    notes = [*plan.notes]
+    values = {**software, **typed.variables}
+    text, unprepared = _prepared_for(
+        plan, options, template, fill_in(template, {**plan.request.flags, **only_here}, values)
+    )
+    notes = [*plan.notes, *unprepared]
+    for name in sorted(name for name in values.keys() & template.variables.keys() if is_expanded(values[name])):
+        notes.append(f"{name} stays as it was, as a shell would expand {values[name]}: write it into the script.")
     if plan.placeholders:
         notes.append(f"Replace before you submit it: {', '.join(f'--{name}' for name in plan.placeholders)}.")
     if plan.target.scheduler == "lsf":
@@ -257,6 +311,30 @@ def _fill(template: Template, options: LaunchOptions, here: LocalMachine) -> _Fi
         notes.append(f"{template.name} has no variable {', '.join(missing)}.")
     needs = () if FOR_TRAINING in typed.variables else template.needs
     return _Filled(text, plan, needs, tuple(notes), "array" in own)
+
+
+def _prepared_for(plan: Plan, options: LaunchOptions, template: Template, text: str) -> tuple[str, list[str]]:
+    """Return a filled-in script that activates the plan's environment, and notes if it does not.
+
+    Raises ``UsageError`` for an environment beside an image, which would be activated outside of it.
+    """
+    names = [f"--{name}" for name in ("conda", "venv", "uv") if getattr(options, name)]
+    lines = preparation(plan.environment)
+    if plan.container and names:
+        raise UsageError(
+            f"{names[0]} and the image {plan.container} exclude each other in a bundled script.",
+            why="With an image, the script runs the image's own python3.",
+            hint="name one of them",
+        )
+    if plan.container and lines.after:
+        lines = dataclasses.replace(lines, after=())
+        note = f"The script runs python3 of {plan.container} as it is: activate what is in the image yourself."
+        return prepared(text, lines) or text, [note]
+    if not (lines.before or lines.after):
+        return text, []
+    made = prepared(text, lines)
+    what = " and ".join(names) or f"environment {plan.environment_name}"
+    return (made, []) if made else (text, [f"{template.name} runs no Python, so {what} has no effect on it."])
 
 
 def _to_submit(filled: _Filled, folder: Path, names: Sequence[str]) -> tuple[str, str]:
@@ -311,6 +389,8 @@ def _payload(plan: Plan, script: PreparedScript, arguments: Sequence[str], *, he
     folder = str(Path.cwd()) if here and script.folder else None
     chdir = None if plan.request.flags.get("chdir") else folder or "work"
     lines = {"script": script.name, **({"folder": folder} if folder and chdir else {})}
+    if script.stdin:
+        lines["input"] = script.stdin
     if chdir is None:
         lines["folder"] = "."  # the one that the scheduler has gone to
     work = {**script.files, script.name: script.content}

@@ -194,6 +194,12 @@ exec_script() {
   { while IFS= read -r line; do arguments+=("$line"); done <"$NBL_SESSION_DIR/arguments"; } 2>/dev/null
   folder=${want_folder:-$NBL_SESSION_DIR/work}
   cd -- "$folder" || fail folder-missing "There is no folder $folder on $(uname -n), or it may not be entered."
+  if [[ -n $want_input ]]; then
+    # Tried first: bash says by itself what it cannot open, but not what to do.
+    [[ -r $want_input && ! -d $want_input ]] || fail input-missing \
+      "The script's standard input, the file $want_input, is not there on $(uname -n), or cannot be read."
+    exec <"$want_input"
+  fi
   # The folder of the submission, as scripts ask for it: submit.sh was run in another one.
   [[ -z ${SLURM_SUBMIT_DIR-} ]] || export SLURM_SUBMIT_DIR=$PWD
   # By this a script of Slurm's knows whether it is the job's own, and may put it back into the queue.

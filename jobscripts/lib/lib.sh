@@ -19,7 +19,7 @@ read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
   want_uv='' want_with=''
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
-  want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes want_script=''
+  want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes want_script='' want_input=''
   want_stage=no want_stage_dir='' want_stage_limit=50
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
@@ -56,6 +56,7 @@ read_settings() {
       program)           want_program=$value ;;
       notebook)          want_notebook=$value ;;
       script)            want_script=$value ;;
+      input)             want_input=$value ;;
       to)                want_to=$value ;;
       folder)            want_folder=$value ;;
       html)              want_html=$value ;;

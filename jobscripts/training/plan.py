@@ -53,7 +53,8 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="compute a step's batch in N parts, which takes less memory, and update the network once")  # fmt: skip
     add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="bf16, fp16: mixed precision")
     add("--checkpoint-every", type=positive, default=1, metavar="N", help="epochs between two checkpoints")
-    add("--fresh", action="store_true", help="begin anew, whatever checkpoint an earlier job has left")
+    add("--fresh", action="store_true",
+        help="begin anew, whatever checkpoint an earlier job has left; a job that was requeued goes on")  # fmt: skip
     add("--baseline", type=Path, metavar="FILE", help="result.json of a run on fewer processes, to compare with")
     add("--timeout", type=positive, default=300, metavar="SECONDS", help="how long processes wait for each other")
     add("--pause", type=float, default=0.0, metavar="SECONDS", help="wait after each step, to have time to look at it")
@@ -99,11 +100,32 @@ def job_number(env: Mapping[str, str]) -> str:
     return next((env[name] for name in ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID") if env.get(name)), "")
 
 
+def run_file(output: Path) -> Path:
+    """Return the file that says which job has written the checkpoint, and how often that had been requeued by then."""
+    return output / "run"
+
+
+def this_run(env: Mapping[str, str]) -> str:
+    """Return what ``run_file`` says of this run. Only Slurm counts how often a job was put back into the queue."""
+    return f"{job_number(env)} {env.get('SLURM_RESTART_COUNT') or 0}"
+
+
 def begins_anew(options: argparse.Namespace, env: Mapping[str, str]) -> bool:
-    """Whether a checkpoint is ignored, as with ``--fresh``: but not the one of an earlier run of this very job."""
-    file, job = unfinished_file(options.output), job_number(env)
-    is_own = bool(job) and file.exists() and file.read_text(encoding="utf-8").strip() == job
-    return options.fresh and not is_own
+    """Whether a checkpoint is ignored, as with ``--fresh``: but not the one of an earlier run of this very job.
+
+    Such a run was asked to stop, or its job was put back into the queue: preempted, or by a node that failed.
+    """
+    job = job_number(env)
+    if not options.fresh or not job:
+        return bool(options.fresh)
+    stopped, saved = _text(unfinished_file(options.output)), _text(run_file(options.output))
+    saved_by, _, restarts = saved.partition(" ")
+    was_requeued = saved_by == job and restarts != this_run(env).partition(" ")[2]
+    return not (stopped == job or was_requeued)
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8").strip() if file.exists() else ""
 
 
 def stop_file(output: Path) -> Path:

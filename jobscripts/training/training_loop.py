@@ -19,10 +19,12 @@ from plan import (
     check_same,
     checkpoint_file,
     job_number,
+    run_file,
     scaling,
     settings,
     split,
     stop_file,
+    this_run,
     unfinished_file,
     write_json,
 )
@@ -184,12 +186,15 @@ class Training:
             }
             torch.save(state, new)
             new.replace(file)
+            run_file(self.options.output).write_text(this_run(os.environ) + "\n", encoding="utf-8")
         self.team.barrier()
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one."""
+        if self.team.gather(begins_anew(self.options, os.environ))[0]:  # rank 0 has the job's own variables
+            return
         file = checkpoint_file(self.options.output)
-        there = file.exists() and not begins_anew(self.options, os.environ)
+        there = file.exists()
         if not all(self.team.gather(there)):
             if there:
                 raise TrainingError(f"Not every node sees {file}: put --output on a file system that all nodes share.")
@@ -232,6 +237,7 @@ class Training:
         last = self.epochs[-1]
         return {
             "version": 1,
+            "job": job_number(os.environ) or None,
             "processes": place.processes,
             "nodes": self.team.nodes,
             "devices": self.team.devices,
@@ -273,6 +279,7 @@ def train(options: argparse.Namespace, team: Team, stop: StopRequest) -> int:
     if team.is_first:
         write_json(output / "result.json", result)
         unfinished_file(output).unlink(missing_ok=True)
+        run_file(output).unlink(missing_ok=True)
     training.say(
         f"{result['images_per_second']:.0f} images/s; {100 * result['communication_share']:.0f} % of a step is "
         f"communication; written to {output / 'result.json'}"

@@ -16,10 +16,14 @@ _OTHERS = re.compile(r"#(BSUB|PBS|\$)\s", re.A)  # as LSF, PBS and Grid Engine h
 
 
 class Directives(Frozen):
-    """The flags that a script asks for, by long name. ``others``: the marks of other schedulers' lines in it."""
+    """The flags that a script asks for, by long name. ``others``: the marks of other schedulers' lines in it.
+
+    ``is_marked``: whether it has ``#SBATCH`` lines at all.
+    """
 
     flags: Mapping[str, str | None]
     others: tuple[str, ...] = ()
+    is_marked: bool = True
 
 
 def read_directives(text: str) -> Directives:
@@ -29,20 +33,20 @@ def read_directives(text: str) -> Directives:
     ``UsageError`` for a line that sbatch would refuse.
     """
     flags: dict[str, str | None] = {}
-    others = []
+    others, is_marked = [], False
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
             break
         if match := _DIRECTIVE.fullmatch(line.rstrip()):
+            is_marked = True
             for name, value in _flags_in(_words(match["words"] or "", number), number):
                 flags.pop(name, None)
                 flags[name] = value
         elif other := _OTHERS.match(line):
             others.append(f"#{other[1]}")
-    return Directives(
-        {name: value for name, value in flags.items() if name not in FULFILLED}, tuple(dict.fromkeys(others))
-    )
+    own = {name: value for name, value in flags.items() if name not in FULFILLED}
+    return Directives(own, tuple(dict.fromkeys(others)), is_marked)
 
 
 def filled_in(text: str, flags: Mapping[str, str | None]) -> str:

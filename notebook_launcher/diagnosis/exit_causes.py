@@ -76,6 +76,7 @@ BY_SCRIPT: dict[str, Cause] = {
     ),
     "script-failed": Cause(ScriptFailed, "what it printed last, above, may tell why; then submit it again"),
     "folder-missing": Cause(JobFailed, "name another folder with -D (--chdir)"),
+    "input-missing": Cause(JobFailed, "name another file with --input; a path from / is one on the cluster"),
     "jupyter-silent": Cause(JupyterSlow, "read its log; start_timeout in the profile allows a slow start more time"),
     "image-missing": Cause(ImageUnusable, "check the name after --, or `container` and `image_dir` in the profile"),
     "image-unreadable": Cause(ImageUnusable, "ask its owner to let you read it"),

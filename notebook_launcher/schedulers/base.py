@@ -173,6 +173,26 @@ class StepUse(Frozen):
     joules: float | None = None
 
 
+class StepSample(Frozen):
+    """What one step of a running job has used so far; ``None``: not reported. CPU seconds, MiB.
+
+    ``cpu_mean``: of its tasks; ``cpu_least``: of the one that has computed least, number ``least_task`` on
+    ``least_node``. ``memory_peak``: of its largest task, ``memory_task`` on ``memory_node``.
+    """
+
+    name: str
+    tasks: int | None = None
+    nodes: str = ""
+    cpu_mean: float | None = None
+    cpu_least: float | None = None
+    least_task: str = ""
+    least_node: str = ""
+    memory_peak: float | None = None
+    memory_task: str = ""
+    memory_node: str = ""
+    gpu_percent: float | None = None
+
+
 class JobAccounts(Frozen):
     """All that the accounting tells of one job. ``columns``: as the scheduler prints them, by its own names."""
 
@@ -334,6 +354,14 @@ class Scheduler(ABC):
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
         """Return all about that job, ``None`` if it is not known."""
         return None
+
+    def running_steps(self, job: JobRef) -> list[str] | None:
+        """Return the command that prints what the steps of a running job use; ``None``: there is none."""
+        return None
+
+    def read_running_steps(self, job: JobRef, answer: CommandResult) -> tuple[StepSample, ...]:
+        """Return what these steps use; none if that is not known."""
+        return ()
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the paths of a job's error and output files, the likeliest first, from the flags of its submission.

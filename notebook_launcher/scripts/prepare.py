@@ -29,7 +29,7 @@ class PreparedScript(Frozen):
     """A script to submit. ``directives``: its flags; ``files``: what goes with it, by paths relative to it.
 
     ``folder``: the user's own folder that it is in, ``None`` for a template. ``beside``: files in that folder that it
-    names and that do not go with it.
+    names and that do not go with it. ``stdin``: the file that it reads as its standard input.
     """
 
     name: str
@@ -40,6 +40,7 @@ class PreparedScript(Frozen):
     notes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    stdin: str | None = None
 
 
 def prepare_script(word: str, extra: Sequence[Path] = ()) -> PreparedScript:
@@ -65,7 +66,7 @@ def prepare_script(word: str, extra: Sequence[Path] = ()) -> PreparedScript:
         directives,
         files,
         None if template else path.parent,
-        (*notes, *changes, *dependencies.notes, *_notes_on(directives)),
+        (*notes, *changes, *dependencies.notes),
         () if template else _named_beside(path, text, files),
         template.variables if template else {},
     )
@@ -146,15 +147,6 @@ def _name_of(path: Path) -> str:
             hint="give it another name",
         )
     return name
-
-
-def _notes_on(directives: Directives) -> list[str]:
-    if not directives.others or directives.flags:
-        return []
-    marks = " and ".join(directives.others)
-    return [
-        f"The script's {marks} lines are not read here, as it has no #SBATCH lines: give flags, such as -t 1:00:00."
-    ]
 
 
 def _named_beside(path: Path, text: str, files: Mapping[str, bytes]) -> tuple[str, ...]:

@@ -72,9 +72,17 @@ def no_such_template(word: str, what: str, others: Sequence[str] = ()) -> Script
 
 
 def fill_in(template: Template, flags: Mapping[str, str | None], values: Mapping[str, str]) -> str:
-    """Return a template's text with these flags as its ``#SBATCH`` lines, and its variables with these defaults."""
+    """Return a template's text with these flags as its ``#SBATCH`` lines, and its variables with these defaults.
+
+    Values that ``is_expanded`` stay out.
+    """
     text = filled_in(template.path.read_text(encoding="utf-8"), flags)
     return _VARIABLE.sub(lambda found: _set(found, values), text)
+
+
+def is_expanded(value: str) -> bool:
+    """Whether a shell would do something with a variable's value in the script, other than to replace ``$HOME``."""
+    return re.search(r"[}\"`\\\n]|\$(?!(HOME|USER)\b)", value) is not None
 
 
 def software_of(variables: Mapping[str, str], environment: Environment, container: str | None) -> dict[str, str]:
@@ -88,9 +96,9 @@ def software_of(variables: Mapping[str, str], environment: Environment, containe
 
 
 def _set(found: re.Match[str], values: Mapping[str, str]) -> str:
-    """Return the line with another default. What a shell would do something with stays out, but for ``$HOME``."""
+    """Return the line with another default."""
     name, value = found["name"], re.sub("^~/", "$HOME/", values.get(found["name"], ""))
-    if name not in values or re.search(r"[}\"`\\\n]|\$(?!(HOME|USER)\b)", value):
+    if name not in values or is_expanded(value):
         return found[0]
     return f'{name}="${{{name}{found["sign"]}{value}}}"'
 

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from notebook_launcher.core import events, local_state
-from notebook_launcher.core.errors import (
-    HostKeyChanged,
-    HostKeyUnknown,
-    Interrupted,
-    JobCancelled,
-    LauncherError,
-    NotebookFailed,
-)
+from notebook_launcher.core.errors import Interrupted, JobCancelled, LauncherError, NotebookFailed
 from notebook_launcher.core.text import printable
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.cancel import (
@@ -29,8 +22,9 @@ from notebook_launcher.notebook.results import fetch_notebook, fetch_results, re
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.batch_supervisor import BatchSupervisor
 from notebook_launcher.supervision.printed import PrintedLines
-from notebook_launcher.supervision.supervisor import Finished, Supervisor
+from notebook_launcher.supervision.supervisor import Finished
 from notebook_launcher.usage.bill_command import show_bill
 
 KEYS_OURS = "Ctrl-C cancels the job and fetches what there is; d and ENTER detaches, for you to come back later."
@@ -72,7 +66,7 @@ def supervise_run(
     supervisor.supervise(first)
 
 
-class _RunSupervisor(Supervisor):
+class _RunSupervisor(BatchSupervisor):
     """Shows the notebook's progress. ``attached``: whether the job has started, so that there may be results."""
 
     program = "notebook"
@@ -83,16 +77,10 @@ class _RunSupervisor(Supervisor):
     ) -> None:
         super().__init__(context, session, ours=ours)
         self._output = output
-        self._printed = PrintedLines(context, f"{session.directory}/{printed}") if printed else None
+        self._printed = [PrintedLines(context, f"{session.directory}/{printed}")] if printed else []
         self._progress: events.NotebookProgress | None = None
         self._finished: events.NotebookFinished | None = None
         self._is_cell_to_blame = False  # whether it failed by an error in a cell, which the notebook itself shows
-
-    def close(self) -> None:
-        """Close everything here."""
-        if self._printed:
-            self._printed.close()
-        super().close()
 
     # --- ways to exit
 
@@ -117,37 +105,19 @@ class _RunSupervisor(Supervisor):
             look = _results_hint(fetched)
             error.hint = (look or fetch) if self._is_cell_to_blame else "; ".join(filter(None, [error.hint, look]))
 
-    def _connection_error(self, error: LauncherError) -> LauncherError:
-        if not isinstance(error, HostKeyChanged | HostKeyUnknown):
-            return super()._connection_error(error)
-        error.why += f" The notebook goes on: job {self._job}."  # reconnecting would fail the same way
-        return error
-
-    # --- input from the user
-
-    def _handle_line(self, words: list[str]) -> None:
-        self._note(KEYS_OURS if self._ours else KEYS_CONNECTED)
-
     # --- progress
 
     def _job_started(self, data: Mapping[str, object]) -> None:
         self.attached = True
-        if self._printed:
-            self._printed.job_started()
-
-    def _check_connections(self) -> None:
-        if self._printed:
-            self._printed.check()
+        for printed in self._printed:
+            printed.job_started()
 
     def _forget_run(self, sentence: str) -> None:
         self._progress = None
-        if self._printed:
-            self._printed.job_requeued()
         super()._forget_run(sentence)
 
     def _handle_other(self, item: object) -> None:
-        if self._printed:
-            self._printed.handle(item)
+        super()._handle_other(item)
         if not isinstance(item, ProgressReported):
             return
         event = self._how_far(item.data)
@@ -219,8 +189,7 @@ class _RunSupervisor(Supervisor):
     def _show_results(self, ran: events.NotebookFinished | None = None) -> events.ResultsFetched | None:
         """Fetch the results, and show where they are; after a successful run, a failure to do so is an error."""
         context, session = self._context, self._session
-        if self._printed:
-            self._printed.show_rest()
+        self._show_rest()
         context.view.show(events.Querying("fetching the results"))
         try:
             made = fetch_results(context, session, results_folder(session, self._output))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import HostKeyChanged, HostKeyUnknown, Interrupted, LauncherError
+from notebook_launcher.core.errors import Interrupted, LauncherError
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure
 from notebook_launcher.jobs.messages import StatusChanged
@@ -15,12 +15,15 @@ from notebook_launcher.jobs.outcome import exit_record, final_status
 from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.batch_supervisor import BatchSupervisor
 from notebook_launcher.supervision.printed import PrintedLines
-from notebook_launcher.supervision.supervisor import Finished, Supervisor
+from notebook_launcher.supervision.steps import StepUseWatch
+from notebook_launcher.supervision.supervisor import Finished
 from notebook_launcher.usage.report_command import show_report
 
-KEYS_OURS = "Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
-KEYS_CONNECTED = "Ctrl-C, or d and ENTER, detaches; the job goes on."
+_USE = "u and ENTER shows what its steps use."
+KEYS_OURS = f"Ctrl-C cancels the job; d and ENTER detaches, for you to come back later; {_USE}"
+KEYS_CONNECTED = f"Ctrl-C, or d and ENTER, detaches; the job goes on; {_USE}"
 _TRUNCATES = ("truncate", "t")  # values of --open-mode: the log of a requeued job is begun anew
 #: lines of the launcher's own job script, in a log that is shared with the user's
 OUR_LINES = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: ")
@@ -43,7 +46,7 @@ def working_folder(session: Session) -> str:
     return posixpath.join(session.directory, session.record.flags.get("chdir") or "work")
 
 
-class _ScriptSupervisor(Supervisor):
+class _ScriptSupervisor(BatchSupervisor):
     """Shows what the script prints. ``attached``: whether the job has started, so that a failure here leaves it be."""
 
     program = "script"
@@ -51,15 +54,9 @@ class _ScriptSupervisor(Supervisor):
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
         super().__init__(context, session, ours=ours)
-        self._paths: list[str] = []
-        self._printed: list[PrintedLines] = []  # of each of these
+        self._paths: list[str] = []  # of what it prints, see _printed
+        self._steps = StepUseWatch(context, session, self._inbox)
         self._seconds = 0.0
-
-    def close(self) -> None:
-        """Close everything here."""
-        for printed in self._printed:
-            printed.close()
-        super().close()
 
     # --- ways to exit
 
@@ -86,18 +83,15 @@ class _ScriptSupervisor(Supervisor):
             error.log = ()  # it has just been shown
         show_report(self._context, self._session)
 
-    def _connection_error(self, error: LauncherError) -> LauncherError:
-        if not isinstance(error, HostKeyChanged | HostKeyUnknown):
-            return super()._connection_error(error)
-        error.why += f" The script goes on: job {self._job}."  # reconnecting would fail the same way
-        return error
-
     # --- input from the user
 
     def _handle_line(self, words: list[str]) -> None:
-        self._note(KEYS_OURS if self._ours else KEYS_CONNECTED)
+        if words != ["u"]:
+            super()._handle_line(words)
+        elif why_not := self._steps.ask():
+            self._note(why_not)
 
-    # --- what it prints
+    # --- what it prints, and what its steps use
 
     def _job_started(self, data: Mapping[str, object]) -> None:
         self.attached = True
@@ -109,8 +103,10 @@ class _ScriptSupervisor(Supervisor):
             self._printed = [PrintedLines(self._context, path, noise=OUR_LINES) for path in paths]
         self._show_keys(self.keys_waiting)
         self._attached_status.attach()
+        is_new = data.get("new_log") is True or self._session.record.flags.get("open-mode") in _TRUNCATES
         for printed in self._printed:
-            printed.job_started(goes_on=self._session.record.flags.get("open-mode") not in _TRUNCATES)
+            printed.job_started(goes_on=not is_new)
+        self._steps.job_started()
 
     def _log_paths(self) -> list[str]:
         """Return the files to which the job prints: two, if its error file is another one."""
@@ -120,21 +116,16 @@ class _ScriptSupervisor(Supervisor):
         return [posixpath.join(context.site.home, context.site.expand(path)) for path in reversed(paths)]
 
     def _check_connections(self) -> None:
-        for printed in self._printed:
-            printed.check()
+        super()._check_connections()
+        self._steps.check()
 
     def _handle_other(self, item: object) -> None:
-        for printed in self._printed:
-            printed.handle(item)
+        super()._handle_other(item)
+        self._steps.handle(item)
 
     def _forget_run(self, sentence: str) -> None:
-        for printed in self._printed:
-            printed.job_requeued()
+        self._steps.job_requeued()
         super()._forget_run(sentence)
-
-    def _show_rest(self) -> None:
-        for printed in self._printed:
-            printed.show_rest()
 
     # --- its end
 

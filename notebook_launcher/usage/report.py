@@ -44,7 +44,7 @@ _STATES = {
 class Evidence(Frozen):
     """What is known of one job. ``bill``: the usage report, of a job of the launcher's; ``result``: the job's own.
 
-    ``scheduler``: its name as people write it, ``has_accounting``: whether it answers for jobs that are over.
+    ``is_script``: whether it is a submitted script, which may report such a result.
     """
 
     accounts: JobAccounts | None = None
@@ -53,6 +53,7 @@ class Evidence(Frozen):
     name: str = ""
     job: str = ""
     state: str = ""
+    is_script: bool = False
     result: TrainingResult = TrainingResult()
 
 
@@ -78,7 +79,7 @@ def make_report(evidence: Evidence, *, explained: bool = True) -> events.JobRepo
         epochs=result.epochs,
         images=result.images,
         advice=tuple(_advice(accounts, bill)),
-        unknown=tuple(_unknown(accounts, bill, joules)),
+        unknown=tuple(_unknown(evidence, joules)),
         explained=explained,
     )
 
@@ -196,7 +197,6 @@ class _Facts(Frozen):
         used = bill.cpu_used if bill else record.cpu_used if record else None
         peak = record.memory_peak if record else None
         is_sampled = bool(bill and bill.memory_peak and bill.memory_peak > (peak or 0.0))
-        is_one_node = not record or (record.nodes or 1) == 1
         by_steps = [step.gpu_percent for step in (accounts.steps if accounts else ()) if step.gpu_percent is not None]
         return cls(
             run_time=run_time,
@@ -205,7 +205,9 @@ class _Facts(Frozen):
             busy=used / run_time if used is not None and run_time else None,
             memory_peak=bill.memory_peak if bill else record.memory_peak if record else None,
             memory=bill.memory if bill else record.memory_requested if record else None,
-            of_one_task=accounts is not None and _several_tasks(accounts) and not (is_sampled and is_one_node),
+            of_one_task=accounts is not None
+            and _several_tasks(accounts)
+            and not (is_sampled and _is_one_node(accounts)),
             gpus=(bill.gpus if bill else record.gpus if record else None) or 0,
             gpu_type=bill.gpu_type if bill else record.gpu_type if record else None,
             gpu_percent=bill.gpu_percent if bill and bill.gpu_percent is not None else max(by_steps, default=None),
@@ -240,10 +242,14 @@ def _step(step: StepUse) -> events.ReportStep:
 
 
 def _energy(accounts: JobAccounts | None, bill: events.Bill | None) -> tuple[float | None, str]:
-    """Return the joules of the nodes, by the accounting, or else those of the GPUs, by the samples."""
+    """Return the joules of the nodes, by the accounting, or else those of the GPUs, by the samples of the only node."""
     if accounts and accounts.record.joules:
         return accounts.record.joules, "nodes"
-    return (bill.energy * 3600, bill.energy_of) if bill and bill.energy else (None, "")
+    return (bill.energy * 3600, bill.energy_of) if bill and bill.energy and _is_one_node(accounts) else (None, "")
+
+
+def _is_one_node(accounts: JobAccounts | None) -> bool:
+    return accounts is None or (accounts.record.nodes or 1) == 1
 
 
 # --- advice, and what is not known -----------------------------------------------------------------------------
@@ -288,7 +294,8 @@ def _is_unsafe(flag: str, facts: _Facts) -> bool:
     return facts.of_one_task and not flag.startswith("-t ")
 
 
-def _unknown(accounts: JobAccounts | None, bill: events.Bill | None, joules: float | None) -> Iterator[str]:
+def _unknown(evidence: Evidence, joules: float | None) -> Iterator[str]:
+    accounts, bill = evidence.accounts, evidence.bill
     facts = _Facts.of(accounts, bill)
     if accounts and accounts.is_live:
         yield "The job is not over: the accounting has its CPU time, memory and energy some seconds after its end."
@@ -301,10 +308,19 @@ def _unknown(accounts: JobAccounts | None, bill: events.Bill | None, joules: flo
         yield "Memory: no step reported any; it ended before it was measured, or the site does not measure it."
     if facts.gpus and facts.gpu_percent is None:
         yield joined("GPU use: nobody measured it", "nvidia-smi in the job shows it while it runs.")
-    if joules is not None and accounts and accounts.record.earlier:
+    yield from _unknown_energy(evidence, joules)
+
+
+def _unknown_energy(evidence: Evidence, joules: float | None) -> Iterator[str]:
+    accounts, bill, result = evidence.accounts, evidence.bill, evidence.result
+    if joules is None and bill and bill.energy and not _is_one_node(accounts):
+        yield "Energy: only the GPUs of its first node were measured, and the scheduler has reported none."
+    elif joules is None:
+        yield "Energy: neither the scheduler nor a GPU has reported any, so none is known of an epoch or an image."
+    elif accounts and accounts.record.earlier:
         yield "Energy: that of the last run; the job was requeued, and what earlier runs used is not in it."
-    if joules is None:
-        yield "Energy: neither the scheduler nor a GPU has reported any."
+    elif evidence.is_script and not (result.epochs or result.images):
+        yield "Energy of an epoch and an image: the job has not reported how many it did; docs/jobs.md says how."
 
 
 # --- forms -----------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from notebook_launcher.usage.training_result import LARGEST_FILE, TrainingResult
 #: a job's id, that of a task of a job array, or of a part of a heterogeneous job
 _JOB = re.compile(r"[0-9]{1,12}(?:[_+][0-9]{1,9})?", re.A)
 _RESULT_TIMEOUT = 3.0  # seconds
+_MOST_TASKS = 50  # of a job array that are shown
 _LAST_LINES = 50  # of a log, in which a training may report what it did
 
 # The end of a log, and on the last line the result.json that the job wrote: that of the bundled trainers, its own, or
@@ -54,7 +55,8 @@ def report(target: LaunchTarget, name: str, view: View, prompts: Prompts, interr
         found = _report(context, job, session, entry.summary.state if entry else "", explained=True)
         if found is None:
             raise _nothing_known(context, job)
-        view.show(found)
+        for one in found if isinstance(found, list) else [found]:
+            view.show(one)
 
 
 def show_report(context: Context, session: Session) -> None:
@@ -62,7 +64,7 @@ def show_report(context: Context, session: Session) -> None:
     try:
         if context.host.alive:
             found = _report(context, job_of(session), session, "ended", explained=False)
-            if found is not None and found.use:
+            if isinstance(found, events.JobReport) and found.use:
                 context.view.show(found)
     except LauncherError:
         pass  # the cluster is unreachable or slow: the job is over all the same
@@ -99,15 +101,15 @@ def _nothing_known(context: Context, job: JobRef) -> SessionNotFound:
 
 def _report(
     context: Context, job: JobRef, session: Session | None, state: str, *, explained: bool
-) -> events.JobReport | None:
-    """Query the accounting, and read what the session has recorded. Raises ``ConnectionLost``, ``UsageError``."""
+) -> events.JobReport | list[events.Event] | None:
+    """Query the accounting, and read what the session has recorded; for a job array, a list.
+
+    Raises ``ConnectionLost``.
+    """
     deadline = time.monotonic() + QUERY_TIMEOUT
     accounts = _accounts(context, job, deadline, may_be_live=state != "ended")
     if accounts and accounts.array and session is None:
-        raise UsageError(
-            f"Job {job} is a job array of {len(accounts.array)} tasks, each a job of its own.",
-            hint=f"name one of them: launch-notebook report {accounts.array[0]}",
-        )
+        return _reports_on_tasks(context, job, accounts.array)
     bill = read_bill(context, session, accounts.record if accounts else None) if session else None
     evidence = Evidence(
         accounts=accounts,
@@ -116,9 +118,28 @@ def _report(
         name=(session.record.script or session.record.notebook or "") if session else "",
         job=str(job),
         state=state,
+        is_script=bool(session and session.record.program == "script"),
         result=_training_result(context, session) if session else TrainingResult(),
     )
     return make_report(evidence, explained=explained)
+
+
+def _reports_on_tasks(context: Context, job: JobRef, tasks: tuple[str, ...]) -> list[events.Event]:
+    """Return a short report on each task of a job array, of many on the first ones, behind a note on what it is."""
+    some = tasks[:_MOST_TASKS]
+    answer = context.host.run(context.scheduler.report(job) or [], login_shell=True, timeout=QUERY_TIMEOUT)
+    left = f"; these are the first {len(some)}" if len(some) < len(tasks) else ""
+    made: list[events.Event] = [
+        events.Note(
+            f"Job {job} is a job array of {len(tasks)} tasks{left}. One with its columns explained: launch-notebook "
+            f"report {tasks[0]}"
+        )
+    ]
+    for task in some:
+        accounts = context.scheduler.read_report(JobRef(task, job.cluster), answer)
+        found = make_report(Evidence(accounts=accounts, job=task), explained=False)
+        made += [found] if found else []
+    return made
 
 
 def _accounts(context: Context, job: JobRef, deadline: float, *, may_be_live: bool) -> JobAccounts | None:
@@ -141,7 +162,8 @@ def _training_result(context: Context, session: Session) -> TrainingResult:
     command += [str(_LAST_LINES), str(LARGEST_FILE), f"{session.directory}/started.json", job_of(session).id]
     with contextlib.suppress(HostCommandFailed):
         *log, file = context.host.run(command, timeout=_RESULT_TIMEOUT).stdout.split("\n")[:-1] or [""]
-        return read_result(log, file)
+        is_shared = folder != posixpath.join(session.directory, "work")
+        return read_result(log, file, job_of(session).id, is_shared=is_shared)
     return TrainingResult()
 
 

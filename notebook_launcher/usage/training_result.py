@@ -2,6 +2,7 @@
 
 A job prints one line of JSON, ``{"notebook-launcher": 1, "epochs": 3, "images": 180000}``, or writes ``result.json``
 into its folder: the same, or as the bundled trainers do, with a list of epochs and the images of each in ``settings``.
+The file may say whose it is, by ``"job": "4711"``, which it has to where other jobs write into the same folder.
 It comes from the job, so anything may be in it: what is no plain number within bounds is left out.
 """
 
@@ -26,10 +27,17 @@ class TrainingResult(Frozen):
     images: int | None = None
 
 
-def read_result(lines: Iterable[str], file: str = "") -> TrainingResult:
-    """Return what the ``file`` says, or else the last line that is such a report; all ``None`` if there is none."""
-    if len(file) <= LARGEST_FILE and (of_file := result_in(json_object(file.strip()))):
-        return of_file
+def read_result(lines: Iterable[str], file: str = "", job: str = "", *, is_shared: bool = False) -> TrainingResult:
+    """Return what the ``file`` says, or else the last line that is such a report; all ``None`` if there is none.
+
+    ``job``: whose file it has to be, if it says so. ``is_shared``: it has to say so, as other jobs may have written it.
+    """
+    if len(file) <= LARGEST_FILE:
+        data = json_object(file.strip())
+        named = str(data.get("job") or "")
+        is_own = named == job if named else not is_shared
+        if is_own and (of_file := result_in(data)):
+            return of_file
     found = TrainingResult()
     for line in lines:
         if line.lstrip().startswith("{") and len(line) <= LONGEST:

@@ -16,13 +16,15 @@ LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
 
-#: two tasks on two nodes, a file beside it, a variable and an argument of the user's, and what a training reports
+#: two tasks on two nodes, a file beside it and one to read, a variable and an argument of the user's, and what a
+#: training reports
 SCRIPT = r"""#!/bin/bash -l
 #SBATCH --job-name=mine --time=0:05:00   # minutes
 #SBATCH -N 2 --ntasks-per-node=1 --mem=200M
 #SBATCH --output=%x-%j.out
 printf 'in %s of %s with %s and %s\n' "${PWD##*/}" "$(basename "$SLURM_SUBMIT_DIR")" "$EPOCHS" "$*"
 source ./beside.sh
+read -r line && echo "it reads: $line"
 srun bash -c 'echo "task $SLURM_PROCID on $SLURMD_NODENAME"; sleep 3'
 echo '{"notebook-launcher": 1, "epochs": 3, "images": 300}'
 exit "${CODE:-0}"
@@ -46,12 +48,14 @@ def test_a_script_of_ones_own_from_the_laptop_to_what_it_used(
     cluster: PracticeCluster, start: Start, scripts: Callable[..., str]
 ) -> None:
     """Its own lines count, what is typed replaces them, and files go with it; Windows line ends do not matter."""
-    sent = start("submit", "lab/mine.sh", "--with", "lab/beside.sh", "-t", "4", "--", "EPOCHS=3", "--fast", "a b")
+    along = ("--with", "lab/beside.sh", "--input", "lab/beside.sh")
+    sent = start("submit", "lab/mine.sh", *along, "-t", "4", "--", "EPOCHS=3", "--fast", "a b")
     sent.expect(r"Removed from the copy that is sent: Windows line ends \(CRLF\) of mine.sh\.")
-    sent.expect("Script mine.sh, which asks for -t 0:05:00 .*beside.sh goes with it")
+    sent.expect("Script mine.sh, which asks for -t 0:05:00 .*beside.sh .*go with it")
     sent.expect("it may run for 4 minutes")
     sent.expect("in work of work with 3 and --fast a b")
     sent.expect("beside it")
+    sent.expect("it reads: echo .beside it.")
     sent.expect(r"task \d on node\d")
     sent.expect(r"task \d on node\d")
     sent.expect("The script mine.sh finished after 0:0")

@@ -17,7 +17,7 @@ def report(job: str, *, where: Where) -> int:
     \b
       launch-notebook report            your last session's job
       launch-notebook report 4711       any job of yours, by its id
-      launch-notebook report 4711_3     a task of a job array
+      launch-notebook report 4711_3     a task of a job array; without _3, a short report on each
 
     It is sacct's table in words; jobs that you submitted yourself are in it, too.
     """  # \b is click's mark for lines to be left alone

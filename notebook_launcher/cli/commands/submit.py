@@ -63,8 +63,10 @@ def submit(
     with user_interface(where, verbose=verbose) as (view, prompts, interrupts):
         no_cluster = submit_module.NO_CLUSTER
         completed = complete_options(options, here, view, prompts, dry_run=dry_run, no_cluster=no_cluster)
-        plan = submit_module.script_plan(completed, here, script.directives.flags, script.variables)
+        plan, script = submit_module.planned(completed, here, script)
         again = ["submit", word, *(part for path in dependencies for part in ("--with", path))]
+        if name := completed.flags.get("input"):
+            again += ["--input", name]
         plan = dataclasses.replace(plan, command=f"{shlex.join(again)} {plan.command}".strip())
         if dry_run:
             submit_module.dry_run_script(plan, script, view)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events
-from notebook_launcher.core.quantities import amount, stopwatch, three_digits
+from notebook_launcher.core.quantities import amount, counted, gigabytes, stopwatch, three_digits
 from notebook_launcher.core.text import listed, printable
 
 if TYPE_CHECKING:
@@ -59,6 +59,32 @@ def _names(files: Sequence[str]) -> list[str]:
     """Return files by their names, and those in folders by the names of these."""
     parts = (name.partition("/") for name in files)
     return list(dict.fromkeys(f"{first}/" if rest else first for first, _, rest in parts))
+
+
+def step_text(step: events.StepUsed) -> str:
+    """Return what a step of a running job uses, in a sentence."""
+    name = "The script itself" if step.step == "batch" else f"Step {step.step}"
+    tasks = f", {counted(step.tasks, 'task')} on {step.nodes}" if step.tasks and step.nodes else ""
+    each = " each" if (step.tasks or 1) > 1 else ""
+    parts = []
+    if step.cores is not None:
+        parts.append(f"{step.cores:.1f} cores{each}")
+    elif step.cpu_seconds is not None:
+        parts.append(f"{stopwatch(step.cpu_seconds)} of CPU time{each}")
+    if step.gpu_percent is not None:
+        parts.append(f"GPU {step.gpu_percent:.0f} %")
+    if step.memory_mib is not None:
+        whose = f" (task {step.memory_task} on {step.memory_node})" if each and step.memory_node else ""
+        few = step.memory_mib < 0.1 * 1024
+        memory = f"{step.memory_mib:.0f} MiB" if few else f"{gigabytes(step.memory_mib)} GiB"
+        parts.append(f"{memory} at most{whose}")
+    text = f"{name}{tasks}: {', '.join(parts) or 'nothing is reported yet'}"
+    if step.slowest_share is None:
+        return text
+    return (
+        f"{text}. Task {step.slowest_task} on {step.slowest_node} has computed much less than the others: "
+        f"{step.slowest_share:.0f} % of the mean"
+    )
 
 
 def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:
@@ -129,7 +155,8 @@ def _share(share: float | None) -> str:
 def _energy(event: events.JobReport) -> str:
     if event.joules is None:
         return ""
-    parts = [f"{amount(event.joules / 3600)} Wh of the {event.energy_of}"]
+    source = "their own sensors" if event.energy_of == "GPUs" else "the scheduler's accounting"
+    parts = [f"{amount(event.joules / 3600)} Wh of the {event.energy_of}, by {source}"]
     if event.joules_per_epoch is not None:
         parts.append(f"{amount(event.joules_per_epoch / 3600)} Wh per epoch")
     if event.joules_per_image is not None:

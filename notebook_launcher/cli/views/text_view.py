@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from notebook_launcher.cli.views.base import BaseView
-from notebook_launcher.cli.views.batch import BatchEvent, show_batch
+from notebook_launcher.cli.views.batch import BatchEvent, show_batch, step_text
 from notebook_launcher.cli.views.bench import BenchView
 from notebook_launcher.cli.views.bill import show_bill
 from notebook_launcher.cli.views.checks import checks_text, show_check
@@ -255,6 +255,11 @@ class TextView(BaseView):
         show_batch(self._console, event)
 
     # --- while attached -----------------------------------------------------------------------------------------
+
+    @_display.register(events.StepsUsed)
+    def _(self, event: events.StepsUsed) -> None:
+        for text in [step_text(step) for step in event.steps] or ["No step has reported what it uses."]:
+            self._say(text, style="dim", aside=True)
 
     @_display.register(events.Attached)
     def _(self, event: events.Attached) -> None:

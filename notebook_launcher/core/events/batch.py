@@ -24,6 +24,36 @@ class ScriptFinished(Event, name="script_finished"):
     folder: str
 
 
+class StepUsed(Frozen):
+    """What one step of a running job uses; ``None``: not known. ``step``: its number, or ``batch``: the script itself.
+
+    ``cores``: that each of its tasks keeps busy, the mean since the last look; ``cpu_seconds``: the mean of its tasks
+    since its start. ``slowest_task``, on ``slowest_node``, has used ``slowest_share`` % of that, where it is less than
+    half. ``memory_mib``: the most of any task, which is ``memory_task`` on ``memory_node``.
+    """
+
+    step: str
+    tasks: int | None
+    nodes: str
+    cores: float | None
+    cpu_seconds: float | None
+    slowest_task: str
+    slowest_node: str
+    slowest_share: float | None
+    memory_mib: float | None
+    memory_task: str
+    memory_node: str
+    gpu_percent: float | None
+
+
+class StepsUsed(Event, name="steps_used"):
+    """What the steps of a running script use: a minute after its start, every ten minutes, and when the user asks."""
+
+    session: str
+    job: str
+    steps: tuple[StepUsed, ...]
+
+
 class TemplatesListed(Event, name="templates"):
     """The bundled job scripts: pairs of a name and a sentence."""
 

@@ -23,10 +23,17 @@ from notebook_launcher.schedulers.base import (
     JobStatus,
     Scheduler,
     State,
+    StepSample,
     Submission,
 )
 from notebook_launcher.schedulers.slurm import accounting as slurm_accounting
-from notebook_launcher.schedulers.slurm import filename_patterns, flag_trial, job_report, submit_errors
+from notebook_launcher.schedulers.slurm import (
+    filename_patterns,
+    flag_trial,
+    job_report,
+    running_steps,
+    submit_errors,
+)
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env, without_job_variables
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 
@@ -213,6 +220,14 @@ class Slurm(Scheduler):
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
         """Parse these rows; ``None`` without accounting, or if the job is not in it (yet)."""
         return job_report.parse_report(job, answer)
+
+    def running_steps(self, job: JobRef) -> list[str] | None:
+        """Return ``sstat`` for one job."""
+        return running_steps.steps_command(job)
+
+    def read_running_steps(self, job: JobRef, answer: CommandResult) -> tuple[StepSample, ...]:
+        """Parse these rows."""
+        return running_steps.parse_steps(job, answer)
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
         """Return an ``srun`` that shares the job's resources.

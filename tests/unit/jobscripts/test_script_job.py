@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles import wait_until
-from tests.unit.jobscripts.job import Job
+from tests.unit.jobscripts.job import Job, read_json
 
 pytestmark = pytest.mark.real_time
 
@@ -60,6 +60,25 @@ def test_without_its_folder_or_itself_it_does_not_run(job: Job) -> None:
     assert job.run()["cause"] == "folder-missing"
     (job.dir / "work" / "mine.sh").unlink()
     assert job.run()["cause"] == "session-unusable"
+
+
+def test_its_standard_input_is_the_file_that_is_named_or_empty(job: Job) -> None:
+    write(job, "#!/bin/sh\nwc -c\n", "input=in.txt")
+    assert job.run()["cause"] == "input-missing"
+    (job.dir / "work" / "in.txt").write_text("12345")
+    assert job.run()["cause"] == "finished" and "\n5\n" in job.log.read_text()
+    job.ask("program=script", "script=mine.sh")
+    assert job.run()["cause"] == "finished" and "\n0\n" in job.log.read_text()
+
+
+def test_it_says_whether_its_log_was_begun_anew(job: Job) -> None:
+    """As after a requeue, where the site appends to a log, or truncates it."""
+    write(job, "#!/bin/sh\ntrue\n")
+    found = []
+    for _ in range(2):
+        job.run()
+        found.append(read_json(job.dir / "started.json")["new_log"])
+    assert found == [True, False]
 
 
 def test_usr1_before_the_script_is_there_does_not_end_the_job(job: Job) -> None:

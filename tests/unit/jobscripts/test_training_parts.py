@@ -158,6 +158,10 @@ def test_begin_anew_means_once_for_each_job(tmp_path: Path) -> None:
     assert plan.begins_anew(fresh, {"SLURM_JOB_ID": "8"}) and plan.begins_anew(fresh, {})
     plan.unfinished_file(tmp_path).write_text("\n")
     assert plan.begins_anew(fresh, {})
+    plan.run_file(tmp_path).write_text(plan.this_run({"SLURM_JOB_ID": "7"}))  # preempted, and requeued
+    assert not plan.begins_anew(fresh, {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"})
+    assert plan.begins_anew(fresh, {"SLURM_JOB_ID": "7"})  # twice in one run, as in an interactive job
+    assert plan.begins_anew(fresh, {"SLURM_JOB_ID": "8", "SLURM_RESTART_COUNT": "1"})
     assert not plan.begins_anew(plan.read_options(["--output", str(tmp_path)]), {})
 
 

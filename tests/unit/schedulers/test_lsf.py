@@ -53,7 +53,7 @@ def after(words: list[str], flag: str) -> str:
 
 def test_what_is_hinted_at_instead_of_a_flag_is_translated() -> None:
     values = {"time": "1:00", "begin": "15:00", "mail-type": "END", "mem": "5G", "mem-per-cpu": "5G"}
-    values |= {"nodes": "1", "gres": "gpu:1", "mem-per-gpu": "5G"}
+    values |= {"nodes": "1", "gres": "gpu:1", "mem-per-gpu": "5G", "signal": "USR1@120"}
     for name in TRANSLATED:
         needed = {"gpus": "1"} if name.endswith("-per-gpu") else {}
         assert LSF.submit(Request({**needed, name: values.get(name, "2")}), SUBMISSION)
@@ -138,7 +138,8 @@ def test_a_begin_time_that_has_come_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ({"qos": "high", "signal": "USR1@60"}, "--qos, --signal"),
+        ({"qos": "high", "licenses": "a"}, "--licenses, --qos"),
+        ({"signal": "10@60"}, "--signal=10@60"),
         ({"gpus-per-task": "1"}, "--gpus-per-task"),
         ({"gpus": "a100:1"}, "--gpus=a100:1"),
         ({"gres": "gpu:1,scratch:1"}, "--gres"),

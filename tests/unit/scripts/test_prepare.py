@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher import submit
-from notebook_launcher.core.errors import LauncherError, ScriptInvalid, UsageError
+from notebook_launcher.core.errors import ScriptInvalid, UsageError
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.scripts import templates
+from notebook_launcher.scripts.preparation import preparation, prepared
 from notebook_launcher.scripts.prepare import LARGEST, as_script, beside_note, prepare_script
 
 TEMPLATE = """#!/bin/bash -l
@@ -135,9 +136,44 @@ def test_where_there_is_lsf_it_is_said_that_its_lines_stay(bundled: Path) -> Non
 
 
 @pytest.mark.parametrize("value", ["$(touch x)", "a`b`", 'a"b', "a}b", "$OTHER/x"])
-def test_nothing_that_a_shell_would_run_comes_into_a_template(bundled: Path, value: str) -> None:
+def test_nothing_that_a_shell_would_run_comes_into_a_template_which_is_said(bundled: Path, value: str) -> None:
     (template,) = templates.templates()
-    assert "IMAGE=${IMAGE-}\n" in templates.fill_in(template, {}, {"IMAGE": value})
+    options = LaunchOptions({}, arguments=(f"IMAGE={value}", "MODULES=a", "TRAINING=x"), cluster="here")
+    event, (note,) = submit.filled_template(template, options, HERE)
+    assert "IMAGE=${IMAGE-}\n" in event.text and 'MODULES="${MODULES-a}"' in event.text
+    assert note.startswith("IMAGE stays as it was, as a shell would expand") and value in note
+
+
+@pytest.mark.parametrize(
+    ("environment", "lines"),
+    [
+        (
+            {"conda": "torch"},
+            'module load $MODULES || exit\neval "$(conda shell.bash hook)" && conda activate torch || ',
+        ),
+        ({"venv": "~/my env"}, "|| exit\nsource \"$HOME\"/'my env/bin/activate' || exit\n"),
+        ({"uv": "/p/$x"}, "|| exit\nsource '/p/$x/.venv/bin/activate' || exit\n"),
+    ],
+)
+def test_an_environment_is_activated_in_a_template(environment: dict[str, str], lines: str) -> None:
+    template = templates.template_named("train")
+    event, notes = submit.filled_template(template, LaunchOptions({}, cluster="here", **environment), HERE)
+    assert lines in event.text and len(notes) == 1  # on the folder that it needs
+    (flag,) = environment
+    (note,) = submit.filled_template(
+        templates.template_named("first-job"), LaunchOptions({}, cluster="here", **environment), HERE
+    )[1]
+    assert note == f"first-job runs no Python, so --{flag} has no effect on it."
+    with pytest.raises(UsageError, match=f"--{flag} and the image /a.sif exclude each other"):
+        options = LaunchOptions({}, arguments=("/a.sif",), cluster="here", **environment)
+        submit.filled_template(template, options, HERE)
+
+
+def test_what_an_environment_sets_comes_before_its_modules() -> None:
+    lines = preparation(Environment(env={"A": "b c"}, module_use=("/sw/m",), activate="ulimit -s unlimited"))
+    text = prepared(templates.template_named("train-mpi").path.read_text(), lines)
+    assert text is not None
+    assert "\nexport A='b c'\nmodule use /sw/m || exit\n# shellcheck" in text and "exit\nulimit -s unlimited\n" in text
 
 
 def test_an_image_in_the_home_folder_stays_there() -> None:
@@ -162,14 +198,24 @@ def test_a_script_runs_as_it_is_and_typed_flags_replace_its_own() -> None:
     assert dict(plan.environment.env) == {"A": "1"} and plan.environment_name is None and plan.container is None
 
 
-def test_an_array_is_refused_with_what_to_type() -> None:
-    with pytest.raises(LauncherError, match="a single job") as caught:
-        submit.script_plan(LaunchOptions(cluster="here"), HERE, {"array": "1-3"})
-    assert "sbatch" in caught.value.hint
+@pytest.mark.parametrize(
+    ("cluster", "word", "hint"),
+    [
+        ("here", "own.sh", "submit it with: sbatch own.sh   then, for what each task used: launch-notebook report JOB"),
+        ("m3", "own.sh", "launch-notebook copy own.sh login: --cluster m3   and on the login node: sbatch own.sh"),
+        ("dtu", "own.sh", "launch-notebook copy own.sh login: --cluster dtu   and on the login node: bsub < own.sh"),
+        ("m3", "tiny", "launch-notebook jobscript tiny --cluster m3 --to FOLDER"),
+    ],
+)
+def test_an_array_is_refused_with_what_to_type(bundled: Path, cluster: str, word: str, hint: str) -> None:
+    (bundled / "own.sh").write_text("#!/bin/bash\n#SBATCH --array=1-3\n#BSUB -J a[1-3]\n")
+    with pytest.raises(UsageError, match=r"is a job array .*follows a single job") as caught:
+        submit.planned(LaunchOptions(cluster=cluster), HERE, prepare_script(word))
+    assert hint in caught.value.hint and ("report JOB" in caught.value.hint) is (cluster != "dtu")
 
 
 def test_without_slurm_only_what_is_understood_is_passed_on() -> None:
-    flags = {"time": "5", "signal": "USR1@60", "output": "%x.out", "ntasks": "2"}
+    flags = {"time": "5", "licenses": "a", "output": "%x.out", "ntasks": "2"}
     assert submit._understood(flags, "lsf") == {"time": "5", "ntasks": "2"}
     assert submit._understood(flags, "local") == {"time": "5"} and submit._understood(flags, "slurm") == flags
 

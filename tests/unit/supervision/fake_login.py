@@ -232,9 +232,9 @@ class FakeHost(Host):
         elif self.connected:
             self.watched.on_line(line)
 
-    def starts(self, node: str = "n1") -> None:
+    def starts(self, node: str = "n1", **started: object) -> None:
         """Let the job start. Its own word comes first, so that the order of events is the same every time."""
-        self.says("started", node_names=[node])
+        self.says("started", node_names=[node], **started)
         self.state, self.reason, self.node = "RUNNING", "None", node
         if self.connected:
             self.noticed()

@@ -93,6 +93,20 @@ def test_a_script_that_requeues_its_job_is_followed_on(launcher: Launcher) -> No
     ]
 
 
+@pytest.mark.parametrize(("new_log", "calls"), [(True, ["begins"]), (False, ["goes on"])])
+def test_a_log_that_was_begun_anew_is_read_from_its_first_line(
+    launcher: Launcher, new_log: bool, calls: list[str]
+) -> None:
+    begin(launcher)
+    launcher.shown(events.Pending)
+    launcher.host.starts(new_log=new_log)
+    launcher.shown(events.Running)
+    launcher.presses_ctrl_c(1)
+    launcher.fails(Interrupted)
+    (printed,) = Printed.all
+    assert [call for call in printed.calls if call in ("begins", "goes on")] == calls
+
+
 @pytest.mark.parametrize(
     ("cause", "status", "error"),
     [

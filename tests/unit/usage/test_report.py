@@ -192,6 +192,18 @@ def test_a_running_jobs_first_answer_will_do(may_be_live: bool, queries: int) ->
     assert found is not None and found.is_live == may_be_live and len(answers) == 2 - queries
 
 
+def test_of_an_array_each_task_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = SimpleNamespace(run=lambda *_, **__: CommandResult(0, TEXT))
+    context = cast(Any, SimpleNamespace(host=host, scheduler=SLURM))
+    note, first, second = report_command._reports_on_tasks(context, JobRef("2"), ("2_1", "2_2"))
+    assert isinstance(note, events.Note) and "job array of 2 tasks. One with its columns explained" in note.text
+    assert isinstance(first, events.JobReport) and isinstance(second, events.JobReport)
+    assert (first.job, second.job, first.columns, first.explained) == ("2_1", "2_2", (), False) and first.use
+    monkeypatch.setattr(report_command, "_MOST_TASKS", 1)
+    note, _ = report_command._reports_on_tasks(context, JobRef("2"), ("2_1", "2_2"))
+    assert isinstance(note, events.Note) and "2 tasks; these are the first 1." in note.text
+
+
 def test_tasks_of_an_array_that_wait_are_counted() -> None:
     row = TEXT.splitlines()[0].replace("FAILED", "PENDING").split("|")
     shown = {"1": "1_[2-3,8-12:2%2]", "7": "1_1"}
@@ -205,7 +217,20 @@ def test_energy_is_told_by_epoch_and_by_image() -> None:
     text = TEXT.replace("|40||600M|0|", "|40||600M|7200|", 1)
     made = report("1", text, result=TrainingResult(2, 300))
     assert (made.joules, made.energy_of, made.joules_per_epoch, made.joules_per_image) == (7200, "nodes", 3600, 24)
-    assert "Energy: 2.0 Wh of the nodes, 1.0 Wh per epoch, 24.0 J per image" in printed(made)
+    shown = "Energy: 2.0 Wh of the nodes, by the scheduler's accounting, 1.0 Wh per epoch, 24.0 J per image"
+    assert shown in printed(made)
+
+
+def test_the_energy_of_gpus_is_that_of_the_only_node_and_what_is_not_known_is_said() -> None:
+    bill = dataclasses.replace(billed(Facts(wall=61.0)), energy=2.0, energy_of="GPUs")
+    made = report("1", one_node(), bill=bill, is_script=True)
+    assert made.joules == 7200 and "Energy: 2.0 Wh of the GPUs, by their own sensors" in printed(made)
+    assert any("has not reported how many it did" in text for text in made.unknown)
+    of_two = report("1", bill=bill, result=TrainingResult(2, 300))
+    assert (of_two.joules, of_two.joules_per_epoch) == (None, None)
+    assert any("only the GPUs of its first node were measured" in text for text in of_two.unknown)
+    none = report("1", one_node())
+    assert any("neither the scheduler nor a GPU has reported any" in text for text in none.unknown)
 
 
 def test_without_accounting_it_is_what_the_job_recorded() -> None:
@@ -280,6 +305,15 @@ def test_the_result_of_this_job_counts(tmp_path: Path, files: dict[str, int], ep
     done = subprocess.run(["sh", "-c", report_command._READ, "x", *words], capture_output=True, text=True, check=True)
     *log, file = done.stdout.split("\n")[:-1]
     assert read_result(log, file).epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("named", "is_shared", "epochs"),
+    [("7", True, 1), ("8", False, None), ("8", True, None), (None, False, 1), (None, True, None)],
+)
+def test_the_result_of_another_job_does_not_count(named: str | None, is_shared: bool, epochs: int | None) -> None:
+    file = json.dumps({"version": 1, "job": named, "epochs": [{}], "settings": {}})
+    assert read_result([], file, "7", is_shared=is_shared).epochs == epochs
 
 
 @given(st.lists(st.text(), max_size=5))

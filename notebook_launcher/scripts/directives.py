@@ -1,0 +1,110 @@
+"""Which of a script's lines count on a cluster, and the file that it reads as its standard input."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path, PurePosixPath
+
+from notebook_launcher.core.bsub_lines import MARK, marked_lines, read_bsub_lines
+from notebook_launcher.core.errors import NotebookInvalid, ScriptInvalid, UsageError
+from notebook_launcher.core.sbatch_lines import Directives
+from notebook_launcher.notebook.dependencies import LARGEST, read_file
+from notebook_launcher.scripts.prepare import PreparedScript
+
+_NAMES = {"#BSUB": "LSF", "#PBS": "PBS", "#$": "Grid Engine"}
+_TOGETHER = " and "
+_LOGS = ("output", "error", "open-mode")  # LSF resolves them in a folder of its own choice
+
+
+def for_scheduler(script: PreparedScript, scheduler: str, cluster: str | None) -> PreparedScript:
+    """Return the script with the flags of the lines that count on a cluster. ``scheduler``: ``auto`` if not known yet.
+
+    With LSF its ``#BSUB`` lines count alone, if it has some, as for bsub. Raises ``ScriptInvalid`` if all of its lines
+    are for another scheduler, and ``UsageError`` for ``#BSUB`` lines that cannot be passed on.
+    """
+    own = script.directives
+    if scheduler == "lsf" and MARK in own.others:
+        return _with_bsub_lines(script)
+    if own.is_marked or not own.others:
+        return script
+    if MARK in own.others and scheduler in ("auto", "local"):
+        return _with_bsub_lines(script)
+    if scheduler == "local":
+        note = f"The script's {_TOGETHER.join(own.others)} lines have no effect here: there is no scheduler."
+        return dataclasses.replace(script, notes=(*script.notes, note))
+    raise _for_others(script, scheduler, cluster)
+
+
+def _with_bsub_lines(script: PreparedScript) -> PreparedScript:
+    found = read_bsub_lines(script.content.decode(errors="surrogateescape"))
+    notes = [*script.notes]
+    if found.left_out:
+        notes.append(f"Left out of what the #BSUB lines ask for: {', '.join(found.left_out)}.")
+    if logs := [value for name in _LOGS[:2] if (value := found.flags.get(name))]:
+        notes.append(f"What it prints goes to the session's log, not to {_TOGETHER.join(logs)}: launch-notebook logs")
+    flags = {name: value for name, value in found.flags.items() if name not in _LOGS}
+    return dataclasses.replace(script, directives=Directives(flags, script.directives.others), notes=tuple(notes))
+
+
+def _for_others(script: PreparedScript, scheduler: str, cluster: str | None) -> ScriptInvalid:
+    """Return the error for a script whose lines are all for another scheduler."""
+    marks = script.directives.others
+    has = {"lsf": "LSF", "slurm": "Slurm"}.get(scheduler, "another scheduler")
+    where = f"{cluster or 'this cluster'} has {has}"
+    lines = ["#SBATCH --time=1:00:00"]
+    if MARK in marks:
+        try:
+            flags = read_bsub_lines(script.content.decode(errors="surrogateescape")).flags
+            lines = list(marked_lines(flags)) or lines
+        except UsageError:
+            pass
+    return ScriptInvalid(
+        f"{script.name} asks for what it needs in {_TOGETHER.join(marks)} lines, for "
+        f"{_TOGETHER.join(_NAMES[mark] for mark in marks)}, and {where}.",
+        why="Without these lines it would get the defaults, and perhaps no GPU. Nothing was submitted.",
+        hint="\n  ".join(["write what it needs in #SBATCH lines below its first line, such as:", *lines]),
+    )
+
+
+# --- its standard input ----------------------------------------------------------------------------------------
+
+
+def with_input(script: PreparedScript, name: str | None, *, is_remote: bool) -> PreparedScript:
+    """Return the script with the file that it reads as its standard input, which goes along to another machine.
+
+    ``name``: as typed after ``--input``; from ``/`` it is a file of the cluster, else one of the folder where the
+    command is typed. Raises ``UsageError`` if it is not there, or cannot go along.
+    """
+    if name is None or name == "/dev/null":
+        return script
+    if not name or not name.isprintable():
+        raise UsageError("--input names no file.", hint="for example: --input data.txt")
+    if "%" in name:
+        raise UsageError(f"--input={name} has a pattern, which is not replaced here.", hint="name one file")
+    files = script.files
+    if is_remote and not name.startswith("/"):
+        inside = PurePosixPath(name).as_posix()
+        if ".." in PurePosixPath(name).parts or inside.startswith("~"):
+            raise UsageError(
+                f"--input={name} is not in this folder, so it cannot go along.",
+                hint="name a file of this folder, or one on the cluster by its whole path, from /",
+            )
+        files = files if inside in files else {**files, inside: _content(script, inside, name)}
+    return dataclasses.replace(script, files=files, stdin=name)
+
+
+def _content(script: PreparedScript, inside: str, name: str) -> bytes:
+    if inside == script.name:
+        raise UsageError(f"--input={name} is the script itself.", hint="name another file")
+    places = [Path.cwd() / inside, *([script.folder / inside] if script.folder else [])]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise UsageError(
+            f"The file {name}, which the script is to read (--input), is not in this folder.",
+            why="It goes along with the script.",
+            hint="name one of this folder, or one on the cluster by its whole path, from /",
+        )
+    try:
+        return read_file(path, LARGEST - sum(map(len, script.files.values())))
+    except NotebookInvalid as error:
+        raise UsageError(error.what, why=error.why, hint=error.hint) from None

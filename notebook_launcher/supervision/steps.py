@@ -1,0 +1,132 @@
+"""What the tasks of a running script's steps use, by step and by node: now and then, and when the user asks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.schedulers.base import StepSample
+from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.record import Session
+
+#: seconds after the job's start, and then after each look; the first two are close, as use is counted between two
+PAUSES = (30.0, 30.0, 600.0)
+_WITHIN = 20.0  # seconds for an answer
+_SHORTEST = 3.0  # seconds between two looks that make a mean
+_BEHIND = 0.5  # of the mean CPU time: a task with less is named
+
+
+class StepsReported(Frozen):
+    """The steps that there are at ``at`` (of ``time.monotonic``). ``asked``: by the user, who sees it in any case."""
+
+    by: StepUseWatch
+    samples: tuple[StepSample, ...]
+    asked: bool = False
+    at: float = field(default_factory=time.monotonic)
+
+
+class StepUseWatch:
+    """Shows what the steps use: by itself only where one has several tasks, as the status line has the rest.
+
+    The answers come into the inbox, and back to ``handle``: a slow scheduler holds nothing up.
+    """
+
+    def __init__(self, context: Context, session: Session, inbox: queue.SimpleQueue[object]) -> None:
+        self._context, self._session, self._inbox = context, session, inbox
+        self._command = context.scheduler.running_steps(job_of(session))
+        self._before: StepsReported | None = None
+        self._looks = 0
+        self._due: float | None = None  # None: the job does not run
+        self._is_waiting = False
+
+    def job_started(self) -> None:
+        """Begin to look."""
+        self._before, self._looks = None, 0
+        self._due = time.monotonic() + PAUSES[0]
+
+    def job_requeued(self) -> None:
+        """Look no more until it runs again."""
+        self._due = None
+
+    def check(self) -> None:
+        """Look if it is time."""
+        if self._due is not None and time.monotonic() >= self._due:
+            self._look(asked=False)
+
+    def ask(self) -> str:
+        """Look now, for the user; return why not, else ""."""
+        if self._command is None:
+            return "This scheduler does not tell what the steps of a running job use."
+        if self._due is None:
+            return "The job does not run yet."
+        self._look(asked=True)
+        return ""
+
+    def _look(self, *, asked: bool) -> None:
+        if self._command is None or self._is_waiting:
+            return
+        self._looks, self._is_waiting = self._looks + 1, True
+        self._due = time.monotonic() + PAUSES[min(self._looks, len(PAUSES) - 1)]
+        threading.Thread(target=self._query, args=(self._command, asked), name="ask for steps", daemon=True).start()
+
+    def _query(self, command: list[str], asked: bool) -> None:
+        samples: tuple[StepSample, ...] = ()
+        try:
+            answer = self._context.host.run(command, login_shell=True, timeout=_WITHIN)
+            samples = self._context.scheduler.read_running_steps(job_of(self._session), answer)
+        except LauncherError:
+            pass  # the next time, or never: the job goes on all the same
+        finally:
+            self._inbox.put(StepsReported(self, samples, asked))
+
+    def handle(self, item: object) -> None:
+        """Take an answer, and show what it tells."""
+        if not isinstance(item, StepsReported) or item.by is not self:
+            return
+        self._is_waiting = False
+        if self._due is None:
+            return  # it has ended meanwhile
+        before, self._before = self._before, item
+        since = {sample.name: sample for sample in before.samples} if before else {}
+        seconds = item.at - before.at if before else 0.0
+        steps = tuple(_uses(item.samples, since, seconds, with_batch=item.asked))
+        has_many = any(step.cores is not None and (step.tasks or 1) > 1 for step in steps)
+        if steps and (item.asked or has_many):
+            self._context.view.show(events.StepsUsed(self._session.id, job_of(self._session).id, steps))
+        elif item.asked:
+            self._context.view.show(events.Note("The scheduler tells nothing of the job's steps yet."))
+
+
+def _uses(
+    samples: tuple[StepSample, ...], before: Mapping[str, StepSample], seconds: float, *, with_batch: bool
+) -> Iterator[events.StepUsed]:
+    """Yield what each step uses; the script itself, which the status line shows, only ``with_batch``."""
+    for sample in samples:
+        if sample.name == "batch" and not with_batch:
+            continue
+        earlier = before.get(sample.name)
+        cores = None
+        if earlier and seconds >= _SHORTEST and earlier.cpu_mean is not None and sample.cpu_mean is not None:
+            cores = round(max(0.0, sample.cpu_mean - earlier.cpu_mean) / seconds, 2)
+        least, mean = sample.cpu_least, sample.cpu_mean
+        is_behind = bool(mean and least is not None and least < _BEHIND * mean and (sample.tasks or 1) > 1)
+        yield events.StepUsed(
+            step=sample.name,
+            tasks=sample.tasks,
+            nodes=sample.nodes,
+            cores=cores,
+            cpu_seconds=mean,
+            slowest_task=sample.least_task if is_behind else "",
+            slowest_node=sample.least_node if is_behind else "",
+            slowest_share=round(100 * (least or 0.0) / mean, 1) if is_behind and mean else None,
+            memory_mib=sample.memory_peak,
+            memory_task=sample.memory_task,
+            memory_node=sample.memory_node,
+            gpu_percent=sample.gpu_percent,
+        )
