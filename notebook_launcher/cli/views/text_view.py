@@ -13,7 +13,7 @@ from notebook_launcher.cli.views.batch import BatchEvent, show_batch, step_text
 from notebook_launcher.cli.views.bench import BenchView
 from notebook_launcher.cli.views.bill import show_bill
 from notebook_launcher.cli.views.checks import checks_text, show_check
-from notebook_launcher.cli.views.clock import clock, parse_iso
+from notebook_launcher.cli.views.clock import clock_of
 from notebook_launcher.cli.views.clusters import show_clusters
 from notebook_launcher.cli.views.copy_progress import CopyView
 from notebook_launcher.cli.views.courses import CourseEvent, course_text
@@ -227,14 +227,11 @@ class TextView(BaseView):
     @_display.register(events.DryRun)
     def _(self, event: events.DryRun) -> None:
         self._stop_status()
-        for line in (
-            f"# dry run: nothing was submitted; on {event.where} it would be:",
-            event.command,
-            "",
-            f"# {event.directory}/session.env",
-            event.session_env.rstrip(),
-        ):
-            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+        text = (
+            f"# dry run: nothing was submitted; on {event.where} it would be:\n{event.command}\n\n"
+            f"# {event.directory}/session.env\n{event.session_env.rstrip()}"
+        )
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     @_display.register(events.CostEstimate)
     def _(self, event: events.CostEstimate) -> None:
@@ -269,7 +266,7 @@ class TextView(BaseView):
 
     @_display.register(events.TimeLeft)
     def _(self, event: events.TimeLeft) -> None:
-        ends, left = _at(event.ends), time_left_of_warning(event.seconds_left)
+        ends, left = clock_of(event.ends, _now()), time_left_of_warning(event.seconds_left)
         self._say(f"{left} left: job {event.job} ends at {ends}. Save what you need.", style="yellow")
         self._say(f"  start the same again:  {event.relaunch_command}", whole=True)
         self._ring()
@@ -497,11 +494,6 @@ _NOT_ATTACHED = (
 
 def _now() -> datetime:
     return datetime.now().astimezone()
-
-
-def _at(ends: str) -> str:
-    at = parse_iso(ends)
-    return clock(at, _now()) if at else ends
 
 
 def _capital(text: str) -> str:
