@@ -24,7 +24,7 @@ sys.exit([int(part) for part in version('ray').split('.')[:2]] < [2, 52])" </dev
 
 # The variables that Ray's own clients look for.
 name_scheduler() {
-  export RAY_ADDRESS=$scheduler_address
+  export RAY_ADDRESS=$scheduler_address NBL_DASHBOARD_PORT=$dashboard_port
   [[ $dashboard_port == 0 ]] || export RAY_API_SERVER_ADDRESS=http://127.0.0.1:$dashboard_port
   set_engine_variables
 }
@@ -83,7 +83,8 @@ make_certificate() {
 # need it; that name is random, so that nobody else can be there before, and nobody else may enter. What Ray makes in it
 # is open to everybody: its sockets too, behind which nobody is asked for a token.
 make_ray_folder() {
-  local place=${RAY_TMPDIR:-/tmp} file=$NBL_SESSION_DIR/runtime/ray-folder
+  local place=${RAY_TMPDIR:-/tmp} pair file=$NBL_SESSION_DIR/runtime/ray-folder
+  for pair in "${want_env[@]}"; do [[ $pair != RAY_TMPDIR=?* ]] || place=${pair#*=}; done # not exported yet
   if [[ $role == scheduler ]]; then
     if [[ $place != /* ]] || ((${#place} > LONGEST_RAY_PLACE)); then
       log "RAY_TMPDIR='$place' is not the path of a folder with up to $LONGEST_RAY_PLACE characters; using /tmp"

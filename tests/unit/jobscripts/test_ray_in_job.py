@@ -9,6 +9,7 @@ import json
 import os
 import runpy
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,8 @@ def job(quick: Job) -> Job:
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    quick.env |= {"PYTHONPATH": str(folder), "RAY_AUTH_TOKEN": "of another cluster", "RAY_TMPDIR": "/" + "x" * 60}
-    quick.ask("with=ray")
+    quick.env |= {"PYTHONPATH": str(folder), "RAY_AUTH_TOKEN": "of another cluster", "RAY_TMPDIR": "/nowhere"}
+    quick.ask("with=ray", "setenv=RAY_TMPDIR=/" + "x" * 60)
     for name, content in new_ray_keys("session").items():
         (quick.dir / name).write_bytes(content)
         (quick.dir / name).chmod(0o600)
@@ -124,7 +125,9 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
     name = os.uname().nodename
     shared = Path("/tmp") / f"nl-ray-{os.urandom(4).hex()}"
     (runtime / "ray-folder").write_text(f"{shared}\n")
+    port = NODE["free_port"]("127.0.0.1")
     env = {**job.env, "NBL_NODES": "2", "NBL_FIRST_NODE": "first", "RAY_ADDRESS": "10.0.0.1:7"}
+    env["NBL_DASHBOARD_PORT"] = str(port)
     with job.log.open("wb") as log:
         part = subprocess.Popen(
             ["bash", str(job.dir / "worker_node.sh"), str(job.dir), "workers"], env=env, stdout=log, stderr=log
@@ -138,6 +141,8 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
         options, env = noted(job, "address=10.0.0.1:7")
         assert options["node-ip-address"] not in ("127.0.0.1", "")
         assert env["RAY_TLS_SERVER_CERT"] == f"{runtime}/ray-{name}-cert.pem"
+        with socket.socket() as others, pytest.raises(OSError, match="in use"):
+            others.bind(("", port))  # or they would get the token
         joined = runtime / f"ray-joined-{name}"
         wait_until(joined.exists, 20, "it has joined")
         assert joined.read_text().split()[0] == options["num-cpus"]
