@@ -66,7 +66,7 @@ def store_and_memory(memory: int, shared: int) -> "tuple[int, int]":
 def shared_memory() -> int:
     """Return how many bytes /dev/shm can hold now; Ray keeps its objects there."""
     with contextlib.suppress(OSError):
-        there = os.statvfs("/dev/shm")
+        there = os.statvfs("/dev/shm")  # noqa: S108
         return there.f_bavail * there.f_frsize
     return 0
 
@@ -168,7 +168,7 @@ class Node:
         return self.follow(f"ray-joined-{os.environ['NBL_NODE_NAME']}", f"{cores} {memory}")
 
     def follow(self, report: str, has: str) -> int:
-        """Report the node as long as it is there. What ``ray start`` says besides errors is for people at a terminal."""
+        """Report the node while it is there. What ``ray start`` says besides errors is for people at a terminal."""
         try:
             for line in self.child.stdout:
                 if STARTED in line:

@@ -1,4 +1,4 @@
-"""Dask and Ray on two nodes behind a notebook: real Slurm, JupyterLab and kernel, and another user who wants to join."""
+"""Dask and Ray on two nodes behind a notebook: real Slurm, JupyterLab and kernel, and another user who knocks."""
 
 from __future__ import annotations
 

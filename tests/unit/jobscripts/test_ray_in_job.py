@@ -79,7 +79,11 @@ def test_ray_is_started_with_what_the_job_has_and_for_its_user_alone(job: Job) -
     assert abs(endpoint["memory_mib"] - memory) <= 1
     assert options["include-dashboard"] == "false" and "block" in options
     assert env["RAY_USAGE_STATS_ENABLED"] == "0" and "RAY_AUTH_TOKEN" not in env
-    assert (env["RAY_USE_TLS"], env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == ("1", "token", f"{job.dir}/ray-token")
+    assert (env["RAY_USE_TLS"], env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == (
+        "1",
+        "token",
+        f"{job.dir}/ray-token",
+    )
     assert env["DASHBOARD_METRIC_PORT"] == env["AUTOSCALER_METRIC_PORT"] == "-1"
     folder = Path(options["temp-dir"]).parent
     assert folder.parent == Path("/tmp") and permissions(folder) == 0o700, "Ray opens what is in it to everybody"
@@ -113,7 +117,9 @@ def test_a_ray_that_cannot_keep_others_out_is_not_started(job: Job) -> None:
         job.tool(name, "#!/bin/sh\nexit 1\n")
     report = job.run()
     assert report["cause"] == "workers-missing"
-    assert report["message"].startswith("There is no Ray 2.52 or newer, which --with ray starts, in the plain environment")
+    assert report["message"].startswith(
+        "There is no Ray 2.52 or newer, which --with ray starts, in the plain environment"
+    )
     assert not (job.home / "ray-head").exists()
 
 
@@ -156,7 +162,16 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
     assert not shared.exists() and not (runtime / f"ray-joined-{name}").exists()
 
 
-PARTS = ("worker_node.sh", "lib.sh", "containers.sh", "activate.sh", "enter.sh", "engine_ray.sh", "engine_node.py", "ray_node.py")
+PARTS = (
+    "worker_node.sh",
+    "lib.sh",
+    "containers.sh",
+    "activate.sh",
+    "enter.sh",
+    "engine_ray.sh",
+    "engine_node.py",
+    "ray_node.py",
+)
 
 
 @pytest.mark.parametrize(
