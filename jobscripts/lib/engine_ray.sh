@@ -37,6 +37,8 @@ set_engine_variables() {
   export RAY_TLS_SERVER_CERT=$keys-cert.pem RAY_TLS_SERVER_KEY=$keys-key.pem
   export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$NBL_SESSION_DIR/ray-token
   export RAY_USAGE_STATS_ENABLED=0
+  # Without a second node, all listen on 127.0.0.1 alone: so Ray does where it has only ever one.
+  ((NBL_NODES > 1)) || export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
   # Or whoever knocks at a port could fill the job's log.
   export GRPC_VERBOSITY=${GRPC_VERBOSITY-NONE}
 }

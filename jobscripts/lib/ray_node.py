@@ -39,8 +39,6 @@ WITHOUT_METRICS = {
 }
 #: No wait for what somebody might still ask of it.
 ENDS_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
-#: Without a second node, all listen on 127.0.0.1: so Ray does where it has only ever one.
-ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 def free_port(address: str) -> int:
@@ -158,10 +156,9 @@ class Node:
             more = [f"--address={os.environ['RAY_ADDRESS']}"]
         if self.stopped:
             return 0
-        alone = ALONE if os.environ.get("NBL_NODES") == "1" else {}
         command = [sys.executable, "-u", "-c", RAY, "start", *more, *options(cores, memory)]
         self.child = subprocess.Popen(
-            command, env={**os.environ, **WITHOUT_METRICS, **ENDS_AT_ONCE, **alone}, stdout=subprocess.PIPE, text=True
+            command, env={**os.environ, **WITHOUT_METRICS, **ENDS_AT_ONCE}, stdout=subprocess.PIPE, text=True
         )
         if self.stopped:
             self.stop()

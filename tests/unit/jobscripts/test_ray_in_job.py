@@ -91,6 +91,7 @@ def test_ray_is_started_with_what_the_job_has_and_for_its_user_alone(job: Job) -
 
     server = next(process.environ() for process in job.processes() if process.name() == "jupyter-lab")
     assert server["RAY_ADDRESS"] == endpoint["scheduler"]
+    assert server["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0", "the notebook, too, takes 127.0.0.1 for the address"
     for name in ("RAY_USE_TLS", "RAY_TLS_CA_CERT", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_AUTH_TOKEN_PATH"):
         assert server[name] == env[name]
     assert permissions(Path(env["RAY_TLS_SERVER_KEY"])) == 0o600
