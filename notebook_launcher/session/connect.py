@@ -99,9 +99,9 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
         view.show(events.Note(note))
     if target.destination is None:
         return LocalHost(prompts)
-    from notebook_launcher.hosts import engine_choice
-
     view.show(events.Connecting(str(target.destination)))
+    from notebook_launcher.hosts import engine_choice  # nobody waits for it without a sign
+
     deadline, told = time.monotonic() + timing.address_refused_for, False
     while True:
         try:
