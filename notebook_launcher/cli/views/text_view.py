@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
+    from notebook_launcher.cli.views.classroom import ClassEvent, ClassroomView
+
 
 class TextView(BaseView):
     """Sentences; in a terminal the last one updates in place while something is waited for."""
@@ -59,6 +61,7 @@ class TextView(BaseView):
         self._status: Status | None = None
         self._forecast = ForecastView(console)
         self._copies = CopyView(console)
+        self._classroom: ClassroomView | None = None
         self._bench = BenchView(console, self._aside)
         self._session_list = SessionListView(console)
         self._usage = UsageView(console)
@@ -388,6 +391,17 @@ class TextView(BaseView):
         self._stop_status()
         self._say(checks_text(event), style="" if event.faults else "green")
 
+    @_display.register(events.ClassSeen)
+    @_display.register(events.ClassPage)
+    @_display.register(events.ClassCollected)
+    @_display.register(events.ClassEnded)
+    def _(self, event: ClassEvent) -> None:
+        from notebook_launcher.cli.views.classroom import ClassroomView  # of a teacher's commands only
+
+        self._stop_waiting()
+        self._classroom = self._classroom or ClassroomView(self._console)
+        self._classroom.show(event)
+
     @_display.register(events.Copying)
     @_display.register(events.Copied)
     def _(self, event: events.Copying | events.Copied) -> None:
@@ -473,6 +487,8 @@ class TextView(BaseView):
             self._copies.stop()
         self._bench.stop()
         self._usage.pause()
+        if self._classroom is not None:
+            self._classroom.pause()
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:

@@ -15,6 +15,7 @@ from notebook_launcher.core.events.batch import (
     TemplateSaved,
     TemplatesListed,
 )
+from notebook_launcher.core.events.classroom import ClassCollected, ClassEnded, ClassPage, ClassSeen, StudentNow
 from notebook_launcher.core.events.forecast import (
     Alternative,
     Forecast,
@@ -96,6 +97,10 @@ __all__ = [
     "BundledNotebooks",
     "CheckResult",
     "ChecksDone",
+    "ClassCollected",
+    "ClassEnded",
+    "ClassPage",
+    "ClassSeen",
     "ClusterEntry",
     "ClustersListed",
     "Connected",
@@ -152,6 +157,7 @@ __all__ = [
     "Staging",
     "Status",
     "Stopping",
+    "StudentNow",
     "Submitted",
     "TemplateFilled",
     "TemplateSaved",
