@@ -68,11 +68,11 @@ def _row(one: StudentNow, shown: str | None, now: datetime | None) -> ClassRow:
     return ClassRow(
         shown or _one_line(name),
         one.state,
-        WORDS.get(one.state, one.state),
+        _one_line(WORDS.get(one.state, one.state)),
         when,
         _one_line(one.detail),
         _one_line(one.node or ""),
-        one.job or "",
+        _one_line(one.job or ""),
     )
 
 

@@ -145,7 +145,7 @@ class _Watching:
             self._group.title,
             iso(now) or "",
             students,
-            sums.counts,
+            dict(sums.counts),
             sums.gpus_used,
             sums.gpus_pending,
             gpus.total,

@@ -40,7 +40,7 @@ class ClassroomView:
             self._seen(event)
         elif isinstance(event, events.ClassPage):
             self._line("The class is on this page, for your own browser alone; Ctrl-C ends it:")
-            self._line(event.url, "bold", whole=True)
+            self._line(event.address, "bold", whole=True)
         else:
             self.pause()
             for text, style in _collected(event) if isinstance(event, events.ClassCollected) else _ended(event):

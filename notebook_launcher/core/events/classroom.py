@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field
 
 from notebook_launcher.core.events.base import Event
@@ -44,7 +43,7 @@ class ClassSeen(Event, name="class"):
     title: str
     as_of: str
     students: tuple[StudentNow, ...]
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     gpus_used: int = 0
     gpus_pending: int = 0
     gpus_total: int | None = None
@@ -53,9 +52,9 @@ class ClassSeen(Event, name="class"):
 
 
 class ClassPage(Event, name="class_page"):
-    """The page of the class is served on this machine for as long as the command runs. ``url``: with its secret."""
+    """The page of the class is served on this machine for as long as the command runs. ``address``: with its secret."""
 
-    url: str
+    address: str
 
 
 class ClassCollected(Event, name="class_collected"):
