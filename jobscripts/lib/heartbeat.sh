@@ -22,6 +22,8 @@ IFS=$' \t\n'; unset GLOBIGNORE
 readonly BEAT_SECONDS=${NBL_HEARTBEAT_SECONDS:-30}
 # Results are looked for at each so many beats, and at the end; of all together, the last bytes are kept.
 readonly RESULTS_EVERY=4 MOST_RESULTS=1000000
+# So often the teacher's notice is looked for: whoever ends a class waits until all can have seen it.
+readonly HEED_SECONDS=5
 # How long JupyterLab may take to end when the teacher has ended the class.
 readonly END_SECONDS=30
 
@@ -39,7 +41,6 @@ main() {
   until [[ -n $ending ]] || ! kill -0 "$root" 2>/dev/null; do
     beat
     ((beats++ % RESULTS_EVERY)) || copy_results
-    heed_teacher
     await_next
   done
   copy_results
@@ -126,6 +127,7 @@ await_next() {
   for ((waited = 0; waited < BEAT_SECONDS; waited++)); do
     [[ -z $ending ]] || return 0
     [[ ! -e $dir/exit.json ]] || return 0
+    ((waited % HEED_SECONDS)) || heed_teacher
     [[ -z $ends_at ]] || (($(printf '%(%s)T' -1) < ends_at)) || end_session
     pause 1
   done

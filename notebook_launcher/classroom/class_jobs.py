@@ -104,7 +104,7 @@ class ClassJobs:
             self.problem = "The scheduler does not answer; this is how things were."
             return
         listed = {job.id: job for job in now}
-        gone = [key for key, job in self._by_id.items() if key not in listed and not _is_settled(job)]
+        gone = [key for key, job in self._by_id.items() if key not in listed and not is_settled(job)]
         for job in past or ():
             if job.id not in listed:
                 before = self._by_id.get(job.id, job)
@@ -121,7 +121,7 @@ class ClassJobs:
         self.problem = _HIDDEN if self._is_hidden and not sees_others else ""
 
 
-def _is_settled(job: UserJob) -> bool:
+def is_settled(job: UserJob) -> bool:
     """Whether nothing more is to be learned about a job that is on no list."""
     return job.state.ended or job.state is State.UNKNOWN
 

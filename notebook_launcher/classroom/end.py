@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from notebook_launcher.classroom.class_folder import HEARTBEAT, MOST_OF_HEARTBEAT, parse_report, read_folder
-from notebook_launcher.classroom.class_jobs import ClassJobs
+from notebook_launcher.classroom.class_jobs import ClassJobs, is_settled
 from notebook_launcher.classroom.find import find_class
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.classroom.student_states import ClassOf
@@ -37,7 +37,7 @@ LONGEST_WAIT = 60  # minutes from the notice to the end
 AT_ONCE = 200  # jobs in one command
 GONE_WITHIN = 90.0  # seconds in which ended jobs leave the queue
 LOOK_EVERY = 5.0
-BEFORE_THE_END = 45  # seconds from a notice to the end, at least: sessions look for it every 30 s
+BEFORE_THE_END = 15  # seconds from a notice to the end, at least: sessions look for it every 5 s
 DEFAULT_MESSAGE = "Please save your work."
 _LONGEST_MESSAGE = 300  # characters
 _WRITE = (
@@ -114,7 +114,8 @@ class _Ending:
         """Ask the scheduler, and return the jobs of the class that have not ended."""
         self._jobs.look()
         known = self._jobs.known
-        return [job for job in self._jobs.jobs or () if job.id in known and not job.state.ended]
+        # one that is on no list any more is gone, too
+        return [job for job in self._jobs.jobs or () if job.id in known and not is_settled(job)]
 
     def _confirm(self, live: Sequence[UserJob]) -> None:
         if self._options.sure:

@@ -39,7 +39,7 @@ BROWSERS = (
 PRINT_WITHIN = 60.0  # seconds
 #: how the launcher is installed, unless the teacher says so
 INSTALL = "pipx install ./notebook-launcher"
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~-])")
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
 class Line(Frozen):
