@@ -22,7 +22,7 @@ IFS=$' \t\n'; unset GLOBIGNORE
 readonly BEAT_SECONDS=${NBL_HEARTBEAT_SECONDS:-30}
 # Results are looked for at each so many beats, and at the end; of all together, the last bytes are kept.
 readonly RESULTS_EVERY=4 MOST_RESULTS=1000000
-# So often the teacher's notice is looked for: whoever ends a class waits until all can have seen it.
+# So often the state and the teacher's notice are looked for: whoever ends a class waits until all can have seen it.
 readonly HEED_SECONDS=5
 # How long JupyterLab may take to end when the teacher has ended the class.
 readonly END_SECONDS=30
@@ -121,13 +121,16 @@ copy_results() {
 
 # ------------------------------------------------------------------------------------------------- what is asked there
 
-# Wait for the next beat, or for the moment at which the teacher ends the class.
+# Wait for the next beat, or for a change of state, or for the moment at which the teacher ends the class.
 await_next() {
   local waited
   for ((waited = 0; waited < BEAT_SECONDS; waited++)); do
     [[ -z $ending ]] || return 0
-    [[ ! -e $dir/exit.json ]] || return 0
-    ((waited % HEED_SECONDS)) || heed_teacher
+    if ((waited % HEED_SECONDS == 0)); then
+      find_state
+      [[ $state == "$was" ]] || return 0
+      heed_teacher
+    fi
     [[ -z $ends_at ]] || (($(printf '%(%s)T' -1) < ends_at)) || end_session
     pause 1
   done

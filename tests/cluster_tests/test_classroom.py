@@ -40,6 +40,14 @@ def students(cluster: PracticeCluster) -> dict[str, dict[str, Any]]:
     return {one["user"]: one for one in event["students"]}
 
 
+def settled(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]] | None:
+    """The students, once each session that runs has reported that JupyterLab does."""
+    live = [one for one in found.values() if one["job"]]
+    return (
+        found if len(live) == 2 and all(one["state"] == "running" and one["seen"] is not None for one in live) else None
+    )
+
+
 def test_a_class_from_its_first_student_to_its_end(lesson: PracticeCluster) -> None:
     cluster = lesson
     assert teacher(cluster, "watch", "--course", "course.toml", "students.csv", "--once")[0] == 0
@@ -48,7 +56,7 @@ def test_a_class_from_its_first_student_to_its_end(lesson: PracticeCluster) -> N
     in_box.run(cluster, "login", "alice", ["sh", "-c", "cat >~/lab/results.jsonl"], input=results).check_returncode()
 
     # the scheduler says that they run, and their sessions say how
-    seen = wait_until(lambda: (all_ := students(cluster)) and all_["ivan"]["seen"] is not None and all_, 60)
+    seen = wait_until(lambda: settled(students(cluster)), 60)
     assert {user: one["state"] for user, one in seen.items()} == {
         "alice": "running", "ivan": "running", "carol": "not_started"
     }  # fmt: skip

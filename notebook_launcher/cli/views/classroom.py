@@ -91,9 +91,13 @@ def _picture(event: events.ClassSeen, console: Console) -> Group:
 
     rows, below = class_rows(event), _below(event)
     room = max(5, console.height - len(below) - 3)
-    lines: list[Table | Text] = [_table(rows[:room], wide=console.width >= _WIDE)] if rows else []
-    if len(rows) > room:
-        lines.append(Text(f"… and {len(rows) - room} more; all of them: --once, --html or --page", style="dim"))
+    shown, wide = min(room, len(rows)), console.width >= _WIDE
+    # a row may take two lines
+    while shown > 1 and (excess := len(console.render_lines(_table(rows[:shown], wide=wide))) - 1 - room) > 0:
+        shown -= max(1, excess // 2)
+    lines: list[Table | Text] = [_table(rows[:shown], wide=wide)] if rows else []
+    if len(rows) > shown:
+        lines.append(Text(f"… and {len(rows) - shown} more; all of them: --once, --html or --page", style="dim"))
     return Group(*lines, *(Text(printable(text), style=style) for text, style in below))
 
 
