@@ -43,14 +43,14 @@ from tests.practice_cluster.sshd import CONFIGURATION
 CORES = 2  # of each session
 ROOM = 24  # sessions of two cores, beside what HELD holds
 HELD = (("node1", 4), ("node2", 4))  # cores that somebody else has: 16 are left on each node
-THROTTLE = "MaxStartups 10:30:60"
+THROTTLE = "10:30:60"  # of OpenSSH by default
 LOG = "/var/log/sshd-class.log"
 FIRST_UID = 3001
 TEACHER = "grace"
 
 _ACCOUNT = 'useradd --no-create-home --uid "$2" --user-group --shell /bin/bash "$1"; usermod -p "*" "$1"'
 _LOGGED = f"""\
-sed -i 's/^MaxStartups .*/{THROTTLE}/' {CONFIGURATION}; sed -i '1i LogLevel VERBOSE' {CONFIGURATION}
+sed -i "s/^MaxStartups .*/MaxStartups $1/" {CONFIGURATION}; sed -i '1i LogLevel VERBOSE' {CONFIGURATION}
 pkill -o -x sshd; sleep 0.5; rm -f {LOG}; /usr/sbin/sshd -E {LOG}
 """
 _UNLOGGED = f"""\
@@ -221,6 +221,7 @@ def main() -> None:
     """Make the class, let it launch, and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--students", type=int, default=40)
+    parser.add_argument("--throttle", default=THROTTLE, help="MaxStartups of the login node: 2:60:6 is far too little")
     parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
     parser.add_argument("words", nargs="*", default=["--", "module"], help="what is launched; by default -- module")
     arguments = parser.parse_args()
@@ -234,7 +235,7 @@ def main() -> None:
         clear(cluster)
         for user in (TEACHER, *(one.user for one in students)):
             write_profile(cluster, "laptop", user)
-        cluster.root("login", ["sh", "-c", _LOGGED], check=True)
+        cluster.root("login", ["sh", "-c", _LOGGED, "log", arguments.throttle], check=True)
         at_the_end.callback(cluster.root, "login", ["sh", "-c", _UNLOGGED])
         for node, cores in HELD:
             words = ["sbatch", "-w", node, "-n", str(cores), "-t", "60", "--output=/dev/null", "--wrap=sleep 3600"]

@@ -38,7 +38,7 @@ COST = {
     "REQUEST_FED_INFO": 62,
     "REQUEST_NODE_INFO": 124,
 }
-PER_JOB = 0.8  # microseconds more of REQUEST_JOB_INFO for each job in the list
+PER_JOB = 3.4  # microseconds more of REQUEST_JOB_INFO for each job in the list: 20 lists of 200 jobs
 # the RPCs of each poll, as slurmctld counts them (docs/politeness.md)
 SUBMIT = ("REQUEST_SUBMIT_BATCH_JOB",)
 LAUNCHER = ("REQUEST_JOB_INFO_SINGLE",)
