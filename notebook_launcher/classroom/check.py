@@ -27,6 +27,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import parse_begin
 from notebook_launcher.core.text import listed
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.view import View
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.diagnosis.request_check import SchedulerReport
@@ -73,7 +74,7 @@ def check_class(
         checking = _ClassCheck(checks, context, plan, report, lesson, lasts)
         checking.run()
         if lesson.rehearsed:
-            rehearse(checks, context, plan, lesson.rehearsed)
+            rehearse(checks, context, plan, lesson.rehearsed, reserved=checking.has_begun())
 
     doctor(at_that_time, here, view, prompts, interrupts, node=False, more=more)
 
@@ -122,6 +123,15 @@ class _ClassCheck:
         if (course := self._plan.target.course) and course.class_folder:
             folder = course.class_folder
             checks.check("class folder", lambda: judge_class_folder(self._folder(folder)))
+
+    def has_begun(self) -> bool:
+        """Whether the reservation of the request has begun, and is not over."""
+        name, now = self._plan.request.flags.get("reservation"), self._now
+        for one in self._report.reservations or ():
+            if one.name == name:
+                start, end = parse_iso(one.start, now), parse_iso(one.end, now)
+                return (start is None or start <= now) and (end is None or now < end)
+        return False
 
     @property
     def _now(self) -> datetime:

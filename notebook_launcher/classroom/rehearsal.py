@@ -36,14 +36,14 @@ _LOOK = (
 )
 
 
-def rehearse(checks: CheckRunner, context: Context, plan: Plan, count: int) -> None:
+def rehearse(checks: CheckRunner, context: Context, plan: Plan, count: int, *, reserved: bool) -> None:
     """Launch so many sessions, wait until JupyterLab works in each, and end them, whatever happens.
 
-    Raises ``Interrupted``, after ending them.
+    ``reserved``: whether the plan's reservation, if it has one, has begun; otherwise they go without it. Raises ``Interrupted``, after ending them.
     """
     if checks.skip_unless_passed(NAME, ["start", "image", "environment"]):
         return
-    running = _Rehearsal(context, _short(plan), count)
+    running = _Rehearsal(context, _short(plan, reserved=reserved), count)
     interrupted: Interrupted | None = None
     finding, left = ok(""), None
     try:
@@ -62,8 +62,9 @@ def rehearse(checks: CheckRunner, context: Context, plan: Plan, count: int) -> N
         raise interrupted
 
 
-def _short(plan: Plan) -> Plan:
-    flags = {name: value for name, value in plan.request.flags.items() if name not in _NOT_NOW}
+def _short(plan: Plan, *, reserved: bool) -> Plan:
+    left_out = _NOT_NOW if reserved else (*_NOT_NOW, "reservation")
+    flags = {name: value for name, value in plan.request.flags.items() if name not in left_out}
     if plan.request.walltime > timedelta(minutes=MINUTES):
         flags["time"] = f"0:{MINUTES:02d}:00"
     return dataclasses.replace(plan, request=Request(flags), forwards=(), idle_stop=0)

@@ -214,7 +214,7 @@ class _Doctor:
             return
         if self._wants_node(context.scheduler):
             check_node(self._checks, context, plan, needs)
-        else:
+        elif self._more is None:
             self._checks.skip(
                 NODE,
                 "not requested: --node checks one with a short job. "
