@@ -344,6 +344,14 @@ def _monitoring_lines(plan: Plan) -> dict[str, str]:
     return {**lines, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else lines
 
 
+def _class_lines(plan: Plan, site: Site) -> dict[str, str]:
+    """Return the lines on the class folder, and on the course's folder, from which results are copied there."""
+    course = plan.target.course
+    if course is None or not course.class_folder:
+        return {}
+    return {"class_folder": course.class_folder, "course_folder": site.expand(course.folder or f"~/{course.name}")}
+
+
 def _stage_lines(plan: Plan, site: Site) -> dict[str, str]:
     """Return the lines on copying the environment to the node's own disk."""
     profile, stage = plan.target.profile, plan.environment.stage
@@ -365,7 +373,7 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
     )
     container = site.expand(plan.container) if plan.container else None
     if payload.program == "jupyterlab":
-        others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan)}
+        others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan), **_class_lines(plan, site)}
         if not plan.target.profile.fast_start:
             others["fast_start"] = "no"
     else:

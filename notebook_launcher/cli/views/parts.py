@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from notebook_launcher.cli.views.bench import BenchView
+    from notebook_launcher.cli.views.classroom import ClassroomView
     from notebook_launcher.cli.views.copy_progress import CopyView
     from notebook_launcher.cli.views.forecast import ForecastView
     from notebook_launcher.cli.views.session_list import SessionListView
@@ -27,6 +28,13 @@ class Parts:
         from notebook_launcher.cli.views.bench import BenchView
 
         return BenchView(self._console, self._aside)
+
+    @functools.cached_property
+    def classroom(self) -> ClassroomView:
+        """For a teacher's commands."""
+        from notebook_launcher.cli.views.classroom import ClassroomView
+
+        return ClassroomView(self._console)
 
     @functools.cached_property
     def copies(self) -> CopyView:
@@ -65,3 +73,5 @@ class Parts:
             self.bench.stop()
         if "usage" in shown:
             self.usage.pause()
+        if "classroom" in shown:
+            self.classroom.pause()

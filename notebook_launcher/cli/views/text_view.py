@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from notebook_launcher.cli.views.batch import BatchEvent
+    from notebook_launcher.cli.views.classroom import ClassEvent
     from notebook_launcher.cli.views.courses import CourseEvent
     from notebook_launcher.cli.views.status_line import StatusLine
 
@@ -398,6 +399,14 @@ class TextView(BaseView):
 
         self._stop_status()
         self._say(checks_text(event), style="" if event.faults else "green")
+
+    @_display.register(events.ClassSeen)
+    @_display.register(events.ClassPage)
+    @_display.register(events.ClassCollected)
+    @_display.register(events.ClassEnded)
+    def _(self, event: ClassEvent) -> None:
+        self._stop_waiting()
+        self._parts.classroom.show(event)
 
     @_display.register(events.Copying)
     @_display.register(events.Copied)
