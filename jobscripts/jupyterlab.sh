@@ -34,7 +34,7 @@ main() {
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
 readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py image.sh stage.sh stage_disk.sh staged_mount.py
-  execute{,_common,_kernel,_outputs,_script,_html}.py worker_node.sh dask_node.py)
+  execute{,_common,_kernel,_outputs,_script,_html}.py worker_node.sh dask_node.py panel{.py,_facts.py,.js})
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}

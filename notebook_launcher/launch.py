@@ -56,6 +56,7 @@ from notebook_launcher.session.record import (
 from notebook_launcher.sessions import offer_existing_session
 from notebook_launcher.tunnel.routes import may_need_sshd
 from notebook_launcher.usage.cost_estimate import Costing, estimate_price, no_price_note
+from notebook_launcher.usage.panel_file import PANEL_FILE, panel_file
 
 #: offers to build or pull the image that a plan's environment lacks, and returns whether it exists now
 OfferImage = Callable[[Plan, Context], bool]
@@ -306,6 +307,8 @@ def _credentials_and_files(
     env = session_env(plan, context.scheduler, context.site, payload)
     token = new_token()
     more = {**payload.files, **(new_tls(session.id) if plan.distributed else {})}
+    if payload.program == "jupyterlab" and plan.panel:
+        more[PANEL_FILE] = panel_file(plan, context.scheduler, session)
     # no SSH server is needed on this machine, or in a batch job
     if context.scheduler.same_machine or payload.is_batch:
         access = Access(token, lambda: join_keys(context.host, session.directory))
@@ -354,6 +357,8 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
         others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan)}
         if not plan.target.profile.fast_start:
             others["fast_start"] = "no"
+        if not plan.panel:
+            others["panel"] = "no"
     else:
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
     if plan.distributed:
