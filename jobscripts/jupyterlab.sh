@@ -35,7 +35,7 @@ main() {
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
 readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py {image,heartbeat,stage,stage_disk}.sh
   staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py {worker_node,torchrun_nodes,engine_{dask,ray}}.sh
-  {engine,dask,ray}_node.py)
+  {engine,dask,ray}_node.py panel{.py,_facts.py,.js})
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}

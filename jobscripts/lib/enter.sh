@@ -141,7 +141,7 @@ name_kernel_folder() {
 exec_jupyterlab() {
   find_jupyterlab
   export NBL_LISTEN=$listen_address
-  export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage
+  export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage NBL_PANEL=$want_panel
   quicken_start
   find_inherited_options
   exec "${as_inherited[@]}" "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"

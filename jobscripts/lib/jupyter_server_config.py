@@ -315,6 +315,18 @@ def guard_against_idleness() -> None:
         app.log.warning("notebook-launcher: this session does not end when nobody uses it: %r", problem)
 
 
+def bring_panel() -> None:
+    """Have the session's panel shown in JupyterLab's page, unless that is not asked for. It starts in any case."""
+    folder = os.environ["NBL_SESSION_DIR"]
+    if os.environ.pop("NBL_PANEL", "") != "yes" or not Path(folder, "panel.py").exists():
+        return
+    try:
+        load_beside(folder, "panel_facts")
+        load_beside(folder, "panel").bring(app, c, folder)
+    except Exception as problem:
+        app.log.warning("notebook-launcher: JupyterLab's page has no panel: %r", problem)
+
+
 app = Application.instance()  # the server, which reads this file
 own = load_beside(os.environ["NBL_SESSION_DIR"], "own_connections")
 token = session_token()
@@ -378,4 +390,5 @@ append_each_part_once()
 own.turn_strangers_away(app.log.warning)
 tell_whose_ports()
 hide_kernels()
+bring_panel()
 guard_against_idleness()

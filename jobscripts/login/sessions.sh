@@ -227,7 +227,7 @@ find_scripts() {
   scripts=()
   # before the flags, of which one may have that name
   read_json "$1/session.json" && [[ ${REPLY%%'"flags":'*} == *'"scheduler":"local"'* ]] && keep='local.sh lib.sh'
-  for file in "$1"/*.{sh,py}; do
+  for file in "$1"/*.{sh,py,js}; do
     [[ " $keep " == *" ${file##*/} "* ]] || ! is_ours "${file##*/}" || scripts+=("$file")
   done
 }
@@ -288,6 +288,7 @@ is_ours() {
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | notice.json | usage.csv | local.state | ended-from) ;;
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
+    panel.json | panel.py | panel_facts.py | panel.js) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     stage.sh | stage_disk.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;

@@ -61,6 +61,7 @@ def test_values_of_a_run_that_nobody_knows(program: str, tmp_path: Path) -> None
         ("listen=everywhere", "local", "listen='everywhere' is neither local nor node"),
         ("html=maybe", "no", "html='maybe' is neither yes nor no"),
         ("fast_start=$(id)", "yes", "fast_start='$(id)' is neither yes nor no"),
+        ("panel=maybe", "yes", "panel='maybe' is neither yes nor no"),
         ("sshd=maybe", "no", "sshd='maybe' is neither yes nor no"),
     ],
 )
