@@ -288,9 +288,9 @@ is_ours() {
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
-    stage.sh | stage_disk.sh | staged_mount.py) ;;
+    stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
-    page_files.py | engine.sh | worker_node.sh | dask_node.py | own_connections.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
+    import_cache.py | page_files.py | engine.sh | worker_node.sh | dask_node.py | own_connections.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;
     shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;
