@@ -281,11 +281,16 @@ find_job_id() { job_id=${SLURM_JOB_ID:-${PBS_JOBID:-${LSB_JOBID:-${JOB_ID:-${NBL
 # Is this a job of a scheduler with a queue, and not of local.sh or started by hand?
 has_queue() { [[ -n ${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${JOB_ID:-} ]]; }
 
-# Set node, and node_names to all names this machine answers to. $HOSTNAME is not asked: a batch job may inherit the
-# login node's.
+# Set node; its other names are not asked for yet. $HOSTNAME is not asked: a batch job may inherit the login node's.
+find_node() {
+  read_line /proc/sys/kernel/hostname || REPLY=$(uname -n)
+  node=$REPLY node_names=()
+}
+
+# Set node_names to all names this machine answers to.
 find_node_names() {
   local name
-  node=$(uname -n)
+  find_node
   node_names=("$node")
   for name in "${SLURMD_NODENAME:-}" "$(full_hostname)"; do
     [[ -n $name && " ${node_names[*]} " != *" $name "* ]] && node_names+=("$name")
@@ -302,6 +307,7 @@ full_hostname() {
 find_listen_address() {
   listen_address=127.0.0.1
   [[ $want_listen == node ]] || return 0
+  ((${#node_names[@]})) || find_node_names
   if find_node_address; then
     log "JupyterLab will listen on $listen_address: whoever reaches this node can connect, and only the token keeps\
  strangers out"

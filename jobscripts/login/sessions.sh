@@ -290,9 +290,9 @@ is_ours() {
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
     panel.json | panel.py | panel_facts.py | panel.js) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
-    stage.sh | stage_disk.sh | staged_mount.py) ;;
+    stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
-    page_files.py | engine.sh | worker_node.sh | torchrun_nodes.sh | engine_node.py | own_connections.py) ;;
+    import_cache.py | page_files.py | engine.sh | worker_node.sh | torchrun_nodes.sh | engine_node.py | own_connections.py) ;;
     engine_dask.sh | dask_node.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
     engine_ray.sh | ray_node.py | ray-ca.pem | ray-ca-key.pem | ray-token) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;

@@ -27,9 +27,10 @@ set -u
 
 readonly HEARTBEAT_SECONDS=2
 
-# Twenty looks a second are for the moments between the job's start and JupyterLab's. When these get long, the file
-# server deserves some rest; and more of it where nothing has changed for long, as with a job that waits for hours.
-readonly EAGER_SECONDS=30
+# Twenty looks a second are for the moments between the job's start and JupyterLab's; and ten for the first moments of a
+# watch, as a job may start as soon as it is queued. When these get long, the file server deserves some rest; and more of
+# it where nothing has changed for long, as with a job that waits for hours.
+readonly EAGER_SECONDS=30 FIRST_SECONDS=10
 readonly QUIET_SECONDS=600 REST_SECONDS=5
 
 # usage.csv is read on so often: soon after a new sample, and ever more rarely while there is none.
@@ -174,6 +175,8 @@ choose_pace() {
   if [[ -n ${content[started]} && -z ${content[endpoint]}${content[progress]}${content[exit]} ]]; then
     pace=0.25
     ((SECONDS >= eager_until)) || pace=0.05
+  elif [[ -z ${content[started]} ]] && ((SECONDS < FIRST_SECONDS)); then
+    pace=0.1
   fi
 }
 

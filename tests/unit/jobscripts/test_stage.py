@@ -35,8 +35,9 @@ class Node:
         self.disk, self.shared, self.session = root / "disk", root / "shared", root / "session"
         for folder in (self.disk, self.shared, self.session / "runtime"):
             folder.mkdir(parents=True)
-        for name in ("lib.sh", "containers.sh", "activate.sh", "stage.sh", "stage_disk.sh", "staged_mount.py"):
-            shutil.copy(job_script(name), self.session)
+        for name in ("lib", "containers", "activate", "stage", "stage_disk", "stage_squash"):
+            shutil.copy(job_script(f"{name}.sh"), self.session)
+        shutil.copy(job_script("staged_mount.py"), self.session)
         self.image, self.folder = self.shared / "torch.sif", self.shared / "env"
         self.image.write_bytes(b"image" * 1000)
         (self.folder / "lib").mkdir(parents=True)
