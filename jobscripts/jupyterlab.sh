@@ -300,7 +300,7 @@ leave() {
 # Where the container has a /tmp of its own, it has gone with that.
 remove_kernel_folder() {
   read_line "$NBL_SESSION_DIR/runtime/kernels" || return 0
-  is_kernel_folder "$REPLY" || return 0
+  is_session_folder "$REPLY" || return 0
   rm -rf -- "$REPLY"
 }
 
