@@ -292,7 +292,7 @@ is_ours() {
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
     page_files.py | engine.sh | worker_node.sh | dask_node.py | own_connections.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;
-    shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
+    shared_query.sh | asked.sh | local.sh | image.sh | heartbeat.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;
   esac
 }
