@@ -296,7 +296,7 @@ is_ours() {
     engine_dask.sh | dask_node.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
     engine_ray.sh | ray_node.py | ray-ca.pem | ray-ca-key.pem | ray-token) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;
-    shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
+    shared_query.sh | asked.sh | local.sh | image.sh | heartbeat.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;
   esac
 }
