@@ -34,7 +34,7 @@ main() {
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
 readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py image.sh stage.sh stage_disk.sh staged_mount.py
-  execute{,_common,_kernel,_outputs,_script,_html}.py worker_node.sh dask_node.py panel{.py,_facts.py,.js})
+  execute{,_common,_kernel,_outputs,_script,_html}.py worker_node.sh dask_node.py panel{,_view}.js panel{,_facts,_saving}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -160,7 +160,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,progress,staging}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,progress,staging,unsaved}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   # For a shell (shell.sh), which is started from elsewhere.
   write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable

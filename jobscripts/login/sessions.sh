@@ -286,9 +286,10 @@ is_ours() {
     session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
-    progress.json | staging.json | panel.json | panel.py | panel_facts.py | panel.js | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
+    progress.json | staging.json | unsaved.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     stage.sh | stage_disk.sh | staged_mount.py) ;;
+    panel.json | panel.js | panel_view.js | panel.py | panel_facts.py | panel_saving.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
     page_files.py | engine.sh | worker_node.sh | dask_node.py | own_connections.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;

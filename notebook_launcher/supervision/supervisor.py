@@ -37,6 +37,7 @@ from notebook_launcher.jobs.messages import (
     SchedulerUnresponsive,
     StagingReported,
     StatusChanged,
+    UnsavedReported,
     UsageSampled,
 )
 from notebook_launcher.jobs.outcome import exit_error, exit_record, final_status, why_requeued
@@ -256,6 +257,8 @@ class Supervisor:
             self._attached_status.idle_reported(item.data)
         elif isinstance(item, StagingReported):
             self._staging_reported(item)
+        elif isinstance(item, UnsavedReported):
+            self._attached_status.unsaved_reported(item.data)
         elif isinstance(item, DirectoryRemoved):
             self._note(f"The session's directory {self._session.directory} was removed; its job goes on.")
         elif isinstance(item, ReconnectSucceeded):
