@@ -321,7 +321,8 @@ def bring_panel() -> None:
     if os.environ.pop("NBL_PANEL", "") != "yes" or not Path(folder, "panel.py").exists():
         return
     try:
-        load_beside(folder, "panel_facts")
+        for name in ("panel_facts", "panel_saving"):
+            load_beside(folder, name)
         load_beside(folder, "panel").bring(app, c, folder)
     except Exception as problem:
         app.log.warning("notebook-launcher: JupyterLab's page has no panel: %r", problem)

@@ -15,6 +15,7 @@ from pathlib import Path
 from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from panel_facts import Samples, session_facts
+from panel_saving import Saving
 from tornado import web
 
 ADDRESS = "api/notebook-launcher/session"
@@ -42,6 +43,11 @@ class Reader:
                 self.pending = None
         return self.last
 
+    async def end(self):
+        """Return when the session ends, ``None`` if that is not known. What is known of it stays."""
+        known = self.last if self.last.get("began") else await self.read()
+        return known.get("ends")
+
     def _begin(self):
         loop = asyncio.get_event_loop()
         facts = loop.create_future()
@@ -60,10 +66,10 @@ class SessionHandler(APIHandler):
 
     _track_activity = False  # a page that is open is not use
 
-    def initialize(self, reader):
+    def initialize(self, reader, saving):
         """Take what Tornado was given for this address."""
         super().initialize()
-        self.reader = reader
+        self.reader, self.saving = reader, saving
 
     @web.authenticated
     async def get(self):
@@ -78,7 +84,18 @@ class SessionHandler(APIHandler):
 
     @web.authenticated
     async def post(self):
-        """Take the word of a person who keeps the session; that it is use, the idle guard sees by itself."""
+        """Take ``unsaved``, a list of paths, of a ``page``; or ``keep``, of a person who keeps the session.
+
+        That this is use of the session, the idle guard sees by itself.
+        """
+        report = self.get_json_body()
+        if not isinstance(report, dict):
+            raise web.HTTPError(400, "not an object")
+        if "unsaved" in report:
+            try:
+                self.saving.report(report.get("page"), report["unsaved"])
+            except ValueError as problem:
+                raise web.HTTPError(400, str(problem)) from None
         self.set_status(204)
         self.finish()
 
@@ -86,7 +103,8 @@ class SessionHandler(APIHandler):
 def lay_out(folder):
     """Put the page's half where JupyterLab looks for it, and return the folder to name to it."""
     place = Path(folder, "runtime", "labextensions")
-    script = Path(folder, "panel.js").read_bytes()
+    parts = [Path(folder, name).read_bytes() for name in ("panel_view.js", "panel.js")]
+    script = b"(function () {\n'use strict';\n" + b"".join(parts) + b"})();\n"
     package = {
         "name": EXTENSION,
         "version": "1.0.0",
@@ -109,7 +127,13 @@ def bring(app, config, folder):
 
     def set_up_and_answer():
         set_up()
+        reader = Reader(folder)
+        saving = Saving(app, folder, reader.end)
         path = url_path_join(app.web_app.settings["base_url"], ADDRESS)
-        app.web_app.add_handlers(".*$", [(path, SessionHandler, {"reader": Reader(folder)})])
+        app.web_app.add_handlers(".*$", [(path, SessionHandler, {"reader": reader, "saving": saving})])
+        try:
+            saving.start()
+        except Exception as problem:
+            app.log.info("notebook-launcher: no events here, so a hidden page saves nothing at the end: %r", problem)
 
     app.init_shutdown_no_activity = set_up_and_answer

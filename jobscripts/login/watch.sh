@@ -46,7 +46,7 @@ readonly USAGE_READS=128
 
 main() {
   dir=${1%/}
-  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='' [notice]='') found=()
+  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='' [notice]='' [unsaved]='') found=()
   eager_until=0
   changed_at=0
   look_due=0
@@ -69,8 +69,8 @@ look() {
   [[ -d $dir ]] || return 1
   # Read in the reverse of the order in which the job writes them, and told in that order: whatever was there when a file
   # was written is read after it, and told before it.
-  for name in notice idle exit progress endpoint staging started; do read_file "$name"; done
-  for name in started staging endpoint progress exit idle notice; do tell "$name"; done
+  for name in notice unsaved idle exit progress endpoint staging started; do read_file "$name"; done
+  for name in started staging endpoint progress unsaved exit idle notice; do tell "$name"; done
   ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))

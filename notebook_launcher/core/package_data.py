@@ -23,9 +23,9 @@ _PYTHON = (
     *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py"),
     *("execute_script.py", "execute_html.py", "staged_mount.py"),
     *("own_connections.py", "engine_node.py", "dask_node.py", "ray_node.py"),
-    *("panel.py", "panel_facts.py"),
+    *("panel.py", "panel_facts.py", "panel_saving.py"),
 )
-_PAGE = ("panel.js",)
+_PAGE = ("panel.js", "panel_view.js")
 
 # copied into each session directory, side by side, so that the cluster needs nothing installed
 JOB_FILES = ("jupyterlab.sh", *_LIB, *_LOGIN, *_PYTHON, *_PAGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -15,20 +16,23 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, Route, expect, sync_playwright
+from playwright.sync_api import Locator, Page, Route, expect, sync_playwright
 
 from tests.cluster_tests.jupyterlab_page import CHROMIUM, FLAGS, NO_ANIMATION
 from tests.doubles import wait_until
-from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions, token_of
+from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions, read_json_if_there, token_of
 from tests.unit.jobscripts.written_usage import Sampler
 
 pytestmark = pytest.mark.real_time
 
+#: ms; a request may be under way that knows nothing yet of what has just changed, and the next one comes 5 s later
+LATEST = 12_000
 ADDRESS = "api/notebook-launcher/session"
 #: what a hostile driver would call a GPU, and whoever wrote a profile the unit of its prices
 MARKUP = "<img src=x onerror=document.title='owned'>"
 
 
+HOUR_AGO = int(time.time()) - 3600
 BEGAN = datetime.now(timezone.utc) - timedelta(seconds=10)
 
 
@@ -37,14 +41,31 @@ def sampler_of(job: Job) -> Sampler:
     return Sampler(job.dir / "usage.csv", BEGAN)
 
 
+def ends_in(job: Job, seconds: float) -> None:
+    """Let the walltime be over then."""
+    requested = {
+        "version": 1,
+        "walltime_seconds": time.time() - HOUR_AGO + seconds,
+        "price_per_hour": 3.5,
+        "unit": MARKUP,
+    }
+    (job.dir / "panel.json").write_text(json.dumps(requested))
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     job = Job(tmp_path_factory.mktemp("panel"))
-    job.env |= {"SLURM_JOB_PARTITION": "gpu", "SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_NODE": "4096"}
+    job.env |= {
+        "SLURM_JOB_START_TIME": str(HOUR_AGO),
+        "SLURM_JOB_PARTITION": "gpu",
+        "SLURM_CPUS_ON_NODE": "8",
+        "SLURM_MEM_PER_NODE": "4096",
+    }
     job.in_a_scheduler()
     job.ask(f"path={VENV_BIN}")
-    requested = {"version": 1, "walltime_seconds": 7200, "price_per_hour": 3.5, "unit": MARKUP}
-    (job.dir / "panel.json").write_text(json.dumps(requested))
+    ends_in(job, 7200)
+    for name in ("notes.txt", "refused.txt"):
+        (job.work / name).write_text("before")
     sampler_of(job).sample(0, "40", "60", cores="1.50")
     job.start()
     job.endpoint()
@@ -180,7 +201,7 @@ def test_a_server_that_fails_the_panel_does_not_hurt_the_page(page: Page, fault:
     page.unroute(f"**/{ADDRESS}*")
     page.wait_for_timeout(200)
     be_hidden(page, False)
-    expect(page.locator(".nbl-status")).to_contain_text("GPU 90 %")
+    expect(page.locator(".nbl-status")).to_contain_text("GPU 90 %", timeout=LATEST)
 
 
 def test_a_session_directory_that_vanishes_does_not_hurt_the_page(page: Page, job: Job, tmp_path: Path) -> None:
@@ -189,7 +210,7 @@ def test_a_session_directory_that_vanishes_does_not_hurt_the_page(page: Page, jo
         told = wait_until(lambda: call_without_files(job, tmp_path / "gone"))
         assert told["job"] is None and told["cores"] == 8
         be_hidden(page, False)
-        expect(page.locator(".nbl-status")).to_have_text("Session · GPU 90 %")
+        expect(page.locator(".nbl-status")).to_have_text("Session · GPU 90 %", timeout=LATEST)
         expect(page.locator(".jp-Dialog")).to_have_count(0)
     finally:
         shutil.move(tmp_path / "gone", job.dir)
@@ -203,3 +224,87 @@ def call_without_files(job: Job, directory: Path) -> dict[str, Any]:
     with urllib.request.urlopen(request, timeout=20) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
+
+
+def toast(page: Page, text: str) -> Locator:
+    """What JupyterLab shows, and reads aloud, over the page."""
+    return page.get_by_role("alert").filter(has_text=text)
+
+
+def test_who_is_there_keeps_a_session_that_is_thought_unused(page: Page, job: Job) -> None:
+    message = "Nobody has used JupyterLab for 25 minutes: the session ends in 5 minutes unless somebody does."
+    idle = {"version": 1, "why": "unused", "ends": "2030-11-21T12:05:00Z", "message": message}
+    (job.dir / "idle.json").write_text(json.dumps(idle))
+    be_hidden(page, False)
+    with page.expect_request(lambda request: request.method == "POST" and ADDRESS in request.url) as kept:
+        toast(page, message).get_by_role("button", name="Keep it").click()
+    assert kept.value.response().status == 204
+    (job.dir / "idle.json").unlink()
+    be_hidden(page, False)
+    expect(toast(page, message)).to_have_count(0, timeout=LATEST)
+
+
+def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> None:
+    ends_in(job, 14 * 60)
+    be_hidden(page, False)
+    expect(toast(page, "14 minutes left: the session ends at")).to_be_visible(timeout=LATEST)
+    ends_in(job, 4 * 60 + 5)
+    page.wait_for_timeout(200)
+    be_hidden(page, False)
+    expect(toast(page, "4 minutes left")).to_be_visible(timeout=LATEST)
+    expect(toast(page, "14 minutes left")).to_have_count(0)
+    ends_in(job, 3 * 60 + 5)
+    page.wait_for_timeout(200)
+    be_hidden(page, False)
+    expect(page.locator(".nbl-status")).to_contain_text("3:0", timeout=LATEST)
+    expect(toast(page, "minutes left")).to_have_count(1)
+    expect(toast(page, "4 minutes left")).to_have_count(1)
+
+
+EDITOR = ".jp-FileEditor:visible :is(.cm-content, .CodeMirror)"  # of JupyterLab 4, and 3
+
+
+def write_in(page: Page, name: str, text: str) -> None:
+    """Open a file and type at its beginning."""
+    page.locator(".jp-DirListing-item", has_text=name).dblclick()
+    editor = page.locator(EDITOR)
+    expect(editor).to_contain_text("before")
+    editor.click()
+    page.keyboard.press("Control+Home")
+    page.keyboard.type(text)
+
+
+def test_a_hidden_page_saves_in_the_last_minute_and_tells_what_it_cannot_save(page: Page, job: Job) -> None:
+    page.route(
+        "**/api/contents/refused.txt*",
+        lambda route: route.abort() if route.request.method == "PUT" else route.continue_(),
+    )
+    write_in(page, "refused.txt", "lost ")
+    write_in(page, "notes.txt", "kept ")
+    assert (job.work / "notes.txt").read_text() == "before"
+    be_hidden(page, False)
+    ends_in(job, 50)
+    call(job, ADDRESS)
+    be_hidden(page, True)
+    wait_until(lambda: (job.work / "notes.txt").read_text() == "kept before", 15)
+    told = wait_until(lambda: read_json_if_there(job.dir / "unsaved.json"), 15)
+    assert told == {"version": 1, "paths": ["refused.txt"]}
+    assert permissions(job.dir / "unsaved.json") == 0o600
+
+
+def test_what_is_typed_at_the_very_end_is_saved_when_the_job_is_ended(page: Page, job: Job) -> None:
+    page.unroute("**/api/contents/refused.txt*")
+    while page.locator(".jp-Dialog").count():
+        page.keyboard.press("Escape")
+        page.wait_for_timeout(100)
+    ends_in(job, 7200)
+    call(job, ADDRESS)
+    page.locator(EDITOR).click()
+    page.keyboard.type("more ")
+    began = time.monotonic()
+    job.send(signal.SIGTERM)
+    page.wait_for_timeout(1000)
+    assert job.exit()["cause"] == "stopped"
+    assert time.monotonic() - began < 6
+    assert "more " in (job.work / "notes.txt").read_text()
+    assert (job.work / "refused.txt").read_text() == "lost before"
