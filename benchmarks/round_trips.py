@@ -1,23 +1,24 @@
 """How many round trips a launch takes until its job is queued, beside ``ssh login sbatch``.
 
-    make bench-round-trips     (root; uses the practice cluster, and brings it up if need be; two minutes)
+    make bench-round-trips     (root; uses the practice cluster, and brings it up if need be; three minutes)
 
-Each is timed on the cluster as it is, and with a longer line between the laptop and the login node. What it takes
-longer, in units of what was added to each round trip, is how often it waits for the other side, one wait after the
-other. That counts everything: TCP with its slow start, SSH's login, channels and commands. Of all runs the quickest
-counts: whatever else the machine does only adds to it.
+Each is timed with two lines between the laptop and the login node, a long one and one that is longer still. What it
+takes longer over that, in units of what was added to each round trip, is how often it waits for the other side, one
+wait after the other. That counts everything: TCP with its slow start, SSH's login, channels and commands. What is
+computed meanwhile takes as long over both lines, and is not counted; without the delay it would hide no wait. The
+figure of each round is printed, and their median; beside them, what all takes at the round trip of a distant cluster.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -62,12 +63,13 @@ def measure_launch(cluster: PracticeCluster, engine: str) -> float:
 
 
 def main() -> None:
-    """Measure all in turn, near and far, and print the quickest of each and the round trips."""
+    """Measure all in turn, over each line, and print the medians of the times and of the round trips."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--milliseconds", type=float, default=300, help="added to each round trip")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--delays", default="150,300,900", help="ms added to each round trip: a usual one, long, longer")
     parser.add_argument("--slurm", default="24.11")
     arguments = parser.parse_args()
+    delays = [float(one) for one in arguments.delays.split(",")]
     cluster = PracticeCluster(arguments.slurm)
     was_up = cluster.is_up()
     cluster.up(until_end_of=None if was_up else os.getpid())
@@ -77,23 +79,33 @@ def main() -> None:
         "launch-notebook, paramiko": lambda: measure_launch(cluster, "paramiko"),
         "launch-notebook, openssh": lambda: measure_launch(cluster, "openssh"),
     }
-    taken: dict[tuple[str, bool], list[float]] = {(name, far): [] for name in ways for far in (False, True)}
-    for run in range(arguments.runs + 1):
-        for far in (False, True):
-            with cluster.delayed(arguments.milliseconds) if far else contextlib.nullcontext():
+    for measure in ways.values():  # the first one compiles, looks up addresses, and leaves the job scripts
+        measure()
+    taken: dict[tuple[str, float], list[float]] = {(name, delay): [] for name in ways for delay in delays}
+    for _ in range(arguments.runs):
+        for delay in delays:
+            with cluster.delayed(delay):
                 for name, measure in ways.items():
-                    seconds = measure()
-                    if run:  # the first one compiles, looks up addresses, and leaves the job scripts
-                        taken[name, far].append(seconds)
+                    taken[name, delay].append(measure())
         cluster.run("login", "alice", ["scancel", "--user=alice"])
         wait_for_empty_queue(cluster)
-    least = None
-    print(f"\nuntil the job is queued, with {arguments.milliseconds:.0f} ms more for each round trip")
-    for name in ways:
-        near, far = min(taken[name, False]), min(taken[name, True])
-        trips = 1000 * (far - near) / arguments.milliseconds
-        least = trips if least is None else least
-        print(f"  {name:<28} {near:6.2f} s  {far:6.2f} s  {trips:5.1f} round trips  ({trips - least:+.1f})")
+    show(taken, list(ways), delays)
+
+
+def show(taken: Mapping[tuple[str, float], Sequence[float]], ways: Sequence[str], delays: Sequence[float]) -> None:
+    """Print a line for each way: its times, its round trips in each round, and how many more than the first way."""
+    longer, longest = delays[-2:]
+    trips = {
+        way: [1000 * (far - near) / (longest - longer) for near, far in zip(taken[way, longer], taken[way, longest])]
+        for way in ways
+    }
+    print("\nuntil the job is queued, with so many ms more for each round trip (medians); round trips")
+    print(f"  {'':<28}" + "".join(f"{delay:>9.0f} ms" for delay in delays))
+    for way in ways:
+        times = "".join(f"{statistics.median(taken[way, delay]):>10.2f} s" for delay in delays)
+        more = statistics.median(a - b for a, b in zip(trips[way], trips[ways[0]]))
+        each = " ".join(f"{one:.1f}" for one in trips[way])
+        print(f"  {way:<28}{times}  {statistics.median(trips[way]):5.1f}  ({more:+.1f}; in each round: {each})")
 
 
 if __name__ == "__main__":

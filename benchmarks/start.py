@@ -3,13 +3,16 @@
     make bench-start      (needs no cluster, and contacts nothing)
 
 All are started in turn, so that whatever else the machine does hits all of them, and the medians are printed. They run
-in a home of their own, and are started once before, so that Python has compiled them and profiles are found valid.
+in a home of their own, and are started once before, so that Python has compiled them and profiles are found valid. A
+launch is also started on a terminal, and timed until that shows that it connects, to a port where nobody listens.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import pty
 import statistics
 import subprocess
 import sys
@@ -30,6 +33,30 @@ COMMANDS: dict[str, list[str]] = {
 }
 TAB = {"_LAUNCH_NOTEBOOK_COMPLETE": "bash_complete", "COMP_WORDS": "launch-notebook --cluster s", "COMP_CWORD": "2"}
 
+LAUNCH = [LAUNCHER, "--host", "you@127.0.0.1:1", "-t", "10", "--", "/image.sif"]
+SIGN = b"connecting"
+
+
+def measure_first_sign(environment: Mapping[str, str]) -> float:
+    """Return the seconds until a launch says on its terminal that it connects."""
+    ours, theirs = pty.openpty()
+    with open(ours, "rb", buffering=0) as screen:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            LAUNCH, env={**environment, "TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        shown, seconds = b"", 0.0
+        with contextlib.suppress(OSError):  # Linux: the terminal of a process that has ended
+            while data := screen.read(65536):
+                shown += data
+                if SIGN in shown and not seconds:
+                    seconds = time.perf_counter() - began
+        process.wait()
+    if not seconds:
+        raise SystemExit(f"the launch said: {shown.decode(errors='replace')}")
+    return seconds
+
 
 def measure_start(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
     """Return the core-seconds that a command and its children use, and the seconds that it takes."""
@@ -48,6 +75,7 @@ def show_starts(runs: int) -> None:
     """Start every command in turn, and print the medians and their ratio to ``python -c pass``."""
     cores: dict[str, list[float]] = {name: [] for name in COMMANDS}
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    signs: list[float] = []
     with tempfile.TemporaryDirectory() as home:
         plain = {"HOME": home, "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         for run in range(runs + 1):
@@ -56,11 +84,14 @@ def show_starts(runs: int) -> None:
                 if run:
                     cores[name].append(used)
                     seconds[name].append(took)
+            sign = measure_first_sign(plain)
+            signs += [sign] if run else []
     least = statistics.median(cores[PASS])
     print(f"\nstarting (medians of {runs})")
     for name in COMMANDS:
         used, took = statistics.median(cores[name]), statistics.median(seconds[name])
         print(f"  {name:<46} {used:6.3f} core-s  {took:6.3f} s  {used / least:5.1f} × {PASS}")
+    print(f"  {'a launch, until it says that it connects':<46} {statistics.median(signs):24.3f} s")
 
 
 if __name__ == "__main__":

@@ -174,6 +174,29 @@ def by_ssh(config: str, port: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
+def by_process(way: str, config: str, port: int) -> Iterator[int]:
+    """Another way, in a process of its own, as ``ssh`` is: else it would share Python's lock with what measures."""
+    words = [sys.executable, __file__, "--lead", way, config, str(port)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.stdin.close()
+
+
+def lead(way: str, config: str, port: int) -> None:
+    """Lead a local port to the login node's by an engine or by sshtunnel, print it, and end with standard input."""
+    with contextlib.ExitStack() as until_end:
+        if way == "sshtunnel":
+            local = until_end.enter_context(by_sshtunnel(config, port))
+        else:
+            local = until_end.enter_context(by_engine(way, config, port))
+        print(local, flush=True)
+        sys.stdin.read()
+
+
+@contextlib.contextmanager
 def by_engine(engine: str, config: str, port: int) -> Iterator[int]:
     """Our own tunnel over one of our engines."""
     from notebook_launcher.hosts.openssh.host import OpenSshHost
@@ -238,9 +261,9 @@ def on_the_laptop(task: dict[str, object]) -> None:
     config, port, size = str(task["config"]), int(str(task["port"])), int(str(task["size"]))
     ways: dict[str, Callable[[], contextlib.AbstractContextManager[int]]] = {
         "ssh -L": lambda: by_ssh(config, port),
-        "paramiko engine": lambda: by_engine("paramiko", config, port),
-        "openssh engine": lambda: by_engine("openssh", config, port),
-        "plain sshtunnel": lambda: by_sshtunnel(config, port),
+        "paramiko engine": lambda: by_process("paramiko", config, port),
+        "openssh engine": lambda: by_process("openssh", config, port),
+        "plain sshtunnel": lambda: by_process("sshtunnel", config, port),
     }
     if only := str(task["only"]):
         ways = {name: way for name, way in ways.items() if name in only.split(",")}
@@ -252,16 +275,16 @@ def on_the_laptop(task: dict[str, object]) -> None:
     print(json.dumps(rounds))
 
 
-def run_on_the_laptop(cluster: PracticeCluster, task: dict[str, object], profile: str = "") -> object:
+def run_on_the_laptop(cluster: PracticeCluster, task: dict[str, object]) -> object:
     """Run this program in the laptop's network, and return what it prints."""
-    words = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else []), __file__, "--task", "-"]
+    words = [sys.executable, __file__, "--task", "-"]
     done = subprocess.run(
         cluster.laptop_argv(words), input=json.dumps(task), text=True, stdout=subprocess.PIPE, check=True
     )
     return json.loads(done.stdout)
 
 
-def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str, profile: str) -> None:
+def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str) -> None:
     """Measure every way in turn."""
     server = subprocess.Popen(cluster.argv("login", "alice", ["python3", "-u", "-c", SERVER]),
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
@@ -269,7 +292,7 @@ def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str, p
     with ssh_config(cluster) as config:
         port = int(server.stdout.readline())
         task = {"config": config, "port": port, "size": size * MIB, "rounds": rounds, "only": only}
-        found = run_on_the_laptop(cluster, task, profile)
+        found = run_on_the_laptop(cluster, task)
     server.stdin.close()
     server.wait(10)
     assert isinstance(found, dict)
@@ -332,10 +355,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of ways, with commas")
     parser.add_argument("--pages", type=int, default=3, help="rounds of the cold page; 0: none")
     parser.add_argument("--output", type=int, default=100, help="MB of a kernel's output beside keys; 0: none")
-    parser.add_argument("--profile", default="", help="write a profile of the laptop's side to this file")
     parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
     parser.add_argument("--task", help=argparse.SUPPRESS)
+    parser.add_argument("--lead", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.lead:
+        way, config, port = arguments.lead
+        lead(way, config, int(port))
+        return
     if arguments.task:
         on_the_laptop(json.load(sys.stdin))
         return
@@ -344,7 +371,7 @@ def main() -> None:
     cluster.up(until_end_of=None if was_up else os.getpid())
     print("command:", shlex.join(sys.argv))
     if arguments.rounds:
-        measure_lines(cluster, arguments.rounds, arguments.size, arguments.only, arguments.profile)
+        measure_lines(cluster, arguments.rounds, arguments.size, arguments.only)
     if arguments.pages:
         measure_pages(cluster, arguments.pages)
     if arguments.output:

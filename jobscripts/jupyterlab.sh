@@ -33,8 +33,8 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
-readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py image.sh stage.sh stage_disk.sh staged_mount.py
-  execute{,_common,_kernel,_outputs,_script,_html}.py {worker_node,torchrun_nodes,engine_{dask,ray}}.sh
+readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py {image,heartbeat,stage,stage_disk}.sh
+  staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py {worker_node,torchrun_nodes,engine_{dask,ray}}.sh
   {engine,dask,ray}_node.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
@@ -55,7 +55,7 @@ readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SH
 readonly EXIT_UNUSABLE=73
 
 run_job() {
-  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter='' stager='' passed_on='' ended_by=''
+  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' heartbeat='' noter='' stager='' passed_on='' ended_by=''
   answer_signals
   trap : USR1 # a script's, which is not there yet: pass_signals_on
   find_log_is_new
@@ -103,6 +103,7 @@ run_jupyterlab() {
     report_started
   fi
   start_sampler
+  start_heartbeat
   remove_left_folders
   if await_program; then
     await_workers
@@ -162,7 +163,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,progress,staging}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   # For a shell (shell.sh), which is started from elsewhere.
   write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
@@ -276,6 +277,7 @@ leave() {
   conclude "$@"
   # From here on bash would report in its own words how JupyterLab dies: "Bus error", when the container goes first.
   exec {log_fd}>&2 2>/dev/null
+  end_heartbeat
   end_sampler
   end_noting_image
   end_staging

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
@@ -25,11 +26,6 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs.cancel import cancelled_on_failure
-from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
-from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
-from notebook_launcher.planning.course_summary import idle_rules
-from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import (
     Plan,
     begin_note,
@@ -53,9 +49,10 @@ from notebook_launcher.session.record import (
     new_session,
     session_files,
 )
-from notebook_launcher.sessions import offer_existing_session
 from notebook_launcher.tunnel.routes import may_need_sshd
-from notebook_launcher.usage.cost_estimate import Costing, estimate_price, no_price_note
+
+if TYPE_CHECKING:
+    from notebook_launcher.usage.cost_estimate import Costing
 
 #: offers to build or pull the image that a plan's environment lacks, and returns whether it exists now
 OfferImage = Callable[[Plan, Context], bool]
@@ -87,16 +84,24 @@ def launch(
     """
     scripts = 1 + inspects_image(plan)  # the first one lists the sessions
     with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True, scripts=scripts) as context:
-        costing = Costing(plan, context)
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
+        # imported while the host is asked, and not before: until then nothing says that anything happens
+        from notebook_launcher.jobs.cancel import cancelled_on_failure
+        from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+        from notebook_launcher.sessions import offer_existing_session
+        from notebook_launcher.usage.cost_estimate import Costing
+
+        costing = Costing(plan, context)
         check_unlisted_flags(context, plan.request.flags)
         flags_accepted()
         if offer_existing_session(plan, context):
             return
         if plan.target.course:
-            view.show(course_used(plan.target.course))
-            from notebook_launcher.notebook.deploy import deploy_notebooks  # most launches are not a course's
+            # most launches are not a course's
+            from notebook_launcher.notebook.deploy import deploy_notebooks
+            from notebook_launcher.planning.courses import course_used
 
+            view.show(course_used(plan.target.course))
             deploy_notebooks(context, plan.target.course)
         place = ""
         if plan.open_at or plan.target.course:  # before an image is built, which may take an hour
@@ -131,6 +136,8 @@ def queue_session(
 
     The price is shown before. ``purpose``: see ``SessionRecord``.
     """
+    from notebook_launcher.usage.cost_estimate import Costing
+
     costing = costing or Costing(plan, context)
     return queue_payload(plan, context, Payload(program), before_queueing=costing.show_price, purpose=purpose)
 
@@ -170,6 +177,9 @@ def queue_payload(
     purpose: str = "",
 ) -> tuple[Session, Access]:
     """Create a session with its payload, and submit its job, as ``queue_session``."""
+    from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
+    from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+
     session = _new_session(plan, context.scheduler, context.site, context.root, payload, purpose)
     check_unlisted_flags(context, plan.request.flags)
     context.scheduler.submit(plan.request, session.submission)  # an impossible request raises before anything is done
@@ -191,6 +201,8 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
 
     ``payload_on``: returns the session's payload; its argument is whether commands run on this machine.
     """
+    from notebook_launcher.usage.cost_estimate import estimate_price, no_price_note
+
     host = LocalHost()
     there = plan.target.destination
     # nothing is known about a cluster yet; and this machine may have no sh
@@ -237,6 +249,8 @@ def _as_typed(command: list[str], request: Request, root: str) -> str:
 
 def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program = "jupyterlab") -> list[str]:
     """Return notes for the user before the job is submitted."""
+    from notebook_launcher.planning.course_summary import idle_rules
+
     useless = useless_flags_note(plan.user_flags) if scheduler.same_machine else None
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
@@ -330,6 +344,14 @@ def _monitoring_lines(plan: Plan) -> dict[str, str]:
     return {**lines, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else lines
 
 
+def _class_lines(plan: Plan, site: Site) -> dict[str, str]:
+    """Return the lines on the class folder, and on the course's folder, from which results are copied there."""
+    course = plan.target.course
+    if course is None or not course.class_folder:
+        return {}
+    return {"class_folder": course.class_folder, "course_folder": site.expand(course.folder or f"~/{course.name}")}
+
+
 def _stage_lines(plan: Plan, site: Site) -> dict[str, str]:
     """Return the lines on copying the environment to the node's own disk."""
     profile, stage = plan.target.profile, plan.environment.stage
@@ -351,7 +373,7 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
     )
     container = site.expand(plan.container) if plan.container else None
     if payload.program == "jupyterlab":
-        others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan)}
+        others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan), **_class_lines(plan, site)}
         if not plan.target.profile.fast_start:
             others["fast_start"] = "no"
     else:

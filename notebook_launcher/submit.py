@@ -43,6 +43,7 @@ from notebook_launcher.scripts.prepare import PreparedScript, beside_note
 from notebook_launcher.scripts.save import files_beside, save_files
 from notebook_launcher.scripts.templates import (
     FOR_IMAGE,
+    FOR_MODULES,
     FOR_TRAINING,
     Template,
     fill_in,
@@ -326,15 +327,19 @@ def _prepared_for(plan: Plan, options: LaunchOptions, template: Template, text: 
             why="With an image, the script runs the image's own python3.",
             hint="name one of them",
         )
+    notes = []
     if plan.container and lines.after:
         lines = dataclasses.replace(lines, after=())
-        note = f"The script runs python3 of {plan.container} as it is: activate what is in the image yourself."
-        return prepared(text, lines) or text, [note]
-    if not (lines.before or lines.after):
-        return text, []
+        notes.append(f"The script runs python3 of {plan.container} as it is: activate what is in the image yourself.")
     made = prepared(text, lines)
-    what = " and ".join(names) or f"environment {plan.environment_name}"
-    return (made, []) if made else (text, [f"{template.name} runs no Python, so {what} has no effect on it."])
+    useless = names if made is None else []
+    if options.modules and not template.variables.keys() & {*FOR_MODULES}:
+        useless.append("--module")
+    if plan.container_typed and not template.variables.keys() & {*FOR_IMAGE}:
+        useless.append(f"the image {plan.container}")
+    if useless:
+        notes.append(f"{template.name} loads no software, so {' and '.join(useless)} has no effect on it.")
+    return made or text, notes
 
 
 def _to_submit(filled: _Filled, folder: Path, names: Sequence[str]) -> tuple[str, str]:

@@ -305,9 +305,9 @@ class Session:
         found = compiled.search(self.printed, self._looked)
         self._looked = found.end() if found else self._looked
 
-    def ready(self, *, started_here: bool = True) -> str:
+    def ready(self, *, started_here: bool = True, within: float = 60) -> str:
         """Wait for the address and return it, and for what the keys do: after ``connect``, Ctrl-C detaches."""
-        self.url = self.expect(r"http://127\.0\.0\.1:\d+/lab(/tree/\S+)?\?token=[\w-]+").group(0)
+        self.url = self.expect(r"http://127\.0\.0\.1:\d+/lab(/tree/\S+)?\?token=[\w-]+", within).group(0)
         self.expect("ENTER or Ctrl-C ends the session" if started_here else "; Ctrl-C detaches: it runs on")
         return self.url
 

@@ -10,7 +10,6 @@ The dashboard has no password: it listens on 127.0.0.1 and serves the programs o
 """
 
 import asyncio
-import contextlib
 import importlib.util
 import logging
 import os

@@ -24,7 +24,7 @@ sys.exit([int(part) for part in version('ray').split('.')[:2]] < [2, 52])" </dev
 
 # The variables that Ray's own clients look for.
 name_scheduler() {
-  export RAY_ADDRESS=$scheduler_address
+  export RAY_ADDRESS=$scheduler_address NBL_DASHBOARD_PORT=$dashboard_port
   [[ $dashboard_port == 0 ]] || export RAY_API_SERVER_ADDRESS=http://127.0.0.1:$dashboard_port
   set_engine_variables
 }
@@ -37,6 +37,8 @@ set_engine_variables() {
   export RAY_TLS_SERVER_CERT=$keys-cert.pem RAY_TLS_SERVER_KEY=$keys-key.pem
   export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$NBL_SESSION_DIR/ray-token
   export RAY_USAGE_STATS_ENABLED=0
+  # Without a second node, all listen on 127.0.0.1 alone: so Ray does where it has only ever one.
+  ((NBL_NODES > 1)) || export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
   # Or whoever knocks at a port could fill the job's log.
   export GRPC_VERBOSITY=${GRPC_VERBOSITY-NONE}
 }
@@ -83,7 +85,8 @@ make_certificate() {
 # need it; that name is random, so that nobody else can be there before, and nobody else may enter. What Ray makes in it
 # is open to everybody: its sockets too, behind which nobody is asked for a token.
 make_ray_folder() {
-  local place=${RAY_TMPDIR:-/tmp} file=$NBL_SESSION_DIR/runtime/ray-folder
+  local place=${RAY_TMPDIR:-/tmp} pair file=$NBL_SESSION_DIR/runtime/ray-folder
+  for pair in "${want_env[@]}"; do [[ $pair != RAY_TMPDIR=?* ]] || place=${pair#*=}; done # not exported yet
   if [[ $role == scheduler ]]; then
     if [[ $place != /* ]] || ((${#place} > LONGEST_RAY_PLACE)); then
       log "RAY_TMPDIR='$place' is not the path of a folder with up to $LONGEST_RAY_PLACE characters; using /tmp"

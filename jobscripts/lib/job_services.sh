@@ -79,6 +79,31 @@ end_sampler() {
   sampler=''
 }
 
+# ------------------------------------------------------------------------------------------------ the class's teacher
+
+# Report to the teacher of a course, where session.env asks for that. In a process group of its own, and behind all else.
+start_heartbeat() {
+  [[ -n $want_class_folder && -r $scripts/heartbeat.sh ]] || return 0
+  set -m
+  nice -n 10 "$BASH" "$scripts/heartbeat.sh" "$NBL_SESSION_DIR" "$want_class_folder" "${want_course_folder:-$PWD}" \
+    "$$" "$program" </dev/null >&2 &
+  heartbeat=$!
+  set +m
+}
+
+# Asked, so that it can report how the session has ended; a file server that does not answer is not waited for.
+end_heartbeat() {
+  local looks
+  [[ -n $heartbeat ]] || return 0
+  kill -TERM "$heartbeat" 2>/dev/null
+  for ((looks = 0; looks < 50; looks++)); do
+    [[ $'\n'$(jobs -rp)$'\n' == *$'\n'"$heartbeat"$'\n'* ]] || break
+    pause 0.04
+  done
+  kill -KILL -- "-$heartbeat" 2>/dev/null
+  heartbeat=''
+}
+
 # -------------------------------------------------------------------------------------------------------- the image
 
 # Note in image.json which image it is. Only now: to take the digest of a large one means to read all of it.

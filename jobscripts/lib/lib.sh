@@ -20,7 +20,7 @@ read_settings() {
   want_uv='' want_with=''
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
   want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes want_script='' want_input=''
-  want_stage=no want_stage_dir='' want_stage_limit=50
+  want_stage=no want_stage_dir='' want_stage_limit=50 want_class_folder='' want_course_folder=''
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -53,6 +53,8 @@ read_settings() {
       stage)             want_stage=$value ;;
       stage_dir)         want_stage_dir=$value ;;
       stage_limit)       want_stage_limit=$value ;;
+      class_folder)      want_class_folder=$value ;;
+      course_folder)     want_course_folder=$value ;;
       program)           want_program=$value ;;
       notebook)          want_notebook=$value ;;
       script)            want_script=$value ;;
@@ -99,6 +101,10 @@ read_settings() {
   if [[ $want_gpu_idle != warn && $want_gpu_idle != end ]]; then
     log "gpu_idle='$want_gpu_idle' is neither warn nor end; an unused GPU is only warned about"
     want_gpu_idle=warn
+  fi
+  if [[ -n $want_class_folder && $want_class_folder != /?* ]]; then
+    log "class_folder='$want_class_folder' does not begin with /; nothing is reported to the teacher"
+    want_class_folder=''
   fi
   if [[ ! $want_usage =~ ^(0|[1-9][0-9]{0,3})$ ]] || ((want_usage > 3600)); then
     log "usage='$want_usage' is neither 0 nor a number of seconds up to 3600; using 5"

@@ -197,7 +197,7 @@ await_end() {
   code=$?
   [[ $want_program != notebook ]] || await_image_note
   if read_line "$NBL_CAUSE_FILE"; then
-    case ${REPLY%% *} in idle | finished) leave "${REPLY%% *}" 0 "${REPLY#* }" ;; esac
+    case ${REPLY%% *} in idle | finished | class-ended) leave "${REPLY%% *}" 0 "${REPLY#* }" ;; esac
     leave "${REPLY%% *}" "$((code ? code : 1))" "${REPLY#* }"
   elif ((code)) && [[ -n $want_container && ! -e $NBL_SESSION_DIR/runtime/inside ]]; then
     leave container-failed "$code" "The container command could not run bash in $want_container on $node (exit code\

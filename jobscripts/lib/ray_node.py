@@ -39,8 +39,6 @@ WITHOUT_METRICS = {
 }
 #: No wait for what somebody might still ask of it.
 ENDS_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
-#: Without a second node, all listen on 127.0.0.1: so Ray does where it has only ever one.
-ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 def free_port(address: str) -> int:
@@ -66,7 +64,7 @@ def store_and_memory(memory: int, shared: int) -> "tuple[int, int]":
 def shared_memory() -> int:
     """Return how many bytes /dev/shm can hold now; Ray keeps its objects there."""
     with contextlib.suppress(OSError):
-        there = os.statvfs("/dev/shm")
+        there = os.statvfs("/dev/shm")  # noqa: S108
         return there.f_bavail * there.f_frsize
     return 0
 
@@ -105,12 +103,27 @@ def head_options() -> "list[str]":
     return ["--head", *(f"--{name}={value}" for name, value in given.items())]
 
 
+def keep_dashboard_port() -> "socket.socket | None":
+    """Keep the dashboard's port of this node's 127.0.0.1 from everybody, as long as what is returned is kept.
+
+    Ray's agents on all nodes look for the dashboard there, and send the token along; on the first one they find it.
+    Raises ``OSError`` if somebody has it.
+    """
+    port = int(os.environ.get("NBL_DASHBOARD_PORT") or 0)
+    if not port:
+        return None
+    kept = socket.socket()
+    kept.bind(("127.0.0.1", port))
+    return kept
+
+
 class Node:
     """Ray's processes on this node, under ``ray start``: when that ends, they do."""
 
     def __init__(self) -> None:
         self.child = None
         self.stopped = False
+        self.kept = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # the last: the end of a step
             signal.signal(number, self.stop)
 
@@ -135,21 +148,24 @@ class Node:
         if role == "scheduler":
             more = head_options()
         else:
+            try:
+                self.kept = keep_dashboard_port()
+            except OSError as error:
+                sys.exit(f"notebook-launcher: the port of Ray's dashboard is taken on {os.uname().nodename} ({error})")
             self.await_head()
             more = [f"--address={os.environ['RAY_ADDRESS']}"]
         if self.stopped:
             return 0
-        alone = ALONE if os.environ.get("NBL_NODES") == "1" else {}
         command = [sys.executable, "-u", "-c", RAY, "start", *more, *options(cores, memory)]
         self.child = subprocess.Popen(
-            command, env={**os.environ, **WITHOUT_METRICS, **ENDS_AT_ONCE, **alone}, stdout=subprocess.PIPE, text=True
+            command, env={**os.environ, **WITHOUT_METRICS, **ENDS_AT_ONCE}, stdout=subprocess.PIPE, text=True
         )
         if self.stopped:
             self.stop()
-        return self.follow(f"ray-joined-{os.uname().nodename}", f"{cores} {memory}")
+        return self.follow(f"ray-joined-{os.environ['NBL_NODE_NAME']}", f"{cores} {memory}")
 
     def follow(self, report: str, has: str) -> int:
-        """Report the node as long as it is there. What ``ray start`` says besides errors is for people at a terminal."""
+        """Report the node while it is there. What ``ray start`` says besides errors is for people at a terminal."""
         try:
             for line in self.child.stdout:
                 if STARTED in line:

@@ -31,7 +31,7 @@ main() {
 # know SESSION_DIR ROLE NODE: what both parts have to know.
 know() {
   role=$2
-  export NBL_SESSION_DIR=$1
+  export NBL_SESSION_DIR=$1 NBL_NODE_NAME=$3
   export NBL_CAUSE_FILE=$1/runtime/cause-$2-$3 NBL_INSIDE_FILE=$1/runtime/inside-$2-$3
   export NBL_CONTAINER_FILE=$1/runtime/container-$2-$3
   # shellcheck source=jobscripts/lib/enter.sh

@@ -286,7 +286,7 @@ is_ours() {
   case ${1%.new.[0-9]*} in
     session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
-    started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
+    started.json | endpoint.json | exit.json | idle.json | image.json | notice.json | usage.csv | local.state | ended-from) ;;
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     stage.sh | stage_disk.sh | staged_mount.py) ;;

@@ -8,6 +8,7 @@
 #                  progress JSON                                how far a notebook has come that is run
 #                  staging JSON                                 how far the environment is copied to the node
 #                  idle JSON   gone idle                        nobody uses the session; it is used again
+#                  notice JSON                                  what the teacher of a course says to the session
 #                  usage ROW|ROW                                the newest sample of usage.csv, a row for each GPU
 #                  deleted                                      the session directory is gone; nothing more will come
 #                  .                                            every 2 s: still here
@@ -44,7 +45,7 @@ readonly USAGE_READS=128
 
 main() {
   dir=${1%/}
-  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='') found=()
+  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='' [notice]='') found=()
   eager_until=0
   changed_at=0
   look_due=0
@@ -67,8 +68,8 @@ look() {
   [[ -d $dir ]] || return 1
   # Read in the reverse of the order in which the job writes them, and told in that order: whatever was there when a file
   # was written is read after it, and told before it.
-  for name in idle exit progress endpoint staging started; do read_file "$name"; done
-  for name in started staging endpoint progress exit idle; do tell "$name"; done
+  for name in notice idle exit progress endpoint staging started; do read_file "$name"; done
+  for name in started staging endpoint progress exit idle notice; do tell "$name"; done
   ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))

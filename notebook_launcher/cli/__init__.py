@@ -14,6 +14,8 @@ TYPE_CHECKING = False  # not from typing, which takes longer to load than all of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_NEW_OBJECTS = 20_000  # after which Python looks for garbage among them, by itself after 700 or 2000
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``launch-notebook`` and exit with its documented exit code."""
@@ -22,7 +24,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Until there is something to clean up, Ctrl-C simply ends the program, also in the middle of an import.
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     import atexit
+    import gc
     import signal
+
+    # Modules leave no garbage, and Python would look for it again and again while it imports them.
+    gc.set_threshold(_NEW_OBJECTS)
 
     code: list[int] = []
     atexit.register(_leave, code)  # the first that is registered is the last that is called

@@ -29,6 +29,7 @@ COMMANDS = {
     "again": "Repeat the last launch from this machine, or a preset.",
     "bench": "Run a notebook with many settings, and compare.",
     "bill": "Show what an ended session requested and used.",
+    "classroom": "Check, watch, collect and end a lab of many.",
     "clusters": "List, show, choose and change cluster profiles.",
     "completion": "Print the completion script for your shell.",
     "connect": "Reconnect to a session that is running.",

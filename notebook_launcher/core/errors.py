@@ -162,6 +162,12 @@ class AddressRefused(ConnectionFailed):
     exit_code = 19
 
 
+class LoginBusy(ConnectionFailed):
+    """The login node has closed new connections, before any login, for as long as it was tried again."""
+
+    exit_code = 44
+
+
 class SubmitRefused(LauncherError):
     """The scheduler refused the job; nothing is queued."""
 
@@ -464,6 +470,12 @@ class BenchIncomplete(LauncherError):
     """The report was written, but some combinations of the matrix failed or were not run; it lists them."""
 
     exit_code = 37
+
+
+class RosterInvalid(LauncherError):
+    """A list of students cannot be read, names nobody, or has a line that is no user's name."""
+
+    exit_code = 43
 
 
 class SessionNotFound(LauncherError):

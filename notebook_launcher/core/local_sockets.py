@@ -71,9 +71,9 @@ def state_and_owner(local: tuple[str, int], remote: tuple[str, int]) -> tuple[st
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
             kernel.settimeout(1)
             kernel.sendto(header + wanted, (0, 0))
-            answer = kernel.recv(4096)
-        # Otherwise it is an error, or a listener that would take such a connection.
-        if struct.unpack_from("=H", answer, 4)[0] == SOCK_DIAG_BY_FAMILY and answer[20:24] == ports:
+            answer, (sender, _groups) = kernel.recvfrom(4096)
+        # Otherwise it is not the kernel's, or an error, or a listener that would take such a connection.
+        if sender == 0 and struct.unpack_from("=H", answer, 4)[0] == SOCK_DIAG_BY_FAMILY and answer[20:24] == ports:
             return f"{answer[17]:02X}", struct.unpack_from("=I", answer, 80)[0]
     return None
 

@@ -13,7 +13,7 @@ LIBRARY = ("lib.sh", "containers.sh", "activate.sh")
 _LIB = (
     *LIBRARY,
     *("enter.sh", "program.sh", "job_services.sh", "sshd.sh", "shell.sh"),
-    *("usage.sh", "usage_gpu.sh", "image.sh", "stage.sh", "stage_disk.sh"),
+    *("usage.sh", "usage_gpu.sh", "image.sh", "heartbeat.sh", "stage.sh", "stage_disk.sh"),
     *("engine.sh", "engine_dask.sh", "engine_ray.sh", "worker_node.sh", "torchrun_nodes.sh"),
 )
 _LOGIN = ("submit.sh", "watch.sh", "shared_query.sh", "local.sh")

@@ -23,6 +23,10 @@ class Timing(Frozen):
     address_refused_for: float = 600.0  # after failed logins: sshd's longest PerSourcePenalties, unless configured
     address_refused_pause: float = 15.0  # between two attempts; its shortest
 
+    login_busy_for: float = 60.0  # to a login node that closes connections because many are made at the same time
+    login_busy_pause: float = 1.0  # between two attempts, at random up to this; doubled each time
+    longest_login_busy_pause: float = 8.0
+
     # reconnecting
     stable_after: float = 15.0  # a connection that lasted this long is reconnected without a pause
     remake_pause: float = 0.5  # before reconnecting one that did not; doubled each time

@@ -129,6 +129,7 @@ BY_REASON: dict[str, Cause] = {
 
 #: causes that are not failures; the job's own message is complete
 IDLE = "idle"
+CLASS_ENDED = "class-ended"  # by the teacher of a course
 
 UNUSABLE = Cause(HomeUnusable, _DISK_SPACE, "could not write into its session's directory")
 #: Slurm's code for a job output that could not be opened: no process sends this signal

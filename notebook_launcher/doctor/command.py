@@ -6,12 +6,15 @@ but the session directory of a job that failed, with its log.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import LauncherError, SchedulerMissing
 from notebook_launcher.core.finding import Finding, of_error, ok, warning
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.view import View
+from notebook_launcher.diagnosis.request_check import SchedulerReport
 from notebook_launcher.doctor.checks.cold_start import check_cold_start
 from notebook_launcher.doctor.checks.course import check_course, check_reservations
 from notebook_launcher.doctor.checks.login import (
@@ -55,6 +58,9 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site
 from notebook_launcher.tunnel.routes import last_route
 
+#: checks beyond those of a launch; they get the results so far, the context, the plan and the scheduler's report
+MoreChecks = Callable[[CheckRunner, Context, Plan, SchedulerReport], None]
+
 PROFILE = "profile"
 _LATER = (
     "home",
@@ -72,17 +78,19 @@ def doctor(
     interrupts: Interrupts,
     *,
     node: bool | None = None,
+    more: MoreChecks | None = None,
 ) -> None:
     """Check everything that this launch would need, and tell each thing that was found.
 
-    ``node``: whether a short job looks at a compute node as well; ``None``: the user is asked. Raises ``ChecksFailed``,
-    which names the faults, after all that could be checked was; ``Interrupted``.
+    ``node``: whether a short job looks at a compute node as well; ``None``: the user is asked. ``more``: further
+    checks, after those of the scheduler and the software. Raises ``ChecksFailed``, which names the faults, after all
+    that could be checked was; ``Interrupted``.
     """
     checks = CheckRunner(view)
     target, plan = _plan(checks, options, here)
     if target is not None:
         checks.contact = target.contact
-        _Doctor(checks, target, plan, here, prompts, interrupts, node).run()
+        _Doctor(checks, target, plan, here, prompts, interrupts, node, more).run()
     checks.summarise()
 
 
@@ -128,10 +136,11 @@ class _Doctor:
         prompts: Prompts,
         interrupts: Interrupts,
         node: bool | None,
+        more: MoreChecks | None = None,
     ) -> None:
         self._checks, self._place, self._plan, self._here = checks, target, plan, here
         self._prompts, self._interrupts = CountedPrompts(prompts), interrupts
-        self._node = node
+        self._node, self._more = node, more
 
     def run(self) -> None:
         """Check this machine, then what lies behind the login."""
@@ -181,6 +190,8 @@ class _Doctor:
             check_capacity(self._checks, plan.request, report)
         check_image(self._checks, host, plan, site, for_others=course is not None)
         self._software(context, plan, site)
+        if self._more is not None:
+            self._more(self._checks, context, plan, report)
 
     def _scheduler(self, host: Host, root: str) -> Scheduler:
         kind = self._place.scheduler
@@ -203,7 +214,7 @@ class _Doctor:
             return
         if self._wants_node(context.scheduler):
             check_node(self._checks, context, plan, needs)
-        else:
+        elif self._more is None:
             self._checks.skip(
                 NODE,
                 "not requested: --node checks one with a short job. "

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
@@ -87,6 +87,17 @@ class ByteStream(Protocol):
 
     def settimeout(self, seconds: float | None, /) -> None:
         """Set the timeout of each call."""
+
+
+@runtime_checkable
+class PassesOn(Protocol):
+    """A stream that can give what arrives to a local connection by itself, without a thread that waits for it."""
+
+    def pass_on(self, near: socket.socket, /) -> None:
+        """Give what arrives to ``near``, as far as that takes it without waiting; ``recv`` returns the rest, in turn.
+
+        The caller sends all that ``recv`` returns before it calls it again.
+        """
 
 
 class NextHop(Frozen):

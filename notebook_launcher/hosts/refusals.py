@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from notebook_launcher.core.errors import AddressRefused, ConnectionFailed
+from notebook_launcher.core.errors import AddressRefused, ConnectionFailed, LoginBusy
 
 #: OpenSSH's message when it hangs up after too many keys or passwords (``MaxAuthTries``)
 TOO_MANY = "Too many authentication failures"
@@ -33,9 +33,22 @@ def refused_before_login(server: str, lines: Iterable[str]) -> ConnectionFailed 
             hint="wait some minutes before you try again; each failed login prolongs the wait",
         )
     if any(_BUSY.search(line) for line in lines):
-        return ConnectionFailed(
+        return LoginBusy(
             f"{server} has too many logins in progress.",
             why="It answered: Exceeded MaxStartups",
             hint="try again in a moment",
         )
     return None
+
+
+def hung_up_before_version(server: str, why: str) -> LoginBusy:
+    """Return the error for a server that closed the connection before it had said anything.
+
+    A server with too many logins in progress does so, too: where a client has sent its version by then, the network
+    drops the server's only line.
+    """
+    return LoginBusy(
+        f"{server} closed the connection before it had said anything.",
+        why=why,
+        hint="it may have too many logins in progress: try again in a moment; or does it let this machine in at all?",
+    )

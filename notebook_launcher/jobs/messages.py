@@ -52,6 +52,12 @@ class IdleReported(Frozen):
     data: Mapping[str, object] | None
 
 
+class NoticeReported(Frozen):
+    """The teacher of a course says something to the session, in ``notice.json`` (see ``docs/job-script.md``)."""
+
+    data: Mapping[str, object]
+
+
 class StagingReported(Frozen):
     """The job reports how far its environment is copied to the node, in ``staging.json``."""
 

@@ -6,10 +6,13 @@ import contextlib
 import re
 import time
 from collections.abc import Mapping
+from datetime import datetime
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, LauncherError, SchedulerSilent
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.text import printable
+from notebook_launcher.core.timestamps import parse_on_clock_of
 from notebook_launcher.diagnosis import exit_causes, explain
 from notebook_launcher.jobs.status import NoAnswer, query_status
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
@@ -21,6 +24,7 @@ _REQUEUED = {
     State.NODE_FAIL: ", because its node failed",
     State.BOOT_FAIL: ", because its node could not be made ready",
 }
+_LONGEST_NOTICE = 500  # characters
 _QUICK = 10.0  # seconds for a query that is not essential
 # lines of our own in the log that do not explain why a job ended
 _ROUTINE = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: (usage\.csv has |an SSH server into this session listens )")
@@ -35,10 +39,20 @@ def exit_record(context: Context, session: Session) -> Mapping[str, object]:
 
 
 def idle_message(record: Mapping[str, object]) -> str:
-    """Return the job's message if it ended itself because nobody used it, as configured; otherwise nothing."""
+    """Return why the job ended itself, if nobody used it, as configured, or the class is over; otherwise nothing."""
+    if record.get("cause") == exit_causes.CLASS_ENDED:
+        return "The teacher has ended the class, and with it the session."
     if record.get("cause") != exit_causes.IDLE:
         return ""
     return str(record.get("message") or "Nobody used the session, so it was ended.")
+
+
+def notice_text(notice: Mapping[str, object], now: datetime) -> str:
+    """Return what the teacher of a course says to the session, on one line. ``now``: on the cluster's clock."""
+    text = " ".join(printable(str(notice.get("message") or "")).split())[:_LONGEST_NOTICE]
+    ends = parse_on_clock_of(str(notice.get("ends") or ""), now)
+    end = f" The session ends at {ends:%H:%M}: save what you need." if ends else ""
+    return f"The teacher ends the class{f': {text}' if text else '.'}{end}"
 
 
 def final_status(context: Context, session: Session, record: Mapping[str, object]) -> JobStatus | None:

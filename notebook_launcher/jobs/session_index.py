@@ -38,6 +38,7 @@ _ENDS = {
     "finished": "shut down",
     "stopped": "stopped",
     "idle": "nobody used it",
+    "class-ended": "the class was over",
 }
 _END_STATES = {
     State.CANCELLED: "cancelled",

@@ -28,6 +28,7 @@ from notebook_launcher.jobs.messages import (
     DirectoryRemoved,
     FileAppeared,
     IdleReported,
+    NoticeReported,
     ProgressReported,
     SchedulerUnresponsive,
     StagingReported,
@@ -128,14 +129,17 @@ class JobWatcher:
                 self._inbox.put(UsageSampled(sample))
         elif line == "gone idle":
             self._inbox.put(IdleReported(None))
-        if name not in ("started", "endpoint", "exit", "idle", "progress", "staging"):
+        if name not in ("started", "endpoint", "exit", "idle", "notice", "progress", "staging"):
             return  # a sign of life
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)
             if isinstance(data, dict):
                 if name == "started":
                     self._started_at = time.monotonic()
-                others = {"idle": IdleReported, "progress": ProgressReported, "staging": StagingReported}
+                others = {
+                    **{"idle": IdleReported, "notice": NoticeReported},
+                    **{"progress": ProgressReported, "staging": StagingReported},
+                }
                 self._inbox.put(others[name](data) if name in others else FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:

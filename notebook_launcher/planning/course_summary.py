@@ -66,6 +66,7 @@ _IN_COURSE = {
     "environments": "environment",
     "notebooks": "notebook",
     "folder": "notebooks go to",
+    "class_folder": "sessions leave their state and timing results for the teacher in",
     "open_at": "opens with",
     "base": "stands on",
 }

@@ -13,7 +13,6 @@ from notebook_launcher.core.errors import AnswerMissing, LauncherError
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
-from notebook_launcher.planning.profile_commands import list_usable_clusters
 from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.planning.target import (
     THIS_MACHINE,
@@ -140,6 +139,8 @@ def _readable_name(name: str) -> str:
 def _which_cluster(view: View, questions: LinePrompts) -> str:
     """Return the name of a cluster, or a login node as it was typed."""
     view.show(events.Note("Nothing is configured yet. These clusters are known; the first letters will do:"))
+    from notebook_launcher.planning.profile_commands import list_usable_clusters
+
     clusters = list_usable_clusters()
     view.show(clusters)
     text = "Which one, or you@login? (ENTER: this machine alone) "

@@ -193,4 +193,6 @@ CourseName = Annotated[
 ]
 CourseFlags = Annotated[dict[str, str | int | bool], AfterValidator(_are_lines)]
 Notebooks = Annotated[tuple[Argument, ...], AfterValidator(_are_beside_the_course)]
+#: a folder that many people use, so none in a home; it stands in lines of text and in commands
+SharedFolder = Annotated[Line, _looks_like(r"/[^\s'\"`;&<>|(){}$\\*?\[\]]+", "a folder that begins with /")]
 HomeFolder = Annotated[Argument, AfterValidator(_is_visible)]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Rate,
         SampleSeconds,
         Sentence,
+        SharedFolder,
         TypeName,
         User,
         Variables,
@@ -317,7 +318,8 @@ class CourseProfile(Table):
     ``cluster``: the cluster profile's name. ``base``: another course file that this one extends, beside it. ``image``:
     the image of the environments without one. ``notebooks``: files beside the course file, or below it, that are copied
     into ``folder`` in the student's home on the cluster. ``open_at``: the one of them that JupyterLab opens with.
-    ``contact``: whom to ask.
+    ``contact``: whom to ask. ``class_folder``: a folder on the cluster in which each session leaves its state and the
+    results of timings, for the teacher.
     """
 
     name: CourseName
@@ -337,6 +339,7 @@ class CourseProfile(Table):
     notice: Line | None = None
     notebooks: Notebooks = ()
     folder: HomeFolder | None = None
+    class_folder: SharedFolder | None = None
     open_at: Argument | None = None
     defaults: CourseFlags = field(default_factory=dict)
     environments: dict[Argument, Environment] = field(default_factory=dict)

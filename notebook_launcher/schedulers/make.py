@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from notebook_launcher.core.errors import SchedulerMissing
 from notebook_launcher.schedulers.base import Scheduler
+from notebook_launcher.schedulers.user_jobs import UserJobs
 
 
 def make_scheduler(name: str, root: str) -> Scheduler:
@@ -23,3 +24,10 @@ def make_scheduler(name: str, root: str) -> Scheduler:
     raise SchedulerMissing(
         f"This version does not support the scheduler “{name}”.", hint="check for a newer version of launch-notebook"
     )
+
+
+def make_user_jobs(scheduler: Scheduler) -> UserJobs | None:
+    """Return what lists the jobs of several users; ``None``: with this scheduler, nothing does."""
+    from notebook_launcher.schedulers.slurm.user_jobs import SlurmUserJobs  # of a teacher's commands only
+
+    return SlurmUserJobs() if scheduler.name == "slurm" else None

@@ -24,7 +24,7 @@ _VARIABLE = re.compile(
     r"^(?P<name>[A-Z][A-Z0-9_]*)=(?P<quote>\"?)\$\{(?P=name)(?P<sign>:?[-=])(?P<default>[^}\"]*)\}(?P=quote)", re.M
 )
 FOR_TRAINING = "TRAINING"  # the variable for that folder
-_FOR_MODULES, FOR_IMAGE = ("MODULES",), ("CONTAINER", "IMAGE")  # the variables for these, by their usual names
+FOR_MODULES, FOR_IMAGE = ("MODULES",), ("CONTAINER", "IMAGE")  # the variables for these, by their usual names
 
 
 class Template(Frozen):
@@ -89,7 +89,7 @@ def software_of(variables: Mapping[str, str], environment: Environment, containe
     """Return the values of a template's variables for an environment: its modules, or its image."""
     values: dict[str, str] = {}
     if environment.modules:
-        values |= {name: " ".join(environment.modules) for name in _FOR_MODULES if name in variables}
+        values |= {name: " ".join(environment.modules) for name in FOR_MODULES if name in variables}
     if container:
         values |= {name: container for name in FOR_IMAGE if name in variables}
     return values

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import AddressRefused, HostCommandFailed, LauncherError, SchedulerMissing
+from notebook_launcher.core.errors import (
+    AddressRefused,
+    HostCommandFailed,
+    LauncherError,
+    LoginBusy,
+    SchedulerMissing,
+)
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.support_contact import with_contact
 from notebook_launcher.core.text import joined
@@ -25,6 +33,9 @@ from notebook_launcher.schedulers import missing
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import inspect_host
+
+if TYPE_CHECKING:
+    from notebook_launcher.hosts import engine_choice
 
 
 @contextlib.contextmanager
@@ -99,13 +110,13 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
         view.show(events.Note(note))
     if target.destination is None:
         return LocalHost(prompts)
-    from notebook_launcher.hosts import engine_choice
-
     view.show(events.Connecting(str(target.destination)))
+    from notebook_launcher.hosts import engine_choice  # nobody waits for it without a sign
+
     deadline, told = time.monotonic() + timing.address_refused_for, False
     while True:
         try:
-            host, choice = engine_choice.open_ssh_host(target.destination, prompts, target.profile.engine)
+            host, choice = _open_unless_busy(target, view, prompts, timing)
             break
         except AddressRefused as error:
             if not prompts.asks or time.monotonic() + timing.address_refused_pause > deadline:
@@ -117,6 +128,35 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
     view.show(events.Connected(host.label, choice.engine, choice.reason))
     host.login_setup = login_setup_of(target)
     return host
+
+
+def _open_unless_busy(
+    target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
+) -> tuple[Host, engine_choice.EngineChoice]:
+    """Open the login node; while it closes connections because too many are made at once, try again, and say so.
+
+    A class that logs in at the same minute is such a crowd (``MaxStartups``). Nothing has been asked by then. The
+    pauses are random, so that they do not come back together.
+    """
+    from notebook_launcher.hosts import engine_choice
+
+    assert target.destination is not None  # noqa: S101  # the caller has looked
+    destination, engine = target.destination, target.profile.engine
+    try:
+        return engine_choice.open_ssh_host(destination, prompts, engine)
+    except LoginBusy as error:
+        what = f"{error.what.rstrip('.')}; trying again, for {timing.login_busy_for:.0f} s at most"
+        view.show(events.Querying(what))
+    import tenacity  # which a launch needs only now
+
+    attempts = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(LoginBusy),
+        wait=tenacity.wait_random_exponential(timing.login_busy_pause, timing.longest_login_busy_pause),
+        stop=tenacity.stop_after_delay(timing.login_busy_for),
+        reraise=True,
+    )
+    time.sleep(random.uniform(0.0, timing.login_busy_pause))  # noqa: S311  # all were refused at the same moment
+    return attempts(lambda: engine_choice.open_ssh_host(destination, prompts, engine))
 
 
 def login_setup_of(target: LaunchTarget) -> LoginSetup:

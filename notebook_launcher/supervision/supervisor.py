@@ -34,12 +34,13 @@ from notebook_launcher.jobs.messages import (
     DirectoryRemoved,
     FileAppeared,
     IdleReported,
+    NoticeReported,
     SchedulerUnresponsive,
     StagingReported,
     StatusChanged,
     UsageSampled,
 )
-from notebook_launcher.jobs.outcome import exit_error, exit_record, final_status, why_requeued
+from notebook_launcher.jobs.outcome import exit_error, exit_record, final_status, notice_text, why_requeued
 from notebook_launcher.jobs.pending import show_pending, show_suspended
 from notebook_launcher.jobs.polling import Polling
 from notebook_launcher.jobs.watcher import JobWatcher, WatcherStopped
@@ -254,6 +255,8 @@ class Supervisor:
             self._attached_status.usage_sampled(item.sample)
         elif isinstance(item, IdleReported):
             self._attached_status.idle_reported(item.data)
+        elif isinstance(item, NoticeReported):
+            self._note(notice_text(item.data, self._context.clock()))
         elif isinstance(item, StagingReported):
             self._staging_reported(item)
         elif isinstance(item, DirectoryRemoved):

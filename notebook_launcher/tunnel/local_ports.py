@@ -20,7 +20,7 @@ import sshtunnel
 
 from notebook_launcher.core import local_sockets
 from notebook_launcher.core.errors import NodeUnreachable
-from notebook_launcher.hosts.base import ByteStream
+from notebook_launcher.hosts.base import ByteStream, PassesOn
 from notebook_launcher.hosts.handed_over import HandedOver
 
 CHUNK = 256 * 1024  # bytes copied at once
@@ -107,6 +107,8 @@ def relay(near: socket.socket, far: ByteStream) -> None:
     download must not look complete.
     """
     broken = threading.Event()
+    if isinstance(far, PassesOn):
+        far.pass_on(near)
 
     def carry(source: Any, sink: Any) -> None:
         try:

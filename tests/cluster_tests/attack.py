@@ -30,6 +30,7 @@ class By(Enum):
     LAPTOP = "Another user of your machine"
     LOGIN = "Another user of the login node"
     NODE = "Another user of the compute node"
+    STUDENT = "Another student of the class"
     BAD_LOGIN = "A login node that is not what it seems"
     BAD_NODE = "A compute node that is not what it seems"
     CONTENT = "Whoever wrote a course, a profile, a file or a name"

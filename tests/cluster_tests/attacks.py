@@ -14,6 +14,7 @@ from tests import paths
 from tests.cluster_tests.attack import Attack, By
 from tests.cluster_tests.attacks_by_content import CONTENT
 from tests.cluster_tests.attacks_by_nodes import BAD_LOGIN, BAD_NODE
+from tests.cluster_tests.attacks_by_students import STUDENT
 from tests.cluster_tests.attacks_by_users import DETACHED, LAPTOP, LOGIN, ON_NODE
 from tests.cluster_tests.recorded_tables import recorded, replace_between, rows_between, table
 
@@ -24,7 +25,7 @@ COLUMNS = ("what they want", "how it was tried", "what came of it", "what protec
 BEGIN, END = "<!-- tables: python -m tests.cluster_tests.attacks --write -->", "<!-- end of the tables -->"
 
 # In this order they are tried: the last ones end the session.
-ATTACKS = (*LAPTOP, *LOGIN, *ON_NODE, *BAD_LOGIN, *BAD_NODE, *CONTENT, *DETACHED)
+ATTACKS = (*LAPTOP, *LOGIN, *ON_NODE, *STUDENT, *BAD_LOGIN, *BAD_NODE, *CONTENT, *DETACHED)
 
 
 def key(attack: Attack) -> str:

@@ -10,6 +10,7 @@ import pytest
 from tests.cluster_tests import recorded_tables
 from tests.cluster_tests.attack import NODE, Attack, Scene
 from tests.cluster_tests.attacks import ATTACKS, RECORD, key
+from tests.cluster_tests.class_of_students import class_on
 from tests.conftest import PROFILE, clear, launch, write_profile
 from tests.practice_cluster import PracticeCluster
 
@@ -21,7 +22,8 @@ def scene(cluster: PracticeCluster) -> Iterator[Scene]:
     session = launch(cluster, "laptop", *words, columns=200)
     session.ready()
     scene = Scene(cluster, session)
-    yield scene
+    with class_on(cluster, "bob"):
+        yield scene
     for one in (scene.session, *scene.others):
         one.child.close(force=True)
     clear(cluster)

@@ -51,7 +51,7 @@ def test_a_script_of_ones_own_from_the_laptop_to_what_it_used(
     along = ("--with", "lab/beside.sh", "--input", "lab/beside.sh")
     sent = start("submit", "lab/mine.sh", *along, "-t", "4", "--", "EPOCHS=3", "--fast", "a b")
     sent.expect(r"Removed from the copy that is sent: Windows line ends \(CRLF\) of mine.sh\.")
-    sent.expect("Script mine.sh, which asks for -t 0:05:00 .*beside.sh .*go with it")
+    sent.expect(r"Script mine.sh, which asks for -t 0:05:00 .*beside.sh.*go\s+with\s+it")
     sent.expect("it may run for 4 minutes")
     sent.expect("in work of work with 3 and --fast a b")
     sent.expect("beside it")

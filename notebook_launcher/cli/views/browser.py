@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import os
 import sys
 import tempfile
 import threading
 import time
-import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +33,8 @@ class Browser:
     """
 
     def __init__(self, url: str, on_failure: Callable[[], None] = lambda: None) -> None:
+        import html
+
         # written 0600, and shown to the browser, whose arguments then hold only its name
         folder = _folder()
         _sweep(folder)
@@ -49,6 +49,8 @@ class Browser:
         threading.Thread(target=self._open, daemon=True).start()
 
     def _open(self) -> None:
+        import webbrowser
+
         # without a display there are browsers in the terminal alone, which would read the keys meant for the launcher
         self._failed = not (has_display() and webbrowser.open(self._page.as_uri()))
         if self._failed:

@@ -27,6 +27,12 @@ def clock(at: datetime, now: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
+def clock_of(text: str, now: datetime) -> str:
+    """Return a time in ISO as ``clock`` does, and any other text as it is."""
+    at = parse_iso(text)
+    return clock(at, now) if at else text
+
+
 def ago(since: datetime, now: datetime) -> str:
     """Return how long ago something was: ``40 s ago``, ``2 min ago``, ``3 h ago``."""
     return f"{largest_unit((now - since).total_seconds())} ago"

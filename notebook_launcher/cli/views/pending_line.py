@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,9 +15,11 @@ from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
     from rich.text import Text
 
 _FRESH = timedelta(minutes=1)  # how old an estimate may be without that being said
+_MARKS, _MARKS_PER_SECOND = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", 12.5
 _MOVED = timedelta(minutes=2)  # by how much an estimate has to move to be shown again where every line stays
 
 
@@ -71,3 +74,34 @@ class PendingLine:
             yield Text(line, no_wrap=True)
         else:
             yield Text(stamp + "\n".join(parts), overflow="fold")
+
+
+class WaitingLine:
+    """A pending line that is there until ``stop``, behind a mark that turns; ``parts`` may change meanwhile.
+
+    rich's ``Status`` does the same, but shows nothing for 0.08 s, after it has imported all that tables need.
+    """
+
+    def __init__(self, console: Console, parts: Callable[[], list[str]]) -> None:
+        from rich.live import Live
+
+        self.parts = parts
+        self._began = time.monotonic()
+        self._live = Live(self, console=console, refresh_per_second=_MARKS_PER_SECOND, transient=True)
+        self._live.start(refresh=True)
+
+    def stop(self) -> None:
+        """Take it away."""
+        self._live.stop()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        mark = _MARKS[int((time.monotonic() - self._began) * _MARKS_PER_SECOND) % len(_MARKS)]
+        for line in console.render_lines(
+            PendingLine(self.parts), options.update_width(options.max_width - 2), pad=False
+        ):
+            yield Segment(f"{mark} ", console.get_style("status.spinner"))
+            yield from line
+            yield Segment.line()
+            mark = " "

@@ -27,8 +27,8 @@ def _dask_lines(event: events.WorkersReady, nodes: str, memory: str) -> tuple[st
 
 def _ray_lines(event: events.WorkersReady, nodes: str, memory: str) -> tuple[str, ...]:
     cores = f"{event.threads} cores" if event.threads != 1 else "1 core"
-    token = "Its dashboard asks for a token, which a cell prints with: !cat $RAY_AUTH_TOKEN_PATH"
-    shows = (token, f"It is port {event.dashboard_port} of {event.node}:")
+    asks = "Its dashboard asks for a token, which a cell prints with: !cat $RAY_AUTH_TOKEN_PATH"
+    shows = (asks, f"It is port {event.dashboard_port} of {event.node}:")
     return (
         f"Ray: {nodes}, with {cores} and {memory} in all.",
         "In the notebook: import ray; ray.init()",

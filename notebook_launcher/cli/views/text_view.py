@@ -1,4 +1,7 @@
-"""The view for people: sentences, and in a terminal a line that updates in place."""
+"""The view for people: sentences, and in a terminal a line that updates in place.
+
+What shows the events of single commands is imported with the first of them: no command begins before this is.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,26 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from notebook_launcher.cli.views.base import BaseView
-from notebook_launcher.cli.views.batch import BatchEvent, show_batch, step_text
-from notebook_launcher.cli.views.bench import BenchView
-from notebook_launcher.cli.views.bill import show_bill
-from notebook_launcher.cli.views.checks import checks_text, show_check
-from notebook_launcher.cli.views.clock import clock, parse_iso
-from notebook_launcher.cli.views.clusters import show_clusters
-from notebook_launcher.cli.views.copy_progress import CopyView
-from notebook_launcher.cli.views.courses import CourseEvent, course_text
+from notebook_launcher.cli.views.clock import clock_of
 from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
 from notebook_launcher.cli.views.errors import elapsed
-from notebook_launcher.cli.views.forecast import ForecastView
-from notebook_launcher.cli.views.notebooks import show_notebooks
-from notebook_launcher.cli.views.pending_line import PendingLine, is_news, pending_parts
+from notebook_launcher.cli.views.parts import Parts
+from notebook_launcher.cli.views.pending_line import WaitingLine, is_news, pending_parts
 from notebook_launcher.cli.views.ports import ports_text
 from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.runs import finished_text, prepared_text, progress_text, results_text
-from notebook_launcher.cli.views.session_list import SessionListView
 from notebook_launcher.cli.views.shell import shell_text
-from notebook_launcher.cli.views.status_line import StatusLine, how_it_ends
-from notebook_launcher.cli.views.usage_graphs import UsageView
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import time_left_of_warning
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.status import Status
+
+    from notebook_launcher.cli.views.batch import BatchEvent
+    from notebook_launcher.cli.views.classroom import ClassEvent
+    from notebook_launcher.cli.views.courses import CourseEvent
+    from notebook_launcher.cli.views.status_line import StatusLine
 
 
 class TextView(BaseView):
@@ -54,14 +50,10 @@ class TextView(BaseView):
         self._console = console
         self._aside = aside or console  # for what is said besides: a program may read the other one
         super().__init__(open_browser=open_browser, notify=notify)
+        self._parts = Parts(console, self._aside)
         self._interactive = interactive
         self._verbose = verbose
-        self._status: Status | None = None
-        self._forecast = ForecastView(console)
-        self._copies = CopyView(console)
-        self._bench = BenchView(console, self._aside)
-        self._session_list = SessionListView(console)
-        self._usage = UsageView(console)
+        self._status: WaitingLine | None = None
         self._last_pending: events.Pending | None = None
         self._address_shown = False
         self._course_shown = ""
@@ -178,6 +170,8 @@ class TextView(BaseView):
         # never folded by us: a terminal then keeps the address whole for a click or a copy
         self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
         if isinstance(event, events.Ready):
+            from notebook_launcher.cli.views.status_line import how_it_ends
+
             self._say(how_it_ends(event.started_here, interactive=self._interactive))
 
     @_display.register(events.ReachedBySsh)
@@ -227,14 +221,11 @@ class TextView(BaseView):
     @_display.register(events.DryRun)
     def _(self, event: events.DryRun) -> None:
         self._stop_status()
-        for line in (
-            f"# dry run: nothing was submitted; on {event.where} it would be:",
-            event.command,
-            "",
-            f"# {event.directory}/session.env",
-            event.session_env.rstrip(),
-        ):
-            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+        text = (
+            f"# dry run: nothing was submitted; on {event.where} it would be:\n{event.command}\n\n"
+            f"# {event.directory}/session.env\n{event.session_env.rstrip()}"
+        )
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     @_display.register(events.CostEstimate)
     def _(self, event: events.CostEstimate) -> None:
@@ -251,6 +242,8 @@ class TextView(BaseView):
     @_display.register(events.TemplateSaved)
     @_display.register(events.JobReport)
     def _(self, event: BatchEvent) -> None:
+        from notebook_launcher.cli.views.batch import show_batch
+
         self._stop_status()
         show_batch(self._console, event)
 
@@ -258,6 +251,8 @@ class TextView(BaseView):
 
     @_display.register(events.StepsUsed)
     def _(self, event: events.StepsUsed) -> None:
+        from notebook_launcher.cli.views.batch import step_text
+
         for text in [step_text(step) for step in event.steps] or ["No step has reported what it uses."]:
             self._say(text, style="dim", aside=True)
 
@@ -269,7 +264,7 @@ class TextView(BaseView):
 
     @_display.register(events.TimeLeft)
     def _(self, event: events.TimeLeft) -> None:
-        ends, left = _at(event.ends), time_left_of_warning(event.seconds_left)
+        ends, left = clock_of(event.ends, _now()), time_left_of_warning(event.seconds_left)
         self._say(f"{left} left: job {event.job} ends at {ends}. Save what you need.", style="yellow")
         self._say(f"  start the same again:  {event.relaunch_command}", whole=True)
         self._ring()
@@ -281,6 +276,8 @@ class TextView(BaseView):
 
     @_display.register(events.Bill)
     def _(self, event: events.Bill) -> None:
+        from notebook_launcher.cli.views.bill import show_bill
+
         self._stop_status()
         show_bill(self._console, event)
 
@@ -312,6 +309,8 @@ class TextView(BaseView):
 
     @_display.register(events.BundledNotebooks)
     def _(self, event: events.BundledNotebooks) -> None:
+        from notebook_launcher.cli.views.notebooks import show_notebooks
+
         self._stop_status()
         show_notebooks(self._console, event)
 
@@ -319,7 +318,7 @@ class TextView(BaseView):
     @_display.register(events.BenchReported)
     def _(self, event: events.BenchProgress | events.BenchReported) -> None:
         self._stop_waiting()
-        self._bench.show(event)
+        self._parts.bench.show(event)
 
     # --- lists, files, checks -----------------------------------------------------------------------------------
 
@@ -327,14 +326,14 @@ class TextView(BaseView):
     @_display.register(events.ListDone)
     def _(self, event: events.SessionEntry | events.ListDone) -> None:
         self._stop_status()
-        self._session_list.show(event, _now())
+        self._parts.session_list.show(event, _now())
 
     @_display.register(events.Status)
     @_display.register(events.LogLine)
     @_display.register(events.FileWritten)
     def _(self, event: events.Status | events.LogLine | events.FileWritten) -> None:
         self._stop_waiting()
-        self._usage.show(event)
+        self._parts.usage.show(event)
         self._show_status_line()
 
     @_display.register(events.Forecast)
@@ -343,7 +342,7 @@ class TextView(BaseView):
     @_display.register(events.Queue)
     def _(self, event: events.Forecast | events.Alternative | events.ForecastDone | events.Queue) -> None:
         self._stop_status()
-        self._forecast.show(event, _now())
+        self._parts.forecast.show(event, _now())
 
     @_display.register(events.CourseUsed)
     def _(self, event: events.CourseUsed) -> None:
@@ -354,6 +353,8 @@ class TextView(BaseView):
     @_display.register(events.CourseEntry)
     @_display.register(events.NotebooksCopied)
     def _show_course(self, event: CourseEvent) -> None:
+        from notebook_launcher.cli.views.courses import course_text
+
         sentence, lines = course_text(event)
         if sentence:
             aside = not isinstance(event, events.CourseEntry)
@@ -365,6 +366,8 @@ class TextView(BaseView):
     @_display.register(events.ProfileShown)
     @_display.register(events.Saved)
     def _(self, event: events.ClustersListed | events.ProfileShown | events.Saved) -> None:
+        from notebook_launcher.cli.views.clusters import show_clusters
+
         self._stop_status()
         show_clusters(self._console, self._aside, event)
 
@@ -385,19 +388,31 @@ class TextView(BaseView):
 
     @_display.register(events.CheckResult)
     def _(self, event: events.CheckResult) -> None:
+        from notebook_launcher.cli.views.checks import show_check
+
         self._stop_status()
         show_check(self._console, event)
 
     @_display.register(events.ChecksDone)
     def _(self, event: events.ChecksDone) -> None:
+        from notebook_launcher.cli.views.checks import checks_text
+
         self._stop_status()
         self._say(checks_text(event), style="" if event.faults else "green")
+
+    @_display.register(events.ClassSeen)
+    @_display.register(events.ClassPage)
+    @_display.register(events.ClassCollected)
+    @_display.register(events.ClassEnded)
+    def _(self, event: ClassEvent) -> None:
+        self._stop_waiting()
+        self._parts.classroom.show(event)
 
     @_display.register(events.Copying)
     @_display.register(events.Copied)
     def _(self, event: events.Copying | events.Copied) -> None:
         self._stop_status(keep_bar=True)
-        self._copies.show(event)
+        self._parts.copies.show(event)
 
     # --- the line that updates in place -------------------------------------------------------------------------
 
@@ -417,6 +432,8 @@ class TextView(BaseView):
         return write if self._console.is_terminal else None
 
     def _open_status_line(self) -> StatusLine:
+        from notebook_launcher.cli.views.status_line import StatusLine
+
         self._status_line = self._status_line or StatusLine(self._console)
         return self._status_line
 
@@ -469,15 +486,11 @@ class TextView(BaseView):
             return
         if self._status is None:
             self._stop_status()
-            self._status = self._console.status("", spinner="dots")
-            self._status.start()
-        self._status.update(PendingLine(parts))
+            self._status = WaitingLine(self._console, parts)
+        self._status.parts = parts
 
     def _stop_status(self, *, keep_bar: bool = False) -> None:
-        if not keep_bar:
-            self._copies.stop()
-        self._bench.stop()
-        self._usage.pause()
+        self._parts.stop(keep_bar=keep_bar)
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:
@@ -497,11 +510,6 @@ _NOT_ATTACHED = (
 
 def _now() -> datetime:
     return datetime.now().astimezone()
-
-
-def _at(ends: str) -> str:
-    at = parse_iso(ends)
-    return clock(at, _now()) if at else ends
 
 
 def _capital(text: str) -> str:

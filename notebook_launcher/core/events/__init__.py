@@ -17,6 +17,7 @@ from notebook_launcher.core.events.batch import (
     TemplateSaved,
     TemplatesListed,
 )
+from notebook_launcher.core.events.classroom import ClassCollected, ClassEnded, ClassPage, ClassSeen, StudentNow
 from notebook_launcher.core.events.forecast import (
     Alternative,
     Forecast,
@@ -98,6 +99,10 @@ __all__ = [
     "BundledNotebooks",
     "CheckResult",
     "ChecksDone",
+    "ClassCollected",
+    "ClassEnded",
+    "ClassPage",
+    "ClassSeen",
     "ClusterEntry",
     "ClustersListed",
     "Connected",
@@ -156,6 +161,7 @@ __all__ = [
     "StepUsed",
     "StepsUsed",
     "Stopping",
+    "StudentNow",
     "Submitted",
     "TemplateFilled",
     "TemplateSaved",

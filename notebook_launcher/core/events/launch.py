@@ -131,7 +131,8 @@ class WorkersReady(Event, name="workers_ready"):
     """The workers of ``--with`` have joined their scheduler, on all nodes of the job.
 
     ``node``: the first of them. ``engine``: dask or ray; Ray has one worker a node. ``scheduler``: its address, in the
-    job; with Ray that of its head. ``memory_mib``: of all workers. ``dashboard_port``: of the node, which is forwarded; 0: there is no dashboard.
+    job; with Ray that of its head. ``memory_mib``: of all workers. ``dashboard_port``: of the node, which is forwarded;
+    0: there is no dashboard.
     """
 
     session: str

@@ -13,7 +13,13 @@ from notebook_launcher.core.errors import (
     HostKeyUnknown,
     LauncherError,
 )
-from notebook_launcher.hosts.refusals import IN_A_TERMINAL, ONE_KEY, TOO_MANY, refused_before_login
+from notebook_launcher.hosts.refusals import (
+    IN_A_TERMINAL,
+    ONE_KEY,
+    TOO_MANY,
+    hung_up_before_version,
+    refused_before_login,
+)
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 DEBUG = re.compile(r"debug\d: ")
@@ -30,6 +36,11 @@ _CONSEQUENCE = re.compile(
 )
 NOT_OPENED = re.compile(r"channel \d+: open failed: (.+)")
 _BEFORE_SSH = re.compile(r"(?:kex|ssh)_exchange_identification: ")  # and a line that the server sent
+# ssh's words for a server that has closed the connection instead of saying its version
+_CLOSED = re.compile(
+    r"(?:kex|ssh)_exchange_identification: (?:Connection closed by remote host|read: Connection reset by peer)"
+    r"|Connection (?:closed|reset) by (?!UNKNOWN)\S+ port \d+"
+)
 _DENIED_TO = re.compile(r"(?:(\S+)@([^\s@]+): )?Permission denied \(")
 
 
@@ -54,7 +65,12 @@ def explained(
     if declined or denied or TOO_MANY in text:
         return _refused(settings, messages, denied, declined, nobody_asked=nobody_asked)
     refused = refused_before_login(settings.destination, (line for line in messages if _BEFORE_SSH.search(line)))
-    return refused or _not_reached(settings, lines)
+    if refused:
+        return refused
+    others = [line for line in lines if not _CLOSED.match(line)]
+    if lines and not others and any("exchange_identification" in line for line in lines):
+        return hung_up_before_version(settings.destination, lines[0])
+    return _not_reached(settings, lines)
 
 
 def _server_key(messages: Sequence[str]) -> str:

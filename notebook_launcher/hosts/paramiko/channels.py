@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from notebook_launcher.hosts.base import (
 )
 from notebook_launcher.hosts.framing import Frame, FramedLines
 from notebook_launcher.hosts.output import Output, lines_of
+from notebook_launcher.hosts.paramiko.inbox import Inbox
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.receive_window import FIRST, ReceiveWindow
 from notebook_launcher.hosts.terminal import (
@@ -59,10 +61,17 @@ class ChannelBytes:
     """
 
     def __init__(self, channel: paramiko.Channel, window: ReceiveWindow | None = None) -> None:
-        self._channel, self._window = channel, window
+        self._channel = channel
         self.settimeout = channel.settimeout
+        self._inbox: Inbox | None = None
         if window is not None:
             channel.in_window_threshold = _NEVER  # paramiko allows no more by itself
+            self._inbox = Inbox.of(channel, window)
+
+    def pass_on(self, near: socket.socket) -> None:
+        """Give what arrives to a local connection, as far as it takes it without waiting; ``recv`` returns the rest."""
+        if self._inbox is not None:
+            self._inbox.pass_on(near)
 
     def send(self, data: bytes) -> int:
         """Send some of the data, and return how much. Raises ``OSError``."""
@@ -94,12 +103,15 @@ class ChannelBytes:
 
     def recv(self, count: int) -> bytes:
         """Return the received data. Raises ``ConnectionResetError`` if the transport broke."""
-        data = self._channel.recv(count)
-        if not data and not self._channel.eof_received:
-            raise ConnectionResetError("the SSH connection broke")
-        if self._window is not None and (more := self._window.received(len(data), time.monotonic())):
-            self._allow(more)
-        return data
+        while True:
+            data = self._channel.recv(count)
+            more = 0 if self._inbox is None else self._inbox.take_due()
+            if more:
+                self._allow(more)
+            if not data and not more and not self._channel.eof_received:
+                raise ConnectionResetError("the SSH connection broke")
+            if data or not more:
+                return data
 
     def _allow(self, count: int) -> None:
         """Let the far end send so many bytes more."""

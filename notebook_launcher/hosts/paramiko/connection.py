@@ -22,7 +22,7 @@ from notebook_launcher.hosts.paramiko.negotiation import for_openssh, restrict
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
 from notebook_launcher.hosts.paramiko.silence import Watch
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
-from notebook_launcher.hosts.refusals import refused_before_login
+from notebook_launcher.hosts.refusals import hung_up_before_version, refused_before_login
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 
 DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
@@ -85,6 +85,8 @@ def _open_once(
         if last_message is not None:
             what = f"The ProxyCommand that leads to {settings.destination} has ended."
             raise ConnectionFailed(what, why=last_message) from None
+        if transport is not None and not transport.remote_version and not first_lines and _was_closed(error):
+            raise hung_up_before_version(settings.destination, str(error) or "It was closed.") from None
         raise _no_ssh(settings, error) from None
     return transport
 
@@ -101,6 +103,14 @@ def _first_lines(transport: paramiko.Transport) -> list[str]:
 
     packetizer.readline = note  # type: ignore[method-assign]
     return lines
+
+
+def _was_closed(error: BaseException) -> bool:
+    """Whether the other end has closed the connection, and is not just slow, or something else."""
+    seen = error.__cause__ or error.__context__ or error
+    if isinstance(error, EOFError | ConnectionError) or isinstance(seen, EOFError | ConnectionError):
+        return True
+    return "Error reading SSH protocol banner" in str(error) and not isinstance(seen, TimeoutError)
 
 
 def _no_ssh(settings: SshSettings, error: Exception) -> ConnectionFailed:

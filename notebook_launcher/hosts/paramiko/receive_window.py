@@ -10,6 +10,7 @@ LEAST, FIRST, MOST = 64 * 1024, 512 * 1024, 2 * 1024 * 1024  # bytes; ``MOST`` i
 QUEUE = 0.1  # seconds of data that may wait on their way
 PAUSE = 0.3  # seconds, beside a round trip, without data; a packet of 32 KB takes longer only below 0.9 Mbit/s
 GRANTS = 8  # in which a window is given
+SMALL = 8 * 1024  # bytes; a far end that has more to send fills its packets, with 16 KB at least
 
 
 class ReceiveWindow:
@@ -17,7 +18,7 @@ class ReceiveWindow:
 
     While data arrive without a pause, a window full of them shows how many bytes arrive in a second. The next window
     has what arrives within a round trip, and within ``QUEUE``. A window with a pause shows nothing: the far end may
-    have had nothing to send.
+    have had nothing to send. Nor does one that is smaller because most of the time little arrived at once.
     """
 
     def __init__(self, round_trip: float, now: float) -> None:
@@ -25,12 +26,15 @@ class ReceiveWindow:
         self.size = self._allowed = FIRST
         self._began = self._last = now
         self._left = self.size  # until a window full has arrived
+        self._idle = 0.0  # seconds after which little arrived
 
     def received(self, count: int, now: float) -> int:
         """Note received bytes, and return how many more bytes the far end is to be allowed."""
         self._allowed -= count
         self._left -= count
-        if now - self._last > self._round_trip + PAUSE:
+        pause = now - self._last
+        self._idle += pause if count < SMALL else 0.0
+        if pause > self._round_trip + PAUSE:
             self._begin(now)
         elif self._left <= 0:
             self._adapt(self.size - self._left, now - self._began)
@@ -44,7 +48,9 @@ class ReceiveWindow:
 
     def _adapt(self, count: int, seconds: float) -> None:
         within = int(count * (self._round_trip + QUEUE) / max(seconds, 1e-6))
+        if within < self.size and self._idle > seconds / 2:
+            return
         self.size = max(LEAST, min(within, 2 * self.size, MOST))
 
     def _begin(self, now: float) -> None:
-        self._began, self._left = now, self.size
+        self._began, self._left, self._idle = now, self.size, 0.0

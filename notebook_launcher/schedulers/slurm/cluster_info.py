@@ -359,11 +359,11 @@ def _in_service(state: str) -> bool:
 
 def _queued(row: Sequence[str]) -> QueuedJob:
     job, user, partition, priority, cores, nodes, tasks, tres, per_job, per_node, per_task, reason = row
-    gpus = _requested_gpus(tres, per_job, (per_node, whole_number(nodes)), (per_task, whole_number(tasks)))
+    gpus = requested_gpus(tres, per_job, (per_node, whole_number(nodes)), (per_task, whole_number(tasks)))
     return QueuedJob(job, user, partition, reason, whole_number(priority), whole_number(cores), gpus, _tasks(job))
 
 
-def _requested_gpus(tres: str, per_job: str, *per: tuple[str, int | None]) -> int | None:
+def requested_gpus(tres: str, per_job: str, *per: tuple[str, int | None]) -> int | None:
     """Return how many GPUs a job requests. A site need not have GPUs among its trackable resources."""
     in_all = re.search(r"(?:^|,)gres/gpu=(\d{1,9})(?=,|$)", tres, re.A)
     if in_all:

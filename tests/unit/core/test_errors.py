@@ -176,6 +176,7 @@ def sample(kind: type[events.Event]) -> events.Event:
     values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "float": 1.5, "bool": True}
     values |= {"dict[str, object]": {"a\nb": "ü"}, "tuple[tuple[str, str], ...]": (("a\nb", "ü"),)}
     values |= {"ResourceLoad": events.ResourceLoad("t4", 1, 0, 0)} if nests(kind) else {}
+    values |= {"dict[str, int]": {"running": 1}}
     values |= {"SessionEntry": sample(events.SessionEntry)} if nests(kind) else {}
 
     def value(name: str) -> object:

@@ -330,7 +330,7 @@ def test_the_session_after_it_bears_the_time_at_which_its_job_is_submitted(
     launch = Launch(tmp_path)
     at = datetime(2026, 11, 23, 23, 50, tzinfo=timezone.utc)
     launch.context.site = site = Site(str(tmp_path), "alice", "login", at, read_at=time.time() - 1200)
-    monkeypatch.setattr("notebook_launcher.launch.queue_job", lambda *_: JobRef("7"))
+    monkeypatch.setattr("notebook_launcher.jobs.submit.queue_job", lambda *_: JobRef("7"))
     session, _ = queue_session(launch.plan, launch.context)
     assert session.id.startswith("20261124-001")
     assert session.record.created.microsecond == 0

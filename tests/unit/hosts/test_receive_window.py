@@ -61,6 +61,14 @@ def test_a_server_that_sends_now_and_then_may_send_as_much_at_once_as_before() -
     assert window.size == FIRST
 
 
+def test_a_server_that_sends_a_little_all_the_time_may_send_as_much_at_once_as_before() -> None:
+    window, now = ReceiveWindow(0.03, 0.0), 0.0
+    for _ in range(2 * FIRST // 1000):
+        now += 0.1
+        window.received(1000, now)
+    assert window.size == FIRST
+
+
 def test_what_is_allowed_is_never_more_than_the_window_and_all_of_it_is_given_again() -> None:
     window, now, allowed = ReceiveWindow(0.03, 0.0), 0.0, FIRST
     for number in range(2000):

@@ -22,6 +22,7 @@ from notebook_launcher.core.errors import (
     ConnectionLost,
     HostKeyChanged,
     HostKeyUnknown,
+    LoginBusy,
 )
 from notebook_launcher.hosts.base import Host, NextHop
 from notebook_launcher.hosts.local import LocalHost
@@ -281,7 +282,7 @@ def test_a_port_that_is_closed_and_a_server_that_is_none(
     ("line", "kind", "what"),
     [
         (b"Not allowed at this time\r\n", AddressRefused, "refuses this machine's address for a while"),
-        (b"Exceeded MaxStartups\r\n", ConnectionFailed, "too many logins in progress"),
+        (b"Exceeded MaxStartups\r\n", LoginBusy, "too many logins in progress"),
     ],
 )
 @pytest.mark.parametrize("way", ["directly", "jump host", "proxy command"])
@@ -312,6 +313,20 @@ def test_a_server_that_refuses_to_talk(
             open_host(destination, Credentials(User()))
     assert type(caught.value) is kind
     assert line.decode().strip() in caught.value.why and caught.value.hint  # type: ignore[attr-defined]
+
+
+def test_a_server_that_hangs_up_before_it_has_said_anything(server: Server, open_host: Open, tmp_path: Path) -> None:
+    """As one does that has too many logins in progress, where its only line is lost."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with pytest.raises(LoginBusy, match="closed the connection before it had said anything"):
+            open_host(server.client_with(tmp_path, Port=str(listener.getsockname()[1])), Credentials(User()))
 
 
 RELAY = """

@@ -341,10 +341,12 @@ def test_secrets_and_scripts_go_and_the_record_stays(tmp_path: Path) -> None:
     assert f"{A} secrets\n" in run(tmp_path, "list")
     shutil.rmtree(directory)
     directory = plant(tmp_path, A, secrets=True, ended=NOW)
-    for name in (*JOB_FILES, "dask-ca.pem", "dask-cert.pem", "dask-key.pem", "mine.py"):
+    ours = ("dask-ca.pem", "dask-cert.pem", "dask-key.pem", "ray-ca.pem", "ray-ca-key.pem", "ray-token")
+    for name in (*JOB_FILES, *ours, "mine.py"):
         (directory / name).write_text("# a script")
     (directory / "runtime").mkdir()
     (directory / "runtime" / "jpserver-12.json").write_text("a token")
+    (directory / "runtime" / "ray-node1-key.pem").write_text("a key")
     (directory / "runtime" / "sshd.log").touch()
     other = plant(tmp_path, B, secrets=True)
     run(tmp_path, "tidy", A, "../elsewhere", "--remove")

@@ -9,6 +9,7 @@ import json
 import os
 import runpy
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,8 @@ def job(quick: Job) -> Job:
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    quick.env |= {"PYTHONPATH": str(folder), "RAY_AUTH_TOKEN": "of another cluster", "RAY_TMPDIR": "/" + "x" * 60}
-    quick.ask("with=ray")
+    quick.env |= {"PYTHONPATH": str(folder), "RAY_AUTH_TOKEN": "of another cluster", "RAY_TMPDIR": "/nowhere"}
+    quick.ask("with=ray", "setenv=RAY_TMPDIR=/" + "x" * 60)
     for name, content in new_ray_keys("session").items():
         (quick.dir / name).write_bytes(content)
         (quick.dir / name).chmod(0o600)
@@ -78,7 +79,11 @@ def test_ray_is_started_with_what_the_job_has_and_for_its_user_alone(job: Job) -
     assert abs(endpoint["memory_mib"] - memory) <= 1
     assert options["include-dashboard"] == "false" and "block" in options
     assert env["RAY_USAGE_STATS_ENABLED"] == "0" and "RAY_AUTH_TOKEN" not in env
-    assert (env["RAY_USE_TLS"], env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == ("1", "token", f"{job.dir}/ray-token")
+    assert (env["RAY_USE_TLS"], env["RAY_AUTH_MODE"], env["RAY_AUTH_TOKEN_PATH"]) == (
+        "1",
+        "token",
+        f"{job.dir}/ray-token",
+    )
     assert env["DASHBOARD_METRIC_PORT"] == env["AUTOSCALER_METRIC_PORT"] == "-1"
     folder = Path(options["temp-dir"]).parent
     assert folder.parent == Path("/tmp") and permissions(folder) == 0o700, "Ray opens what is in it to everybody"
@@ -86,6 +91,7 @@ def test_ray_is_started_with_what_the_job_has_and_for_its_user_alone(job: Job) -
 
     server = next(process.environ() for process in job.processes() if process.name() == "jupyter-lab")
     assert server["RAY_ADDRESS"] == endpoint["scheduler"]
+    assert server["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0", "the notebook, too, takes 127.0.0.1 for the address"
     for name in ("RAY_USE_TLS", "RAY_TLS_CA_CERT", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_AUTH_TOKEN_PATH"):
         assert server[name] == env[name]
     assert permissions(Path(env["RAY_TLS_SERVER_KEY"])) == 0o600
@@ -112,7 +118,9 @@ def test_a_ray_that_cannot_keep_others_out_is_not_started(job: Job) -> None:
         job.tool(name, "#!/bin/sh\nexit 1\n")
     report = job.run()
     assert report["cause"] == "workers-missing"
-    assert report["message"].startswith("There is no Ray 2.52 or newer, which --with ray starts, in the plain environment")
+    assert report["message"].startswith(
+        "There is no Ray 2.52 or newer, which --with ray starts, in the plain environment"
+    )
     assert not (job.home / "ray-head").exists()
 
 
@@ -124,7 +132,9 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
     name = os.uname().nodename
     shared = Path("/tmp") / f"nl-ray-{os.urandom(4).hex()}"
     (runtime / "ray-folder").write_text(f"{shared}\n")
+    port = NODE["free_port"]("127.0.0.1")
     env = {**job.env, "NBL_NODES": "2", "NBL_FIRST_NODE": "first", "RAY_ADDRESS": "10.0.0.1:7"}
+    env["NBL_DASHBOARD_PORT"] = str(port)
     with job.log.open("wb") as log:
         part = subprocess.Popen(
             ["bash", str(job.dir / "worker_node.sh"), str(job.dir), "workers"], env=env, stdout=log, stderr=log
@@ -138,6 +148,8 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
         options, env = noted(job, "address=10.0.0.1:7")
         assert options["node-ip-address"] not in ("127.0.0.1", "")
         assert env["RAY_TLS_SERVER_CERT"] == f"{runtime}/ray-{name}-cert.pem"
+        with socket.socket() as others, pytest.raises(OSError, match="in use"):
+            others.bind(("", port))  # or they would get the token
         joined = runtime / f"ray-joined-{name}"
         wait_until(joined.exists, 20, "it has joined")
         assert joined.read_text().split()[0] == options["num-cpus"]
@@ -151,7 +163,16 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
     assert not shared.exists() and not (runtime / f"ray-joined-{name}").exists()
 
 
-PARTS = ("worker_node.sh", "lib.sh", "containers.sh", "activate.sh", "enter.sh", "engine_ray.sh", "engine_node.py", "ray_node.py")
+PARTS = (
+    "worker_node.sh",
+    "lib.sh",
+    "containers.sh",
+    "activate.sh",
+    "enter.sh",
+    "engine_ray.sh",
+    "engine_node.py",
+    "ray_node.py",
+)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ WHOLE_COURSE: dict[str, Any] = {
     "name": "whole", "description": "d", "cluster": "uni", "contact": "c", "first": date(2026, 1, 2),
     "last": date(2026, 12, 30), "account": "acc1", "environment": "e1", "image": "i1.sif", "image_dir": "/dir",
     "reservations": [{"name": "res1", "first": date(2026, 2, 2), "last": date(2026, 2, 3)}], "idle_stop": "21m",
-    "gpu_idle": "end", "notice": "N", "notebooks": ["n1.ipynb"], "folder": "~/f1", "open_at": "n1.ipynb",
+    "gpu_idle": "end", "notice": "N", "notebooks": ["n1.ipynb"], "folder": "~/f1", "class_folder": "/cls",
+    "open_at": "n1.ipynb",
     "defaults": {"mem": "3G"},
     "environments": {"e1": {"container": "c.sif", "activate": ["a-1"], "env": {"E1": "v"}, "conda": "c"}},
 }  # fmt: skip

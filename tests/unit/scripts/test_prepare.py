@@ -163,10 +163,20 @@ def test_an_environment_is_activated_in_a_template(environment: dict[str, str], 
     (note,) = submit.filled_template(
         templates.template_named("first-job"), LaunchOptions({}, cluster="here", **environment), HERE
     )[1]
-    assert note == f"first-job runs no Python, so --{flag} has no effect on it."
+    assert note == f"first-job loads no software, so --{flag} has no effect on it."
     with pytest.raises(UsageError, match=f"--{flag} and the image /a.sif exclude each other"):
         options = LaunchOptions({}, arguments=("/a.sif",), cluster="here", **environment)
         submit.filled_template(template, options, HERE)
+
+
+@pytest.mark.parametrize(
+    ("software", "named"),
+    [({"modules": ("a",)}, "--module"), ({"arguments": ("/a.sif",)}, "the image /a.sif"), ({}, "")],
+)
+def test_software_that_a_template_does_not_load_is_said(software: dict[str, tuple[str, ...]], named: str) -> None:
+    options = LaunchOptions({}, cluster="here", **software)  # type: ignore[arg-type]
+    notes = submit.filled_template(templates.template_named("first-job"), options, HERE)[1]
+    assert notes == ((f"first-job loads no software, so {named} has no effect on it.",) if named else ())
 
 
 def test_what_an_environment_sets_comes_before_its_modules() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -13,7 +14,7 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import AddressRefused, ConnectionFailed
+from notebook_launcher.core.errors import AddressRefused, ConnectionFailed, LoginBusy
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.hosts import engine_choice
@@ -179,6 +180,38 @@ def test_somebody_at_a_terminal_is_told_of_the_wait_until_the_address_is_allowed
     assert login.refusals < 0
     assert "new refuses this machine's address for a while" in told[0]
     assert "1 min at most" in told[0] and "Ctrl-C" in told[0]
+
+
+class BusyNode(LoginNode):
+    """A login node that has too many logins in progress some times."""
+
+    def open(self, *_: object) -> tuple[object, EngineChoice]:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise LoginBusy("new has too many logins in progress.")
+        return self, EngineChoice("paramiko", "asked for")
+
+
+BUSY = Timing(login_busy_pause=0.001, longest_login_busy_pause=0.002, login_busy_for=5.0)
+
+
+@pytest.mark.parametrize("prompts", [FakePrompts(), NoPrompts()])
+def test_a_crowd_at_the_login_node_is_waited_for_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, prompts: FakePrompts | NoPrompts
+) -> None:
+    view, login = RecordingView(), BusyNode(6)
+    monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
+    assert open_host(TARGET, view, prompts, BUSY) is login  # type: ignore[comparison-overlap]
+    [told] = view.all(events.Querying)
+    assert told.text == "new has too many logins in progress; trying again, for 5 s at most"
+
+
+def test_the_wait_for_a_crowd_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = BusyNode(1_000_000)
+    monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
+    with pytest.raises(LoginBusy):
+        open_host(TARGET, RecordingView(), NoPrompts(), replace(BUSY, login_busy_for=0.05))
+    assert login.refusals > 1_000_000 - 200
 
 
 @pytest.mark.parametrize("text", ['"module load slurm"', '["module load slurm"]'])

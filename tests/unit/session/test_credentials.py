@@ -19,7 +19,15 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.session.credentials import SessionKeys, engine_files, join_keys, new_keys, new_tls, new_token, read_access
+from notebook_launcher.session.credentials import (
+    SessionKeys,
+    engine_files,
+    join_keys,
+    new_keys,
+    new_tls,
+    new_token,
+    read_access,
+)
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="these tests need OpenSSH's ssh-keygen")
 

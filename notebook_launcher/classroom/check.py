@@ -1,0 +1,162 @@
+"""``classroom check``: what ``doctor`` checks for one session, and what a class needs beyond that; one table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from notebook_launcher.classroom.class_folder import HEARTBEAT, MOST_OF_HEARTBEAT, FolderFacts, read_folder
+from notebook_launcher.classroom.judge import (
+    Demand,
+    judge_class_folder,
+    judge_hour,
+    judge_limits,
+    judge_members,
+    judge_room,
+    judge_sight,
+    judge_users_of_reservation,
+    judge_walltime_fits,
+)
+from notebook_launcher.classroom.rehearsal import rehearse
+from notebook_launcher.classroom.roster import Student
+from notebook_launcher.core.check_runner import CheckRunner
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.finding import Finding, fault, ok, unknown
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.quantities import counted
+from notebook_launcher.core.request import parse_begin
+from notebook_launcher.core.text import listed
+from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.core.view import View
+from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.diagnosis.request_check import SchedulerReport
+from notebook_launcher.doctor.command import doctor
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.jobs.evidence import run_queries
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
+from notebook_launcher.schedulers.make import make_user_jobs
+from notebook_launcher.session.context import Context
+
+MOST_REHEARSED = 60
+_LOOK_UP = 'for user do id -u -- "$user" >/dev/null 2>&1 || printf "%s\\n" "$user"; done'
+_MOST_NAMED = 8
+
+
+class Lesson(Frozen):
+    """What is checked: the students, when the lesson begins (``None``: now), how long it is, and a rehearsal's size."""
+
+    students: tuple[Student, ...]
+    begins: str | None = None
+    lasts: str | None = None
+    rehearsed: int = 0
+
+
+def check_class(
+    options: LaunchOptions,
+    here: LocalMachine,
+    lesson: Lesson,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+) -> None:
+    """Check what one launch needs, then what the class needs; with ``rehearsed``, launch so many sessions and end them.
+
+    Raises ``ChecksFailed``, which names the faults, after all that could be checked was; ``UsageError``.
+    """
+    if lesson.rehearsed > MOST_REHEARSED:
+        raise UsageError(f"--rehearse {lesson.rehearsed} is more than {MOST_REHEARSED}.", hint="rehearse with fewer")
+    lasts = Walltime.parse(lesson.lasts) if lesson.lasts else None
+    at_that_time = replace(options, flags={**options.flags, **({"begin": lesson.begins} if lesson.begins else {})})
+
+    def more(checks: CheckRunner, context: Context, plan: Plan, report: SchedulerReport) -> None:
+        checking = _ClassCheck(checks, context, plan, report, lesson, lasts)
+        checking.run()
+        if lesson.rehearsed:
+            rehearse(checks, context, plan, lesson.rehearsed, reserved=checking.has_begun())
+
+    doctor(at_that_time, here, view, prompts, interrupts, node=False, more=more)
+
+
+class _ClassCheck:
+    """The checks of a class, in order."""
+
+    def __init__(
+        self,
+        checks: CheckRunner,
+        context: Context,
+        plan: Plan,
+        report: SchedulerReport,
+        lesson: Lesson,
+        lasts: timedelta | None,
+    ) -> None:
+        self._checks, self._context, self._plan, self._report = checks, context, plan, report
+        self._lesson, now = lesson, context.clock()
+        self._users = tuple(one.user for one in lesson.students)
+        begin = parse_begin(lesson.begins, now).at if lesson.begins else now
+        self._begins = begin
+        self._lasts = lasts or min(plan.request.walltime, timedelta(days=1))
+        self._hidden: bool | None = None
+
+    def run(self) -> None:
+        """Check the students, their account, the reservation, the room, the limits and the class folder."""
+        checks, request, report = self._checks, self._plan.request, self._report
+        checks.check("students", self._look_up)
+        account = request.flags.get("account") or report.account
+        if account:
+            checks.check("accounts", lambda: self._members(account), doing="asking for the students' accounts")
+        name = request.flags.get("reservation")
+        reservation = next((one for one in report.reservations or () if one.name == name), None)
+        demand = Demand(len(self._users), request)
+        if name:
+            checks.check("hour", lambda: judge_hour(name, reservation, self._begins, self._lasts, self._now))
+        if reservation is not None:
+            checks.check("reserved for", lambda: judge_users_of_reservation(reservation, self._users, account))
+        checks.check(
+            "walltime fits", lambda: judge_walltime_fits(request.walltime, self._lasts, reservation, self._begins)
+        )
+        places = report.partitions_of(request)
+        checks.check("head count", lambda: judge_room(demand, reservation, places, report.nodes))
+        checks.check("shared limits", lambda: judge_limits(demand, report.limits))
+        checks.check("watching", lambda: judge_sight(self._hidden))
+        if (course := self._plan.target.course) and course.class_folder:
+            folder = course.class_folder
+            checks.check("class folder", lambda: judge_class_folder(self._folder(folder)))
+
+    def has_begun(self) -> bool:
+        """Whether the reservation of the request has begun, and is not over."""
+        name, now = self._plan.request.flags.get("reservation"), self._now
+        for one in self._report.reservations or ():
+            if one.name == name:
+                start, end = parse_iso(one.start, now), parse_iso(one.end, now)
+                return (start is None or start <= now) and (end is None or now < end)
+        return False
+
+    @property
+    def _now(self) -> datetime:
+        return self._context.clock()
+
+    def _look_up(self) -> Finding:
+        """Look the students up on the login node, where the scheduler's names are known."""
+        answer = self._context.host.run(["sh", "-c", _LOOK_UP, "users", *self._users])
+        missing = [line for line in answer.stdout.split() if line in self._users]
+        if missing:
+            return fault(
+                f"{counted(len(missing), 'user')} of {len(self._users)} not known on {self._context.host.label}: "
+                f"{listed(missing, _MOST_NAMED)}.",
+                "correct their names in the roster, or wait until they have an account",
+            )
+        return ok(f"{counted(len(self._users), 'student')}, all of them known on {self._context.host.label}")
+
+    def _members(self, account: str) -> Finding:
+        lists, info = make_user_jobs(self._context.scheduler), self._context.scheduler.cluster_info
+        if lists is None or info is None:
+            return unknown("With this scheduler, the launcher cannot look that up.")
+        commands = [lists.members(self._users, account), info.private_data(self._plan.request.clusters)]
+        members, private = run_queries(self._context.host, commands)
+        self._hidden = info.read_private_data(private)
+        return judge_members(self._users, account, lists.read_members(members))
+
+    def _folder(self, folder: str) -> FolderFacts:
+        return read_folder(self._context.host, folder, HEARTBEAT, MOST_OF_HEARTBEAT)[0]

@@ -1,0 +1,137 @@
+"""Reads what the scheduler says of a class: all its jobs by one query, the history only where that is not enough."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from notebook_launcher.classroom.find import selection
+from notebook_launcher.classroom.student_states import ClassOf
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import SchedulerSilent
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.doctor.findings import expand, nodes_in_service
+from notebook_launcher.jobs.evidence import run_queries
+from notebook_launcher.schedulers.base import State
+from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, ReservationInfo
+from notebook_launcher.schedulers.make import make_user_jobs
+from notebook_launcher.schedulers.user_jobs import UserJob, UserJobs
+from notebook_launcher.session.context import Context
+
+HISTORY = timedelta(hours=3)  # how long before the first look a session may have ended that is still shown
+NODES_EVERY = 4  # looks from one list of nodes to the next
+TIMEOUT = 40.0  # seconds for one look
+
+_HIDDEN = (
+    "This cluster hides other people's jobs from you (PrivateData=jobs): nobody can be seen who has not started, or "
+    "waits. Ask the cluster's support to make you a coordinator of the account."
+)
+
+
+class Gpus(Frozen):
+    """GPUs of the class's nodes in service, and how many are free of them; ``None``: not reported."""
+
+    total: int | None = None
+    free: int | None = None
+
+
+class ClassJobs:
+    """The jobs of a class, look by look. ``jobs``: ``None`` until the scheduler has answered once.
+
+    ``problem``: why they are old or incomplete, in a sentence. ``known``: the ids of jobs that belong to the class.
+    """
+
+    def __init__(self, context: Context, group: ClassOf) -> None:
+        """Raises ``SchedulerSilent`` for a scheduler that does not list the jobs of others."""
+        self._context, self._group = context, group
+        self._user_jobs, self._info = _lists(context)
+        self._looks = 0
+        self._by_id: dict[str, UserJob] = {}
+        self._nodes: tuple[Node, ...] | None = None
+        self._reservation: ReservationInfo | None = None
+        self._is_hidden = False
+        self._needs_history = True
+        self.jobs: tuple[UserJob, ...] | None = None
+        self.problem = ""
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The ids of jobs that were seen to belong to the class."""
+        return frozenset(job_id for job_id, job in self._by_id.items() if self._group.has(job))
+
+    @property
+    def gpus(self) -> Gpus:
+        """GPUs of the reservation's nodes, or else of the partition's."""
+        if self._nodes is None:
+            return Gpus()
+        named = expand(self._reservation.nodes) if self._reservation and self._reservation.nodes else None
+        nodes = nodes_in_service(named, self._group.partitions, self._nodes)
+        total = sum(sum(node.gpus.values()) for node in nodes)
+        used = [sum((node.gpus_used or {}).values()) for node in nodes if node.gpus_used is not None]
+        return Gpus(total, max(0, total - sum(used)) if len(used) == len(nodes) else None)
+
+    def look(self) -> None:
+        """Ask the scheduler once, with one login. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
+        mark, whose, cluster = secrets.token_hex(8), selection(self._group), self._group.cluster
+        commands = [self._user_jobs.jobs(whose, cluster, mark)]
+        asks_history, asks_nodes = self._needs_history, self._looks % NODES_EVERY == 0
+        if asks_history:
+            since = self._context.clock() - HISTORY
+            commands.append(self._user_jobs.ended_jobs(whose, cluster, since))
+        if asks_nodes:
+            commands.append(self._info.nodes(cluster))
+        if is_first := self._looks == 0:
+            commands += [self._info.private_data(cluster), self._info.reservations(cluster) or ["false"]]
+        self._looks += 1
+        answers = run_queries(self._context.host, commands, timeout=TIMEOUT)
+        now = self._user_jobs.read_jobs(answers.pop(0), mark)
+        past = self._user_jobs.read_ended_jobs(answers.pop(0)) if asks_history else ()
+        if asks_nodes:
+            self._nodes = self._info.read_nodes(answers.pop(0)) or self._nodes
+        if is_first:
+            self._read_once(*answers)
+        self._merge(now, past, asked_history=asks_history)
+
+    def _read_once(self, private: CommandResult, reservations: CommandResult) -> None:
+        self._is_hidden = self._info.read_private_data(private) is True
+        listed = self._info.read_reservations(reservations) or ()
+        self._reservation = next((one for one in listed if one.name == self._group.reservation), None)
+
+    def _merge(self, now: Sequence[UserJob] | None, past: Sequence[UserJob] | None, *, asked_history: bool) -> None:
+        if now is None:
+            self.problem = "The scheduler does not answer; this is how things were."
+            return
+        listed = {job.id: job for job in now}
+        gone = [key for key, job in self._by_id.items() if key not in listed and not is_settled(job)]
+        for job in past or ():
+            if job.id not in listed:
+                before = self._by_id.get(job.id, job)
+                self._by_id[job.id] = replace(job, name=before.name, gpus=before.gpus)
+        self._by_id |= listed
+        still_gone = [key for key in gone if not self._by_id[key].state.ended]
+        if asked_history:
+            for key in still_gone:
+                self._by_id[key] = replace(self._by_id[key], state=State.UNKNOWN)
+        # what has just left the list, and is not seen ended, is asked for at the next look
+        self._needs_history = bool(still_gone) and not asked_history
+        self.jobs = tuple(self._by_id.values())
+        sees_others = any(job.user != self._context.site.user for job in self.jobs)
+        self.problem = _HIDDEN if self._is_hidden and not sees_others else ""
+
+
+def is_settled(job: UserJob) -> bool:
+    """Whether nothing more is to be learned about a job that is on no list."""
+    return job.state.ended or job.state is State.UNKNOWN
+
+
+def _lists(context: Context) -> tuple[UserJobs, ClusterInfo]:
+    user_jobs, info = make_user_jobs(context.scheduler), context.scheduler.cluster_info
+    if user_jobs is None or info is None:
+        raise SchedulerSilent(
+            f"On {context.host.label} the jobs of a class cannot be listed.",
+            why=f"With {context.scheduler.name}, the launcher only queries your own jobs.",
+            hint="ask with the scheduler's own commands",
+        )
+    return user_jobs, info

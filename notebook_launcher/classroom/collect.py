@@ -1,0 +1,222 @@
+"""``classroom collect``: the timings that the students' sessions have left in the class folder, in one report."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from notebook_launcher.bench.compare import Recording, read_recording
+from notebook_launcher.bench.journal import write_atomically
+from notebook_launcher.bench.report import seconds
+from notebook_launcher.classroom.class_folder import AT_ONCE, MOST_OF_RESULTS, RESULTS, StudentFile, read_folder
+from notebook_launcher.classroom.distribution import ClassTimes, Configuration, class_times
+from notebook_launcher.classroom.plot import draw
+from notebook_launcher.classroom.roster import Student
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import CopyFailed, HostCommandFailed, NothingMeasured, UsageError
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.quantities import counted
+from notebook_launcher.core.text import finite, printable
+from notebook_launcher.core.view import View
+from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.session.connect import open_context
+
+if TYPE_CHECKING:
+    import jinja2
+
+MOST_RESULTS = 500  # of one student; the rest is left out
+WIDE, NARROW = 720.0, 340.0  # pixels
+
+
+class CollectOptions(Frozen):
+    """``out``: the path of the files without their ending; ``None``: the course's name, here. ``anonymous``: numbers in
+    place of names. ``folder``: the class folder, in place of the course's. ``force``: replace existing files."""
+
+    out: Path | None = None
+    anonymous: bool = False
+    folder: str | None = None
+    force: bool = False
+
+
+def collect(
+    target: LaunchTarget,
+    students: Sequence[Student],
+    options: CollectOptions,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+) -> None:
+    """Read the results of the students, and write one report of them: HTML and JSON.
+
+    ``students``: of the roster; if it is empty, whoever has results. Raises ``UsageError``, ``NothingMeasured`` if
+    there are none, ``HostCommandFailed``, ``CopyFailed``.
+    """
+    course = target.course
+    folder = options.folder or (course.class_folder if course else None)
+    if folder is None:
+        raise UsageError(
+            "There is no class folder to collect from.",
+            hint='the course needs a line such as class_folder = "/proj/…/class", or name one with --folder',
+        )
+    title = course.name if course else folder.rstrip("/").rpartition("/")[2]
+    base = (options.out or Path(f"{title}-results")).expanduser()
+    paths = [base.with_name(f"{base.name}.{ending}") for ending in ("html", "json")]
+    for path in paths:
+        if path.exists() and not options.force:
+            raise UsageError(f"{path} exists already.", hint="replace it with --force, or name another with --out PATH")
+    with open_context(target, view, prompts, interrupts) as context:
+        view.show(events.Querying("reading the results of the class"))
+        files = list(_read(context.host, folder, [one.user for one in students]))
+    shown = _names(students, files, anonymous=options.anonymous)
+    recordings, refused = _recordings(files, shown)
+    times = class_times(recordings)
+    having = {one.user for one in files if not one.problem}
+    without = tuple(shown[one.user] for one in students if one.user not in having)
+    if not times.configurations:
+        why = "; ".join(refused[:5])
+        raise NothingMeasured(
+            f"No student has left results in {folder} that can be compared.",
+            why=why,
+            hint="results come there from sessions of the course, once a notebook records them with timing",
+        )
+    report = _Report(title, f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}", times, without, refused)
+    try:
+        write_atomically(paths[0], as_html(report).encode())
+        write_atomically(paths[1], as_json(report).encode())
+    except OSError as error:
+        raise CopyFailed(f"The report could not be written beside {base}.", why=error.strerror or str(error)) from None
+    view.show(
+        events.ClassCollected(
+            str(paths[0]), str(paths[1]), times.students, times.results, without, refused, conclusion(times)
+        )
+    )
+
+
+def _read(host: Host, folder: str, users: Sequence[str]) -> Iterator[StudentFile]:
+    """Yield the files of the students, some at a time: what one command prints is limited."""
+    for first in range(0, max(1, len(users)), AT_ONCE):
+        facts, files = read_folder(host, folder, RESULTS, MOST_OF_RESULTS, users[first : first + AT_ONCE])
+        if facts.problem:
+            raise HostCommandFailed(
+                f"The class folder {facts.problem}.", hint="is it the right one? --folder names another"
+            )
+        yield from files
+
+
+def _names(students: Sequence[Student], files: Sequence[StudentFile], *, anonymous: bool) -> dict[str, str]:
+    """Return how each student is shown; a number is that of the roster's line."""
+    named = {one.user: one.name if one.name == one.user else f"{one.name} ({one.user})" for one in students}
+    named |= {one.user: one.user for one in files if one.user not in named}
+    if not anonymous:
+        return named
+    return {user: f"Student {number}" for number, user in enumerate(named, 1)}
+
+
+def _recordings(files: Sequence[StudentFile], shown: Mapping[str, str]) -> tuple[dict[str, Recording], tuple[str, ...]]:
+    """Return the results by the name that is shown, and what was left out."""
+    found, refused = dict[str, Recording](), []
+    for one in files:
+        name = shown[one.user]
+        if one.problem:
+            refused.append(f"{name}: {one.problem}")
+            continue
+        recording = read_recording(one.text)
+        if len(recording.results) > MOST_RESULTS:
+            refused.append(f"{name}: all but the last {MOST_RESULTS} of {len(recording.results)} results")
+        found[name] = Recording(recording.results[-MOST_RESULTS:], recording.damaged)
+    return found, tuple(refused)
+
+
+# --- the report ----------------------------------------------------------------------------------------------------
+
+
+class _Report(Frozen):
+    title: str
+    made: str
+    times: ClassTimes
+    without: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def conclusion(times: ClassTimes) -> str:
+    """Return in a sentence what came out."""
+    count = len(times.configurations)
+    text = f"{counted(times.students, 'student')} measured {counted(count, 'configuration')}"
+    widest = max(times.configurations, key=lambda one: one.times[-1].seconds / one.times[0].seconds)
+    if len(widest.times) > 1:
+        ratio = widest.times[-1].seconds / widest.times[0].seconds
+        text += f"; the widest spread is that of {widest.what} on {widest.where}: a factor of {ratio:.2g}"
+    far = sum(len(one.outliers) for one in times.configurations)
+    return f"{text}; {counted(far, 'time')} far from the others." if far else f"{text}."
+
+
+def as_html(report: _Report) -> str:
+    """Return one page with all that belongs to it; a browser asks nobody for anything."""
+    title = f"{report.title}: timings of {counted(report.times.students, 'student')}"
+    pictures = [draw(title, report.times.configurations, width) for width in (WIDE, NARROW)]
+    wide, narrow = (base64.b64encode(svg.encode()).decode() for svg in pictures)
+    return _template().render(
+        report=report,
+        title=title,
+        conclusion=conclusion(report.times),
+        wide=wide,
+        narrow=narrow,
+        rows=[_row(one) for one in report.times.configurations],
+    )
+
+
+def _row(one: Configuration) -> dict[str, str]:
+    far = ", ".join(f"{time.name}: {seconds(time.seconds)}" for time in one.outliers)
+    return {
+        "what": one.what,
+        "where": one.where,
+        "students": str(len(one.times)),
+        "shortest": seconds(one.times[0].seconds),
+        "median": seconds(one.middle),
+        "half": f"{seconds(one.low)} – {seconds(one.high)}",
+        "longest": seconds(one.times[-1].seconds),
+        "far": far,
+    }
+
+
+def as_json(report: _Report) -> str:
+    """Return the report's numbers as JSON; times in seconds."""
+    times = report.times
+    data = {
+        "version": 1,
+        "class": printable(report.title),
+        "made": report.made,
+        "students": times.students,
+        "without": report.without,
+        "left_out": report.refused,
+        "unsynchronised": times.unsynchronised,
+        "damaged": times.damaged,
+        "configurations": [
+            {
+                "what": one.what,
+                "where": one.where,
+                "quartiles": [one.low, one.middle, one.high],
+                "times": {time.name: time.seconds for time in one.times},
+                "outliers": [time.name for time in one.outliers],
+            }
+            for one in times.configurations
+        ],
+    }
+    return json.dumps(finite(data), ensure_ascii=False, indent=1) + "\n"
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    import jinja2
+
+    source = (Path(__file__).parent / "results.html.jinja").read_text(encoding="utf-8")
+    return jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    ).from_string(source)

@@ -1,0 +1,246 @@
+"""``classroom end``: a notice in each session, then the end of what the teacher may end; the rest is named.
+
+Two things end a session. The scheduler ends it where it lets the teacher do so: operators, and coordinators of the
+account. And a session that reports in the class folder ends by itself, because its student has agreed to the course:
+it reads the file ``end`` there, which counts only if the owner of the folder wrote it.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from notebook_launcher.classroom.class_folder import HEARTBEAT, MOST_OF_HEARTBEAT, parse_report, read_folder
+from notebook_launcher.classroom.class_jobs import ClassJobs, is_settled
+from notebook_launcher.classroom.find import find_class
+from notebook_launcher.classroom.roster import Student
+from notebook_launcher.classroom.student_states import ClassOf
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import AnswerMissing, HostCommandFailed, LauncherError, UsageError
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.quantities import counted, duration_text, time_left
+from notebook_launcher.core.text import listed, printable
+from notebook_launcher.core.view import View
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.schedulers.user_jobs import UserJob
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
+
+NOTICE = "end"  # the file in the class folder
+LONGEST_WAIT = 60  # minutes from the notice to the end
+AT_ONCE = 200  # jobs in one command
+GONE_WITHIN = 90.0  # seconds in which ended jobs leave the queue
+LOOK_EVERY = 5.0
+BEFORE_THE_END = 15  # seconds from a notice to the end, at least: sessions look for it every 5 s
+DEFAULT_MESSAGE = "Please save your work."
+_LONGEST_MESSAGE = 300  # characters
+_WRITE = (
+    'umask 022; new=$1/.end.$$; cat >"$new" && chmod 644 "$new" && mv -f "$new" "$1/end" || { rm -f "$new"; exit 1; }'
+)
+_REMOVE = 'rm -f -- "$1/end"'
+# scancel: error: Kill job error on job id 7: Access/permission denied
+_REFUSED = re.compile(r"job(?: step)? (?:id )?(\d+)(?:[^:\n]*): (.*(?:denied|not permitted|Invalid user id).*)", re.I)
+
+
+class EndOptions(Frozen):
+    """``minutes``: from the notice to the end, 0: at once; ``message``: what the students are told; ``sure``: nobody is
+    asked. ``reservation``, ``account``: see ``find_class``."""
+
+    minutes: int = 5
+    message: str = DEFAULT_MESSAGE
+    sure: bool = False
+    reservation: str | None = None
+    account: str | None = None
+
+
+def end_class(
+    target: LaunchTarget,
+    students: Sequence[Student],
+    options: EndOptions,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+) -> None:
+    """Tell every session of the class that it ends, wait, and end them; show whose is gone and whose is not.
+
+    Ctrl-C while it waits takes the notice back, and ends nothing. Raises ``AnswerMissing`` where nobody could be asked,
+    ``UsageError``, ``SchedulerSilent``.
+    """
+    if not 0 <= options.minutes <= LONGEST_WAIT:
+        raise UsageError(f"--in {options.minutes} is not possible.", hint=f"0 to {LONGEST_WAIT} minutes")
+    with open_context(target, view, prompts, interrupts) as context:
+        group = find_class(
+            target, students, context.clock().date(), reservation=options.reservation, account=options.account
+        )
+        _Ending(context, group, options).run()
+
+
+class _Ending:
+    """The end of one class."""
+
+    def __init__(self, context: Context, group: ClassOf, options: EndOptions) -> None:
+        self._context, self._group, self._options = context, group, options
+        self._jobs = ClassJobs(context, group)
+        self._why = ""
+
+    def run(self) -> None:
+        """Do all of it."""
+        live = self._live()
+        if self._jobs.jobs is None:
+            raise HostCommandFailed(
+                "The scheduler does not answer, so nothing was ended.", hint="try again in a minute"
+            )
+        if not live:
+            self._context.view.show(events.ClassEnded((), (), ()))
+            return
+        self._confirm(live)
+        notified = self._notify(live)
+        if not self._wait(bool(notified)):
+            self._take_back()
+            self._context.view.show(events.Note("Nothing was ended, and the notice is taken back."))
+            return
+        denied = self._cancel(live)
+        left = self._await_end(live, notified)
+        self._take_back()
+        self._report(live, left, notified, denied)
+
+    def _live(self) -> list[UserJob]:
+        """Ask the scheduler, and return the jobs of the class that have not ended."""
+        self._jobs.look()
+        known = self._jobs.known
+        # one that is on no list any more is gone, too
+        return [job for job in self._jobs.jobs or () if job.id in known and not is_settled(job)]
+
+    def _confirm(self, live: Sequence[UserJob]) -> None:
+        if self._options.sure:
+            return
+        users = sorted({job.user for job in live})
+        text = f"End {counted(len(live), 'session')} of {counted(len(users), 'student')} ({listed(users, 8)})?"
+        answer = self._context.prompts.confirm(text)
+        if not answer:
+            raise AnswerMissing(
+                "Nothing was ended.",
+                why="The answer was no." if answer is not None else "Nobody could be asked.",
+                hint="" if answer is not None else "to end them without a question: --yes",
+            )
+
+    # --- the notice
+
+    def _notify(self, live: Sequence[UserJob]) -> frozenset[str]:
+        """Write the notice; return the jobs whose sessions report in the class folder, and so will read it."""
+        folder, view = self._group.folder, self._context.view
+        if folder is None:
+            view.show(events.Note("The sessions get no notice: the course has no class_folder."))
+            return frozenset()
+        try:
+            facts, files = read_folder(self._context.host, folder, HEARTBEAT, MOST_OF_HEARTBEAT)
+            if facts.problem or facts.owner != self._context.site.user or not facts.is_sticky:
+                why = facts.problem or f"{folder} has to be yours, and to have the sticky bit"
+                view.show(events.Note(f"The sessions get no notice: {why}."))
+                return frozenset()
+            self._write(folder, live)
+        except HostCommandFailed as error:
+            view.show(events.Note(f"The sessions get no notice: {error.what} {error.why}".strip()))
+            return frozenset()
+        now = self._context.clock()
+        reports = [parse_report(one.user, one.text, now) for one in files if not one.problem]
+        return frozenset(
+            job.id for job in live if any(one and (one.user, one.job) == (job.user, job.id) for one in reports)
+        )
+
+    def _write(self, folder: str, live: Sequence[UserJob]) -> None:
+        message = " ".join(printable(self._options.message).split())[:_LONGEST_MESSAGE]
+        jobs = " ".join(job.id for job in live)
+        text = f"version=1\nends={int(self._ends_at().timestamp())}\njobs={jobs}\nmessage={message}\n"
+        answer = self._context.host.run(["sh", "-c", _WRITE, "notice", folder], stdin=text.encode())
+        if answer.exit_code != 0:
+            raise HostCommandFailed(f"{folder}/{NOTICE} could not be written.", why=answer.stderr.strip()[-300:])
+
+    def _ends_at(self) -> datetime:
+        return self._context.clock() + timedelta(seconds=max(60 * self._options.minutes, BEFORE_THE_END))
+
+    def _take_back(self) -> None:
+        if self._group.folder:
+            self._context.host.run(["sh", "-c", _REMOVE, "notice", self._group.folder])
+
+    def _wait(self, has_notice: bool) -> bool:
+        """Wait until the end; return whether it may come: not after Ctrl-C."""
+        seconds = max(60 * self._options.minutes, BEFORE_THE_END) if has_notice else 60 * self._options.minutes
+        until = time.monotonic() + seconds
+        self._context.interrupts.defer()
+        while (left := until - time.monotonic()) > 0:
+            self._context.view.show(events.Querying(f"the class ends in {time_left(left)}; Ctrl-C takes it back"))
+            try:
+                item = self._context.interrupts.inbox.get(timeout=min(left, 1.0 if left < 90 else 15.0))
+            except queue.Empty:
+                continue
+            if isinstance(item, Interrupt):
+                return False
+        return True
+
+    # --- the end
+
+    def _cancel(self, live: Sequence[UserJob]) -> frozenset[str]:
+        """Let the scheduler end the jobs that are still there; return those that it refuses to end."""
+        denied = set[str]()
+        scheduler, jobs = self._context.scheduler, [JobRef(job.id, self._group.cluster) for job in live]
+        for first in range(0, len(jobs), AT_ONCE):
+            self._context.view.show(events.Querying(f"ending {counted(len(jobs), 'job')}"))
+            some = jobs[first : first + AT_ONCE]
+            answer = self._context.host.run(scheduler.cancel_all(some), login_shell=True)
+            for match in _REFUSED.finditer(answer.stderr):
+                denied.add(match[1])
+                self._why = f"The scheduler says: {printable(match[2]).strip()}."
+        return frozenset(denied)
+
+    def _await_end(self, live: Sequence[UserJob], notified: frozenset[str]) -> frozenset[str]:
+        """Wait until the jobs have left the queue; return those that are still there."""
+        left = frozenset(job.id for job in live)
+        until = time.monotonic() + GONE_WITHIN
+        while True:
+            try:
+                left &= frozenset(job.id for job in self._live())
+            except HostCommandFailed as error:
+                self._context.view.show(events.Querying(f"{error.what} It is asked again"))
+            wait = duration_text(GONE_WITHIN)
+            if not left or time.monotonic() > until:
+                return left
+            self._context.view.show(
+                events.Querying(f"{counted(len(left), 'session')} left; waiting for {wait} at most")
+            )
+            try:
+                if isinstance(self._context.interrupts.inbox.get(timeout=LOOK_EVERY), Interrupt):
+                    return left
+            except queue.Empty:
+                pass
+
+    def _report(
+        self, live: Sequence[UserJob], left: frozenset[str], notified: frozenset[str], denied: frozenset[str]
+    ) -> None:
+        ended = sorted({job.user for job in live if job.id not in left})
+        asked = sorted({job.user for job in live if job.id in left and job.id in notified})
+        refused = sorted({job.user for job in live if job.id in left and job.id not in notified})
+        why = self._why if denied & left else "They are still in the queue."
+        if denied & left:
+            why += " Ask the cluster's support to make you a coordinator of the account."
+        event = events.ClassEnded(tuple(ended), tuple(asked), tuple(refused), why if refused else "")
+        self._context.view.show(event)
+        if refused:
+            jobs = [job.id for job in live if job.id in left and job.id not in notified]
+            raise _not_ended(refused, jobs, why)
+
+
+def _not_ended(users: Sequence[str], jobs: Sequence[str], why: str) -> LauncherError:
+    from notebook_launcher.core.errors import CancelFailed
+
+    return CancelFailed(
+        f"{counted(len(jobs), 'session')} of the class could not be ended: {listed(users, 8)}.",
+        why=why,
+        hint=f"whoever may do so ends them with: scancel {' '.join(jobs[:50])}",
+    )

@@ -1,0 +1,299 @@
+"""``classroom handout``: one page for the students of a course, as Markdown, HTML and PDF.
+
+The page is made of the course's own words, which are escaped in each form. A PDF is printed by a browser that is
+installed here: so it looks like the HTML page, and the launcher needs no library for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from notebook_launcher.bench.journal import write_atomically
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import CopyFailed, ProfileError, UsageError
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.text import printable
+from notebook_launcher.core.view import View
+from notebook_launcher.planning.course_source import ADDRESS
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles.courses import SavedCourse, saved_course
+
+if TYPE_CHECKING:
+    import jinja2
+
+#: browsers that print a page without a window, by the names of their programs on Linux, macOS and Windows
+BROWSERS = (
+    *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge", "msedge"),
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+)
+PRINT_WITHIN = 60.0  # seconds
+#: how the launcher is installed, unless the teacher says so
+INSTALL = "pipx install ./notebook-launcher"
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>#|~])")
+
+
+class Line(Frozen):
+    """One line of the page: a sentence, an item of a list, or a command to type."""
+
+    kind: Literal["text", "item", "command"]
+    text: str
+
+
+class Section(Frozen):
+    """A part of the page."""
+
+    heading: str
+    lines: tuple[Line, ...]
+
+
+class Handout(Frozen):
+    """The page: its title, a sentence below it, and its parts."""
+
+    title: str
+    about: str
+    sections: tuple[Section, ...]
+
+
+class HandoutOptions(Frozen):
+    """``out``: the path of the files without their ending; ``None``: the course's name, here. ``pdf``: insist on it.
+
+    ``install``: the command that installs the launcher. ``portal``: the address of a web portal, ``thinlinc``: the host
+    of a ThinLinc server, where the site has one. ``force``: replace existing files.
+    """
+
+    out: Path | None = None
+    install: str = INSTALL
+    portal: str = ""
+    thinlinc: str = ""
+    pdf: bool = False
+    force: bool = False
+
+
+def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> None:
+    """Write the page in each form, and show where. Nothing is contacted.
+
+    Raises ``UsageError`` without a course, or where a file is there already; ``CopyFailed``.
+    """
+    course = target.course
+    if course is None:
+        raise UsageError(
+            "There is no course to write an instruction for.", hint="launch-notebook classroom handout --course NAME"
+        )
+    handout = make_handout(target, saved_course(course.name), options)
+    base = (options.out or Path(f"{course.name}-handout")).expanduser()
+    browser = find_browser()
+    if options.pdf and browser is None:
+        raise UsageError(
+            "No browser was found that prints a PDF.",
+            why="It takes Chromium, Chrome or Edge on this machine.",
+            hint="leave out --pdf, open the HTML page, and print it to a file",
+        )
+    paths = [base.with_name(f"{base.name}.{ending}") for ending in ("md", "html", *(("pdf",) if browser else ()))]
+    for path in paths:
+        if path.exists() and not options.force:
+            raise UsageError(f"{path} exists already.", hint="replace it with --force, or name another with --out PATH")
+    try:
+        _write(paths[0], as_markdown(handout).encode())
+        _write(paths[1], as_html(handout).encode())
+        if browser:
+            _write(paths[2], print_pdf(browser, paths[1]))
+    except OSError as error:
+        raise CopyFailed(
+            f"The instruction could not be written beside {base}.", why=error.strerror or str(error)
+        ) from None
+    names = ", ".join(map(str, paths))
+    without = "" if browser else " No PDF: no browser was found that prints one; print the HTML page."
+    view.show(events.FileWritten(str(paths[1]), f"The instruction for students is in {names}.{without}"))
+    if options.install == INSTALL:
+        view.show(
+            events.Note(
+                "It tells students to install a folder that you give them; --install COMMAND says it otherwise."
+            )
+        )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file for everybody to read: it goes on a web server."""
+    write_atomically(path, content)
+    path.chmod(0o644)
+
+
+def make_handout(target: LaunchTarget, kept: SavedCourse, options: HandoutOptions) -> Handout:
+    """Return the page. Raises ``ProfileError`` for a course whose address is not known."""
+    course = kept.course
+    if not kept.source:
+        raise ProfileError(
+            f"Where the course “{course.name}” came from was not recorded.",
+            hint="name it again: launch-notebook --course FILE_OR_URL",
+        )
+    whom = target.contact or "your teacher"
+    sections = [
+        Section("Once, before the lab: install", tuple(_install(options))),
+        Section("To start", tuple(_start(kept))),
+        *_elsewhere(options),
+        Section("When you are done", tuple(_end(kept))),
+        Section("If it fails", tuple(_trouble(whom))),
+    ]
+    return Handout(f"Lab instruction: {course.name}", course.description, tuple(sections))
+
+
+def _text(text: str) -> Line:
+    return Line("text", text)
+
+
+def _command(text: str) -> Line:
+    return Line("command", text)
+
+
+def _item(text: str) -> Line:
+    return Line("item", text)
+
+
+def _install(options: HandoutOptions) -> Iterator[Line]:
+    yield _text("You need Python 3.10 or newer, and pipx. Nothing is installed on the cluster.")
+    yield _item("Linux: open a terminal. On Debian and Ubuntu: sudo apt install pipx")
+    yield _item("macOS: open Terminal. With Homebrew: brew install pipx")
+    yield _item(
+        "Windows: open PowerShell. py -m pip install --user pipx, then py -m pipx ensurepath, then open it again"
+    )
+    yield _text("Then, on each of them:")
+    yield _command(options.install)
+
+
+def _start(kept: SavedCourse) -> Iterator[Line]:
+    yield _text("Type this line, once:")
+    yield _command(line_to_type(kept))
+    yield _text("From then on, this is enough:")
+    yield _command("launch-notebook")
+    yield _text(
+        "It may ask for your user name and your password on the cluster. Then it says why your job waits, starts "
+        "JupyterLab, and opens it in your browser, in the folder of the course. Leave the terminal open."
+    )
+
+
+def line_to_type(kept: SavedCourse) -> str:
+    """Return the line by which a student takes the course: with its digest, where it is on the web."""
+    pinned = f"{kept.source}#sha256={kept.digest}" if ADDRESS.match(kept.source) and kept.digest else kept.source
+    return f"launch-notebook --course {shlex.quote(pinned)}"
+
+
+def _elsewhere(options: HandoutOptions) -> Iterator[Section]:
+    """Yield the part about the cluster's own desktop and portal, where the site has one."""
+    places = [("ThinLinc: log in to", options.thinlinc), ("Web portal: log in at", options.portal)]
+    lines = [_item(f"{how} {where}, open a terminal there, and type the same lines.") for how, where in places if where]
+    more = _text(
+        "The address opens in a browser on that desktop. A portal's terminal alone has none: the launcher then says "
+        "what to type on your own computer."
+    )
+    if lines:
+        yield Section("On the cluster's desktop or portal", (*lines, more))
+
+
+def _end(kept: SavedCourse) -> Iterator[Line]:
+    yield _text(
+        "Save your notebook. Press ENTER in the terminal: this ends the job, and frees the GPU for somebody else."
+    )
+    yield _item("d and ENTER leaves it running; launch-notebook connect brings you back, also from another computer.")
+    yield _item(f"Your notebooks stay in {kept.course.folder or f'~/{kept.course.name}'} on the cluster.")
+    if kept.course.class_folder:
+        yield _item(
+            f"Your teacher sees whether your session runs or is idle, and the timings that you record. Both are in "
+            f"{kept.course.class_folder}; nothing else of yours is."
+        )
+
+
+def _trouble(whom: str) -> Iterator[Line]:
+    yield _text("Each message says what to type next, after an arrow. If that does not help:")
+    yield _item("launch-notebook doctor checks everything that a launch needs, and says what is wrong.")
+    yield _item("launch-notebook list shows your sessions; launch-notebook stop ends them.")
+    yield _item("If the network breaks: wait. The job runs on, and the launcher connects again.")
+    yield _text(f"Whom to ask: {whom}. Copy the whole message into your question.")
+
+
+# --- its forms -----------------------------------------------------------------------------------------------------
+
+
+def as_markdown(handout: Handout) -> str:
+    """Return the page as Markdown."""
+    lines = [f"# {_escaped(handout.title)}", ""]
+    lines += [_escaped(handout.about), ""] if handout.about else []
+    for section in handout.sections:
+        lines += [f"## {_escaped(section.heading)}", ""]
+        for place, line in enumerate(section.lines):
+            shown = {"item": f"- {_escaped(line.text)}", "command": f"    {_plain(line.text)}"}
+            lines.append(shown.get(line.kind, _escaped(line.text)))
+            following = section.lines[place + 1 : place + 2]
+            if line.kind != "item" or not following or following[0].kind != "item":
+                lines.append("")
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    return " ".join(printable(text).split())
+
+
+def _escaped(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", _plain(text))
+
+
+def as_html(handout: Handout) -> str:
+    """Return the page as HTML, which needs no network."""
+    return _template().render(handout=handout, plain=_plain)
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    import jinja2
+
+    source = (Path(__file__).parent / "handout.html.jinja").read_text(encoding="utf-8")
+    return jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    ).from_string(source)
+
+
+# --- PDF -----------------------------------------------------------------------------------------------------------
+
+
+def find_browser(names: Sequence[str] = BROWSERS) -> str | None:
+    """Return the path of a browser that prints PDF without a window; ``None``: there is none."""
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def print_pdf(browser: str, page: Path) -> bytes:
+    """Return a page as PDF, printed by a browser with a profile of its own. Raises ``CopyFailed``."""
+    with tempfile.TemporaryDirectory(prefix="nl-handout-", ignore_cleanup_errors=True) as folder:
+        pdf = Path(folder) / "page.pdf"
+        words = ["--headless", "--disable-gpu", "--no-first-run", "--no-pdf-header-footer", f"--user-data-dir={folder}"]
+        command = [browser, *words, f"--print-to-pdf={pdf}", page.resolve().as_uri()]
+        why = "It printed nothing."
+        for more in ([], ["--no-sandbox"]) if _is_root() else ([],):  # as root, Chromium has no sandbox
+            try:
+                done = subprocess.run(
+                    [*command[:1], *more, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                    errors="replace", timeout=PRINT_WITHIN, check=False,
+                )  # fmt: skip
+                why = (done.stderr.strip().splitlines() or [why])[-1]
+            except (OSError, subprocess.TimeoutExpired) as error:
+                why = str(error)
+            with contextlib.suppress(OSError):
+                if (content := pdf.read_bytes()).startswith(b"%PDF"):
+                    return content
+    raise CopyFailed(
+        f"{browser} printed no PDF of {page}.", why=printable(why), hint="open the page, and print it to a file"
+    )
+
+
+def _is_root() -> bool:
+    import os
+
+    return hasattr(os, "getuid") and os.getuid() == 0

@@ -1,0 +1,132 @@
+"""A class as an HTML page that needs no network, and as rows of words: the same for the terminal. Pure.
+
+Names and reasons come from a file and from the cluster: the template escapes all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from notebook_launcher.classroom.student_states import STATES
+from notebook_launcher.core.events import ClassSeen, StudentNow
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.quantities import counted, time_left
+from notebook_launcher.core.text import printable
+from notebook_launcher.core.timestamps import parse_iso
+
+if TYPE_CHECKING:
+    import jinja2
+
+#: the states as words
+WORDS = {
+    "not_started": "has not started",
+    "pending": "pending",
+    "starting": "starting",
+    "running": "running",
+    "idle": "idle",
+    "suspended": "suspended",
+    "completing": "ending",
+    "ended": "ended",
+    "failed": "failed",
+    "unknown": "not known",
+}
+
+
+class ClassRow(Frozen):
+    """One student as words. ``when``: the time left, or when the job is expected to start; may be empty."""
+
+    name: str
+    state: str
+    word: str
+    when: str
+    detail: str
+    node: str
+    job: str
+
+
+def class_rows(seen: ClassSeen, *, anonymous: bool = False) -> list[ClassRow]:
+    """Return the rows of a class, those first that need somebody's eye; ``anonymous``: numbers in place of names.
+
+    A number is that of the roster's line, the same at each look.
+    """
+    numbered = list(enumerate(seen.students, 1))
+    numbered.sort(key=lambda pair: STATES.index(pair[1].state) if pair[1].state in STATES else 0)
+    now = parse_iso(seen.as_of)
+    return [_row(one, f"Student {number}" if anonymous else None, now) for number, one in numbered]
+
+
+def _row(one: StudentNow, shown: str | None, now: datetime | None) -> ClassRow:
+    name = one.name if one.name == one.user else f"{one.name} ({one.user})"
+    at = parse_iso(one.starts, now)
+    when = f"≈ {_clock(at, now)}" if at and now else ""
+    if one.seconds_left is not None:
+        when = f"{time_left(one.seconds_left)} left"
+    return ClassRow(
+        shown or _one_line(name),
+        one.state,
+        _one_line(WORDS.get(one.state, one.state)),
+        when,
+        _one_line(one.detail),
+        _one_line(one.node or ""),
+        _one_line(one.job or ""),
+    )
+
+
+def _clock(at: datetime, now: datetime) -> str:
+    at = at.astimezone(now.tzinfo)
+    return f"{at:%H:%M}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(printable(text).split())
+
+
+def counts_in_words(seen: ClassSeen) -> Iterator[tuple[str, str, int]]:
+    """Yield each state that occurs, its word, and how many students are in it."""
+    for state in STATES:
+        if count := seen.counts.get(state):
+            word = WORDS[state] if count == 1 else WORDS[state].replace("has not", "have not")
+            yield state, word, count
+
+
+def gpus_in_words(seen: ClassSeen) -> str:
+    """Return the GPUs of the class in a sentence; "" where there are none."""
+    if not (seen.gpus_used or seen.gpus_pending or seen.gpus_total):
+        return ""
+    parts = [f"{counted(seen.gpus_used, 'GPU')} in use by the class"]
+    if seen.gpus_pending:
+        parts.append(f"{seen.gpus_pending} waited for")
+    if seen.gpus_total is not None:
+        parts.append(
+            f"{seen.gpus_total} in service" + (f", {seen.gpus_free} free" if seen.gpus_free is not None else "")
+        )
+    return "; ".join(parts) + "."
+
+
+def class_page(seen: ClassSeen, *, anonymous: bool = False, refresh: int | None = None) -> str:
+    """Return the page. ``refresh``: seconds after which a browser asks for it again; ``None``: never."""
+    at = parse_iso(seen.as_of)
+    return _template().render(
+        title=_one_line(seen.title),
+        as_of=f"{at:%Y-%m-%d %H:%M:%S}" if at else "",
+        refresh=refresh,
+        problem=_one_line(seen.problem),
+        counts=list(counts_in_words(seen)),
+        gpus=gpus_in_words(seen),
+        rows=class_rows(seen, anonymous=anonymous),
+    )
+
+
+@functools.cache  # a page is made at each look, and compiling it takes longer
+def _template() -> jinja2.Template:
+    import jinja2
+
+    source = (Path(__file__).parent / "page.html.jinja").read_text(encoding="utf-8")
+    # undefined names are a bug of ours, and no empty word on a page
+    return jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    ).from_string(source)

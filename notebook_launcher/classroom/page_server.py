@@ -1,0 +1,90 @@
+"""Serves one page to the teacher's own browser, on 127.0.0.1: with a secret in its address, and to no other user.
+
+The secret alone would not do: the address may be read in a list of processes while a browser is started with it. And
+the Host header is checked, so that no other site's page reaches this one by a name of its own (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from notebook_launcher.core.local_sockets import is_from_another_user
+
+_TIMEOUT = 10.0  # seconds for a browser to send its request
+_POLL = 0.1  # seconds until it notices that it is to end
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class PageServer:
+    """A server of one page, which may change; a context manager. ``url``: its address, with the secret."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_urlsafe(24)
+        self._content = b""
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self.port: int = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/{self._secret}/"
+
+    def put(self, html: str) -> None:
+        """Serve this from now on."""
+        self._content = html.encode("utf-8")
+
+    def answer(self, host: str, path: str) -> bytes | None:
+        """Return what a request gets; ``None``: nothing."""
+        if host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
+            return None
+        is_right = hmac.compare_digest(path.encode("utf-8", "replace"), f"/{self._secret}/".encode())
+        return self._content if is_right else None
+
+    def __enter__(self) -> PageServer:
+        threading.Thread(target=self._server.serve_forever, args=(_POLL,), name="page", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Refuse a connection of another user before anything of it is read."""
+        return isinstance(request, socket.socket) and is_from_another_user(request) is False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no news."""
+
+
+def _handler(page: PageServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _TIMEOUT
+        server_version, sys_version = "notebook-launcher", ""
+
+        def do_GET(self) -> None:
+            content = page.answer(self.headers.get("Host", ""), self.path)
+            self.send_response(404 if content is None else 200)
+            for name, value in _HEADERS.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(content or b"")))
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(content or b"")
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Log nothing: the address holds the secret."""
+
+    return Handler

@@ -1,0 +1,97 @@
+"""The plot of a class's timings: a row for each configuration, with a box, and a dot for each student. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from notebook_launcher.bench.report import seconds
+from notebook_launcher.bench.svg import DIM, GRID, INK, LINE, Canvas, width_of, wrapped
+from notebook_launcher.classroom.distribution import Configuration
+
+MOST_ROWS = 24
+_BOX, _DOT, _FAR = "#b9d3e8", "#1f5f94", "#c0392b"
+_THICK, _GAP, _SPREAD = 22.0, 16.0, 7.0  # pixels
+_MARGIN = 10.0
+_MOST_OF_NAMES = 0.36  # of the width
+_NARROW = 500.0  # pixels: in a narrower picture the names are above the rows
+
+
+def draw(title: str, configurations: Sequence[Configuration], width: float) -> str:
+    """Return the plot as SVG, with a logarithmic axis; a box has half of the students, its line is the median."""
+    canvas = Canvas(width)
+    shown = configurations[:MOST_ROWS]
+    about = "time of one call; each dot is a student, a box has the middle half of them, its line is the median"
+    about += "; red: far from the others" if any(one.outliers for one in shown) else ""
+    about += f"; the first {MOST_ROWS} of {len(configurations)}" if len(configurations) > MOST_ROWS else ""
+    canvas.paragraph(title, bold=True)
+    canvas.paragraph(about, colour=DIM)
+    canvas.height += 8
+    names = [f"{one.what}, {one.where}" for one in shown]
+    left = 0.0 if width < _NARROW else min(max(map(width_of, names)) + 14, _MOST_OF_NAMES * width)
+    axis = _Axis(shown, left + _MARGIN, width - left - 2 * _MARGIN)
+    top, rows = canvas.height, []
+    for one, name in zip(shown, names, strict=True):
+        lines = wrapped(name, left - 14 if left else width)
+        above = 0.0 if left else LINE * len(lines)
+        height = max(_THICK, LINE * len(lines)) if left else above + _THICK
+        rows.append((one, lines, canvas.height, canvas.height + above + (height - above) / 2))
+        canvas.height += height + _GAP
+    for tick in axis.ticks:
+        canvas.line([(axis.x(tick), top), (axis.x(tick), canvas.height - _GAP / 2)], GRID, 1)
+    for one, lines, begin, middle in rows:
+        for number, line in enumerate(lines):
+            canvas.text(0, begin + LINE * number + 13, line)
+        _draw_row(canvas, axis, one, middle)
+    canvas.line([(axis.left, canvas.height - _GAP / 2), (axis.left + axis.width, canvas.height - _GAP / 2)], DIM, 1)
+    canvas.height += LINE
+    for tick in axis.ticks:
+        canvas.text(axis.x(tick), canvas.height - 6, seconds(tick), colour=DIM, anchor="middle")
+    canvas.height += 2
+    return canvas.done()
+
+
+def _draw_row(canvas: Canvas, axis: _Axis, one: Configuration, y: float) -> None:
+    low, middle, high = map(axis.x, (one.low, one.middle, one.high))
+    canvas.rectangle(low, y - _THICK / 2, max(2.0, high - low), _THICK, _BOX)
+    canvas.line([(middle, y - _THICK / 2), (middle, y + _THICK / 2)], INK, 2)
+    for place, time in enumerate(one.times):
+        # spread a little, always in the same way, so that equal times are seen as several
+        x, up = axis.x(time.seconds), _SPREAD * ((place * 0.618034) % 1.0 * 2 - 1)
+        canvas.shape(list(_dot(x, y + up)), _FAR if time.is_outlier else _DOT)
+
+
+def _dot(x: float, y: float, radius: float = 2.2) -> Iterator[tuple[float, float]]:
+    for corner in range(8):
+        angle = math.pi * (corner + 0.5) / 4
+        yield x + radius * math.cos(angle), y + radius * math.sin(angle)
+
+
+class _Axis:
+    """A logarithmic axis that holds all times of some configurations."""
+
+    def __init__(self, configurations: Sequence[Configuration], left: float, width: float) -> None:
+        every = [time.seconds for one in configurations for time in one.times]
+        self.left, self.width = left, width
+        self._first, self._last = math.log10(min(every)) - 0.04, math.log10(max(every)) + 0.04
+        if self._last - self._first < 0.3:  # a factor of two, so that there is a tick
+            middle = (self._first + self._last) / 2
+            self._first, self._last = middle - 0.2, middle + 0.2
+        self.ticks = list(self._ticks())
+
+    def x(self, value: float) -> float:
+        """Return where a time is."""
+        return self.left + self.width * (math.log10(value) - self._first) / (self._last - self._first)
+
+    def _ticks(self) -> Iterator[float]:
+        """Yield round numbers, no nearer to each other than their texts allow."""
+        decades = self._last - self._first
+        most = max(2, int(self.width / 70))
+        factors = (1,) if decades > most / 2 else (1, 3) if decades > most / 4 else (1, 2, 5)
+        every = max(1, math.ceil(decades * len(factors) / most)) if len(factors) == 1 else 1
+        for power in range(math.floor(self._first), math.ceil(self._last) + 1):
+            if power % every == 0:
+                for factor in factors:
+                    tick = factor * 10.0**power
+                    if self._first <= math.log10(tick) <= self._last:
+                        yield tick

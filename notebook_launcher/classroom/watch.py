@@ -1,0 +1,185 @@
+"""``classroom watch``: every student of a class, look by look, until Ctrl-C."""
+
+from __future__ import annotations
+
+import queue
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from notebook_launcher.classroom.class_folder import read_reports
+from notebook_launcher.classroom.class_jobs import ClassJobs
+from notebook_launcher.classroom.find import find_class
+from notebook_launcher.classroom.roster import Student
+from notebook_launcher.classroom.student_states import ClassOf, Report, states_of, totals
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import ConnectionLost, CopyFailed, HostCommandFailed, LauncherError, UsageError
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.timestamps import iso
+from notebook_launcher.core.view import View
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
+
+LEAST_SECONDS, DEFAULT_SECONDS = 10, 30  # between two looks
+JITTER = 0.1  # a random addition of up to this share of a pause
+GIVE_UP_AFTER = 1800.0  # seconds without a connection to the login node
+
+
+class WatchOptions(Frozen):
+    """How a class is watched. ``every``: seconds between two looks; ``once``: only one.
+
+    ``html``: a file that is written at each look, with ``anonymous`` numbers in place of names. ``serve``: whether the
+    page is served on this machine. ``reservation``, ``account``: see ``find_class``.
+    """
+
+    every: int = DEFAULT_SECONDS
+    once: bool = False
+    html: Path | None = None
+    serve: bool = False
+    anonymous: bool = False
+    reservation: str | None = None
+    account: str | None = None
+
+
+def watch(
+    target: LaunchTarget,
+    students: Sequence[Student],
+    options: WatchOptions,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+) -> None:
+    """Show the class, again and again until Ctrl-C or once. ``students``: of the roster; may be empty.
+
+    Raises ``UsageError``, ``SchedulerSilent``, or ``ConnectionLost`` after half an hour without the login node.
+    """
+    if options.every < LEAST_SECONDS:
+        raise UsageError(
+            f"--every {options.every} would ask the scheduler too often.", hint=f"{LEAST_SECONDS} seconds at least"
+        )
+    with open_context(target, view, prompts, interrupts) as context:
+        group = find_class(
+            target, students, context.clock().date(), reservation=options.reservation, account=options.account
+        )
+        watching = _Watching(context, group, options)
+        if options.once:
+            watching.look()
+            return
+        interrupts.defer()
+        if not options.serve:
+            watching.go_on(lambda _seen: None)
+            return
+        from notebook_launcher.classroom.page_server import PageServer
+
+        with PageServer() as server:
+            view.show(events.ClassPage(server.url))
+            watching.go_on(lambda seen: server.put(_page(seen, options, refresh=True)))
+
+
+class _Watching:
+    """Looks at a class, and shows what it sees."""
+
+    def __init__(self, context: Context, group: ClassOf, options: WatchOptions) -> None:
+        self._context, self._group, self._options = context, group, options
+        self._jobs = ClassJobs(context, group)
+        self._unread = ""
+        self._lost_since: float | None = None
+
+    def look(self) -> events.ClassSeen:
+        """Look once, and show it. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
+        if self._jobs.jobs is None:
+            self._context.view.show(events.Querying("asking the scheduler about the class"))
+        self._jobs.look()
+        return self._show(self._read_reports())
+
+    def go_on(self, act: Callable[[events.ClassSeen], None]) -> None:
+        """Look again and again until an interrupt arrives, and let ``act`` have each result."""
+        while True:
+            act(self._look_if_possible())
+            pause = self._options.every * random.uniform(1.0, 1.0 + JITTER)  # noqa: S311
+            if self._is_interrupted(pause):
+                return
+
+    def _look_if_possible(self) -> events.ClassSeen:
+        """Look, or show what was seen last with the reason why it is old. Raises ``ConnectionLost`` in the end."""
+        try:
+            if self._lost_since is not None:
+                self._context.host.reconnect()
+            seen = self.look()
+        except (ConnectionLost, HostCommandFailed) as error:
+            problem: LauncherError = error
+        except LauncherError as error:
+            if self._lost_since is None:
+                raise
+            problem = error
+        else:
+            self._lost_since = None
+            return seen
+        if isinstance(problem, ConnectionLost) or not self._context.host.alive:
+            self._lost_since = self._lost_since or time.monotonic()
+            if time.monotonic() - self._lost_since > GIVE_UP_AFTER:
+                raise problem
+        self._jobs.problem = f"{problem.what} It is tried again; this is how things were."
+        return self._show({})
+
+    def _read_reports(self) -> Mapping[str, Report]:
+        """Return what the sessions have reported; a folder that cannot be read is said once."""
+        folder = self._group.folder
+        if folder is None:
+            return {}
+        found, problem = read_reports(self._context.host, folder, self._context.clock())
+        if problem and problem != self._unread:
+            self._context.view.show(events.Note(problem))
+        self._unread = problem
+        return found
+
+    def _show(self, reports: Mapping[str, Report]) -> events.ClassSeen:
+        jobs, now = self._jobs, self._context.clock()
+        students = states_of(self._group, jobs.jobs, reports, now, jobs.known)
+        sums, gpus = totals(students), jobs.gpus
+        seen = events.ClassSeen(
+            self._group.title,
+            iso(now) or "",
+            students,
+            dict(sums.counts),
+            sums.gpus_used,
+            sums.gpus_pending,
+            gpus.total,
+            gpus.free,
+            jobs.problem,
+        )
+        self._context.view.show(seen)
+        if self._options.html:
+            _write(self._options.html, _page(seen, self._options, refresh=False))
+        return seen
+
+    def _is_interrupted(self, seconds: float) -> bool:
+        """Wait, and return whether somebody wants it over."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            try:
+                item = self._context.interrupts.inbox.get(timeout=left)
+            except queue.Empty:
+                return False
+            if isinstance(item, Interrupt):
+                return True
+        return False
+
+
+def _page(seen: events.ClassSeen, options: WatchOptions, *, refresh: bool) -> str:
+    from notebook_launcher.classroom.page import class_page
+
+    return class_page(seen, anonymous=options.anonymous, refresh=options.every if refresh else None)
+
+
+def _write(path: Path, text: str) -> None:
+    from notebook_launcher.bench.journal import write_atomically
+
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise CopyFailed(f"{path} could not be written.", why=error.strerror or str(error)) from None

@@ -1,0 +1,80 @@
+"""What a scheduler reports of the jobs of several users, for a teacher: pairs of a command and a parser. Pure.
+
+Not every site lets everybody see the jobs of others. ``None`` means not reported, which is not the same as none.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
+
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.schedulers.base import State
+
+
+class Selection(Frozen):
+    """Whose jobs are listed: those of ``users``; if there are none, those in a ``reservation`` or of an ``account``."""
+
+    users: tuple[str, ...] = ()
+    account: str | None = None
+    reservation: str | None = None
+
+
+class UserJob(Frozen):
+    """Somebody's job, whatever its state. ``None``: not reported.
+
+    ``start``: when it started or, while it is pending, the scheduler's estimate; ``ends``: when it ended, or its
+    walltime does (ISO; without a zone, on the cluster's clock). ``walltime``: as the scheduler writes it. ``gpus``: how
+    many it has, or requests while it is pending. ``by``: who cancelled it. ``name`` was chosen by its user, and may be
+    any text.
+    """
+
+    id: str
+    user: str
+    state: State
+    name: str = ""
+    partition: str | None = None
+    node: str | None = None
+    start: str | None = None
+    ends: str | None = None
+    walltime: str | None = None
+    account: str | None = None
+    reservation: str | None = None
+    gpus: int | None = None
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    by: str | None = None
+
+
+class UserJobs(ABC):
+    """Pairs of a command and a parser. Parsers never raise on unexpected text."""
+
+    @abstractmethod
+    def jobs(self, whose: Selection, cluster: str | None, mark: str) -> list[str]:
+        """Return the command that lists the jobs of others, also those that ended a short while ago.
+
+        ``mark``: a random word with which each line begins, so that no text of a user's can pass for a line.
+        """
+
+    @abstractmethod
+    def read_jobs(self, answer: CommandResult, mark: str) -> tuple[UserJob, ...] | None:
+        """Return these jobs, as far as this user may see them; ``None``: the scheduler did not answer."""
+
+    @abstractmethod
+    def ended_jobs(self, whose: Selection, cluster: str | None, since: datetime) -> list[str]:
+        """Return the command that lists jobs from the history, which ran or ended after a time."""
+
+    @abstractmethod
+    def read_ended_jobs(self, answer: CommandResult) -> tuple[UserJob, ...] | None:
+        """Return these jobs that have ended, without their names and GPUs; ``None``: the history did not answer."""
+
+    @abstractmethod
+    def members(self, users: Sequence[str], account: str) -> list[str]:
+        """Return the command that lists which of these users may use an account."""
+
+    @abstractmethod
+    def read_members(self, answer: CommandResult) -> frozenset[str] | None:
+        """Return these users; ``None``: the scheduler did not answer, or tells this user of nobody."""

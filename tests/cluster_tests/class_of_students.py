@@ -1,0 +1,69 @@
+"""A class on the practice cluster: its group, its folder, its course, and a JupyterLab that starts at once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tests.cluster_tests import in_box
+from tests.cluster_tests.situation import STAND_IN
+from tests.practice_cluster import PracticeCluster
+
+TEACHER, STUDENTS = "grace", ("alice", "ivan", "carol")
+FOLDER = "/home/class"
+GROUP = "lab"
+ROSTER = "user,name\nalice,Alice A.\nivan,Ivan I.\ncarol,Carol C.\n"
+COURSE = f"""\
+name = "lab"
+cluster = "practice"
+contact = "teacher@uni.example"
+account = "proj1"
+class_folder = "{FOLDER}"
+environment = "stand-in"
+
+[defaults]
+ntasks = 1
+time = "0:10:00"
+
+[environments.stand-in]
+venv = "~/stand-in"
+"""
+#: where Slurm and the file system look a group up
+_BOXES = ("login", "ctl", "node1", "node2", "gpu1")
+_JOIN = f"groupadd -f -g 3000 {GROUP}; for user do usermod -aG {GROUP} $user; done"
+_LEAVE = f"groupdel {GROUP}"
+_FOLDER = f"mkdir -p {FOLDER}; chown {TEACHER}:{GROUP} {FOLDER}; chmod 3770 {FOLDER}"
+_VENV = """\
+mkdir -p ~/stand-in/bin ~/lab; cd ~/stand-in/bin; ln -sf /usr/bin/python3 python
+echo 'PATH=~/stand-in/bin:$PATH' >activate
+cat >jupyter-lab; chmod 755 jupyter-lab
+"""
+
+
+@contextlib.contextmanager
+def class_on(cluster: PracticeCluster, *others: str) -> Iterator[None]:
+    """Make the group, the folder and the course; each of the students and the teacher has the course's file."""
+    members = (TEACHER, *STUDENTS, *others)
+    try:
+        for box in _BOXES:
+            in_box.run(cluster, box, "root", ["sh", "-c", _JOIN, "join", *members]).check_returncode()
+        in_box.run(cluster, "login", "root", ["sh", "-c", _FOLDER]).check_returncode()
+        for user in members:
+            program = f"#!/bin/bash\n{STAND_IN}"
+            in_box.run(cluster, "login", user, ["sh", "-c", _VENV], input=program).check_returncode()
+            give(cluster, user, "course.toml", COURSE)
+        give(cluster, TEACHER, "students.csv", ROSTER)
+        yield
+    finally:
+        in_box.run(cluster, "login", "root", ["rm", "-rf", FOLDER])
+        for box in _BOXES:
+            in_box.run(cluster, box, "root", ["sh", "-c", _LEAVE])
+        for user in members:
+            forget = "rm -rf stand-in lab course.toml students.csv .config/notebook-launcher/courses lab-*"
+            for box in ("login", "laptop"):
+                in_box.run(cluster, box, user, ["sh", "-c", f"cd; {forget}"])
+
+
+def give(cluster: PracticeCluster, user: str, name: str, text: str) -> None:
+    """Put a file into a user's home on the laptop."""
+    in_box.run(cluster, "laptop", user, ["sh", "-c", f'cat >~/"{name}"'], input=text).check_returncode()

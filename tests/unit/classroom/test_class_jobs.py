@@ -1,0 +1,70 @@
+"""What is asked of the scheduler for a class, look by look, and what is made of its answers."""
+
+from __future__ import annotations
+
+from notebook_launcher.classroom.class_jobs import ClassJobs, Gpus
+from notebook_launcher.classroom.student_states import states_of
+from tests.doubles import RecordingView
+from tests.unit.classroom.conftest import LAB, NOW, Cluster, context_of, row
+
+
+def states(jobs: ClassJobs) -> dict[str, str]:
+    return {one.user: one.state for one in states_of(LAB, jobs.jobs, {}, NOW, jobs.known)}
+
+
+def test_one_query_at_each_look_and_the_rest_seldom(slurm: Cluster) -> None:
+    slurm.rows = [row("7", "alice", "RUNNING"), row("8", "bob", "PENDING", reason="Resources")]
+    jobs = ClassJobs(context_of(slurm, RecordingView()), LAB)
+    for _ in range(5):
+        jobs.look()
+    counts = {word: sum(word in one for one in slurm.ran)
+              for word in ("squeue", "sacct ", "sinfo", "show config", "show reservation")}  # fmt: skip
+    assert counts == {"squeue": 5, "sacct ": 1, "sinfo": 2, "show config": 1, "show reservation": 1}
+    assert states(jobs) == {"alice": "running", "bob": "pending"}
+    assert jobs.gpus == Gpus(2, 1), "of the reservation's nodes in service"
+
+
+def test_a_job_that_leaves_the_list_is_looked_up_once(slurm: Cluster) -> None:
+    slurm.rows = [row("7", "alice", "RUNNING")]
+    jobs = ClassJobs(context_of(slurm, RecordingView()), LAB)
+    jobs.look()
+    slurm.rows = []
+    slurm.history = "7|alice|TIMEOUT|0:0|gpu1|2026-11-24T13:00:00|2026-11-24T13:30:00|30:00|gpu|proj1|lab1\n"
+    jobs.look()
+    assert states(jobs)["alice"] == "running", "as it was seen last"
+    jobs.look()
+    assert states(jobs)["alice"] == "failed" and jobs.jobs and jobs.jobs[0].gpus == 1
+    looked_up = len([command for command in slurm.ran if "sacct" in command])
+    jobs.look()
+    assert len([command for command in slurm.ran if "sacct" in command]) == looked_up == 2
+
+
+def test_without_a_history_nothing_is_asked_for_ever(slurm: Cluster) -> None:
+    slurm.rows = [row("7", "alice", "RUNNING")]
+    jobs = ClassJobs(context_of(slurm, RecordingView()), LAB)
+    jobs.look()
+    slurm.rows = []
+    for _ in range(4):
+        jobs.look()
+    assert states(jobs)["alice"] == "unknown"
+    assert len([command for command in slurm.ran if "sacct" in command]) == 2
+
+
+def test_a_scheduler_that_does_not_answer(slurm: Cluster) -> None:
+    slurm.silent = True
+    jobs = ClassJobs(context_of(slurm, RecordingView()), LAB)
+    jobs.look()
+    assert jobs.jobs is None and "does not answer" in jobs.problem
+    slurm.silent, slurm.rows = False, [row("7", "alice", "RUNNING")]
+    jobs.look()
+    assert states(jobs)["alice"] == "running" and not jobs.problem
+
+
+def test_a_site_that_hides_the_jobs_of_others(slurm: Cluster) -> None:
+    slurm.private = "jobs,usage"
+    jobs = ClassJobs(context_of(slurm, RecordingView()), LAB)
+    jobs.look()
+    assert jobs.problem.startswith("This cluster hides other people's jobs from you (PrivateData=jobs)")
+    slurm.rows = [row("7", "alice", "RUNNING")]  # a coordinator sees them
+    jobs.look()
+    assert not jobs.problem

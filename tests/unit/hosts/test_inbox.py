@@ -1,0 +1,140 @@
+"""What arrives in a channel of paramiko: straight to the local connection, or through a buffer, and always in order."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from notebook_launcher.hosts.paramiko.inbox import Inbox
+from notebook_launcher.hosts.paramiko.library import paramiko
+from notebook_launcher.hosts.paramiko.receive_window import FIRST, GRANTS, ReceiveWindow
+
+PIECE = 32 * 1024
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    """The buffer of a channel that is open."""
+    return Inbox.of(paramiko.Channel(0), ReceiveWindow(0.001, time.monotonic()))
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A local connection, which takes little at once, and the program at its other end."""
+    near, program = socket.socketpair()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with near, program:
+        program.settimeout(10)
+        yield near, program
+
+
+class Reader(threading.Thread):
+    """Sends what is read to the local connection, to the end, as the tunnel does."""
+
+    def __init__(self, inbox: Inbox, near: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self._inbox, self._near = inbox, near
+        self.read = self.allowed = 0
+        self.start()
+        while inbox._in_hand:  # until it waits
+            time.sleep(0.001)
+
+    def run(self) -> None:
+        """Read and send."""
+        while True:
+            data = self._inbox.read(8 * PIECE)
+            due = self._inbox.take_due()
+            self.allowed += due
+            if not data and not due:
+                break
+            self._near.sendall(data)
+            self.read += len(data)
+        self._near.shutdown(socket.SHUT_WR)
+
+
+def received(program: socket.socket) -> bytes:
+    """Return all that a program gets."""
+    return b"".join(iter(lambda: program.recv(65536), b""))
+
+
+def test_what_the_local_connection_takes_at_once_wakes_nobody(
+    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    near, program = ends
+    inbox.pass_on(near)
+    reader = Reader(inbox, near)
+    for word in (b"to be", b" or not"):
+        inbox.feed(word)
+        assert program.recv(100) == word
+    inbox.close()
+    reader.join(10)
+    assert reader.read == 0
+
+
+def test_a_program_that_takes_its_time_gets_all_in_order_and_all_is_allowed_again(
+    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    near, program = ends
+    sent, got = random.Random(7).randbytes(4 * FIRST), bytearray()
+    inbox.pass_on(near)
+    reader = Reader(inbox, near)
+
+    def take() -> None:
+        while data := program.recv(random.choice((100, 5000, 70_000))):
+            got.extend(data)
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    at, dice = 0, random.Random(8)
+    while at < len(sent):
+        piece = sent[at : at + min(dice.choice((1, 900, PIECE)), FIRST + reader.allowed - at)]
+        inbox.feed(piece)
+        at += len(piece)
+        if not piece:
+            time.sleep(0.001)  # the far end waits for the window
+    inbox.close()
+    reader.join(20)
+    taker.join(20)
+    assert got == sent
+    assert reader.read > 0, "nothing went through the buffer"
+    assert len(sent) - reader.allowed < FIRST // GRANTS
+
+
+def test_what_came_before_and_the_rest_behind_it_go_through_the_buffer(
+    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    near, program = ends
+    inbox.feed(b"SSH-2.0-")
+    inbox.pass_on(near)
+    inbox.feed(b"OpenSSH")  # nobody has read what came before
+    inbox.close()
+    Reader(inbox, near)
+    assert received(program) == b"SSH-2.0-OpenSSH"
+
+
+def test_a_program_that_has_gone_is_noticed_by_the_reader(
+    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    near, program = ends
+    inbox.pass_on(near)
+    with pytest.raises(paramiko.buffered_pipe.PipeTimeout):
+        inbox.read(100, 0.01)
+    program.close()
+    inbox.feed(b"never seen")
+    assert inbox.read(100, 0.01) == b"never seen"
+
+
+def test_without_a_local_connection_it_is_read_as_always(inbox: Inbox) -> None:
+    with pytest.raises(paramiko.buffered_pipe.PipeTimeout):
+        inbox.read(100, 0.0)
+    inbox.feed(b"x" * FIRST)
+    assert inbox.read(100, 1.0) == b"x" * 100
+    assert len(inbox.read(FIRST, 1.0)) == FIRST - 100
+    assert inbox.take_due() >= FIRST
+    inbox.close()
+    assert inbox.read(100) == b""
