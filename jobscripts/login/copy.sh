@@ -121,17 +121,17 @@ verb_list() {
 }
 
 # target PATH: what lies at the destination (d, f, o; - for nothing, ? where not even its folder is there), its path
-# without links, whether its folder can be written (y, n), and df's line for that.
+# without links, whether its folder can be written (y, n), its identity, and df's line for that.
 verb_target() {
   local path real kind=- folder writable=n
   find_path "$1"
-  real=$(readlink -f -n -- "$path" && printf x) || { printf '?\0%s\0n\0\0' "$path"; return 0; }
+  real=$(readlink -f -n -- "$path" && printf x) || { printf '?\0%s\0n\0\0\0' "$path"; return 0; }
   real=${real%x}
   if [[ -d $real ]]; then kind=d; elif [[ -f $real ]]; then kind=f; elif [[ -e $real ]]; then kind=o; fi
   folder=$real
   [[ $kind == d ]] || folder=${real%/*}
   [[ -w ${folder:-/} && -x ${folder:-/} ]] && writable=y
-  printf '%s\0%s\0%s\0' "$kind" "$real" "$writable"
+  printf '%s\0%s\0%s\0%s\0' "$kind" "$real" "$writable" "$(identity "$real" 2>/dev/null)"
   df -P -k -- "${folder:-/}" 2>/dev/null | tail -n 1 | tr '\n' '\0'
   return 0
 }

@@ -13,7 +13,7 @@ import re
 import shlex
 import unicodedata
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from notebook_launcher.core.errors import NotebookInvalid
 
@@ -29,6 +29,8 @@ _SWITCHES = {"1": True, "yes": True, "on": True, "0": False, "no": False, "off":
 _ODD_FLOATS = re.compile(r"[+-]?inf|nan")
 _NAME_ANYWHERE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # in any language
 _TEXT_ANYWHERE = re.compile(r"[A-Za-z0-9 _.,:;/+=@-]*")  # the same between quotes in any language
+_MAGIC = re.compile(r"^[%!].*", re.M)
+_READ_ANY = {"globals", "locals", "vars", "eval", "exec", "get_ipython"}
 _LONGEST_NUMBER = 4000  # digits; Python reads 4300 from text
 
 
@@ -164,6 +166,42 @@ def doubts(values: Mapping[str, object], defaults: Defaults | None) -> list[str]
         elif isinstance(default, int) and not isinstance(default, bool) and isinstance(value, float):
             found.append(f"The parameter {name} is {value!r} now, where the notebook has the whole number {default!r}.")
     return found
+
+
+def set_again(cells: Sequence[str], names: Collection[str]) -> dict[str, int]:
+    """Return which of the names are set anew before anything reads them, and in which of the Python cells, from 0.
+
+    Only what is sure is returned: a cell that cannot be parsed may read all of them.
+    """
+    found: dict[str, int] = {}
+    pending = set(names)
+    for number, source in enumerate(cells):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                statements = ast.parse(_MAGIC.sub("", source)).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            break
+        pending -= set(re.findall(r"\w+", " ".join(_MAGIC.findall(source))))
+        for statement in statements:
+            pending -= _read_by(statement, pending)
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                again = pending & {target.id for target in targets if isinstance(target, ast.Name)}
+                found |= dict.fromkeys(again, number)
+                pending -= again
+    return found
+
+
+def _read_by(statement: ast.stmt, names: Collection[str]) -> set[str]:
+    """Return the names that a statement may read: all of them if it may do so by their text."""
+    words = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
+            words.add(node.id)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            words.add(node.target.id)
+    return set(names) if words & _READ_ANY else words & set(names)
 
 
 def quoted(text: str) -> str:

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import folder as shipped
 from notebook_launcher.notebook.dependencies import LARGEST, Dependencies, absolute, read_file, typed_path
-from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, read_pairs
+from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, read_pairs, set_again
 
 LONGEST_NAME = 200  # bytes of a notebook's name: names derived from it are longer, and the limit is 255
 HELPER = "timing.py"  # the module that the bundled notebooks measure with
@@ -29,6 +29,7 @@ _TO_MEASURE = (
 )
 _OPEN_IT = "open it in JupyterLab, and save it anew"
 _INJECTED = "injected-parameters"
+_TAG_IT = "tag that cell “parameters” (in JupyterLab: the gears at the top right, “Cell tags”)"
 _MINOR = 5  # the newest version of nbformat 4 whose keys are all known here
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -350,7 +351,20 @@ def _set_parameters(notebook: Any, pairs: Sequence[tuple[str, str]], path: Path)
     if not tagged:
         notes.append(f"{path.name} has no cell tagged “parameters”: they are set in a new cell before all others.")
     _inject(notebook, values, language)
+    if language == "python":
+        notes += _notes_on_set_again(notebook, values, "remove that line" if tagged else _TAG_IT)
     return values, notes
+
+
+def _notes_on_set_again(notebook: Any, names: Collection[str], hint: str) -> list[str]:
+    """Return a sentence for each parameter that the notebook sets anew after the cell that has been inserted."""
+    place = next(at for at, cell in enumerate(notebook.cells) if _INJECTED in cell.metadata.get("tags", ()))
+    before = sum(map(_is_counted, notebook.cells[:place]))
+    code = [cell.source for cell in notebook.cells[place + 1 :] if _runs(cell)]
+    return [
+        f"The notebook itself sets {name} in code cell {before + number + 1}, so -p {name} has no effect: {hint}"
+        for name, number in set_again(code, names).items()
+    ]
 
 
 def _inject(notebook: Any, values: Mapping[str, object], language: str) -> None:

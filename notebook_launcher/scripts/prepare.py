@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -108,13 +110,28 @@ def _found(word: str) -> tuple[Path, Template | None, tuple[str, ...]]:
         if path.is_file():
             notes = (f"{path} of this folder is submitted, not the bundled script of that name.",) if template else ()
             return absolute(path), None, notes
-    if template:
+    if template and not _is_path(word):
         return template.path, template, ()
     if path.is_dir():
         raise ScriptInvalid(f"{path} is a folder.", hint="name a script in it")
     if path.exists():
         raise ScriptInvalid(f"{path} is not a file.", hint=_SEE)
+    if _is_path(word):
+        raise _no_such_file(word, path, template)
     raise no_such_template(word, "There is no file or bundled script {}.", _scripts_in(path.parent))
+
+
+def _no_such_file(word: str, path: Path, template: Template | None) -> ScriptInvalid:
+    near = difflib.get_close_matches(word, _scripts_in(path.parent), n=1)
+    hint = f"did you mean {near[0]}?" if near else "is the name right? the command runs in this folder"
+    if template:
+        hint = f"the bundled script is submitted by its name alone: launch-notebook submit {template.name}"
+    return ScriptInvalid(f"There is no file “{printable(word)}”.", hint=hint)
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word looks like that of a file: a template's name has no ending, and no folder before it."""
+    return word.endswith(".sh") or "/" in word or os.sep in word
 
 
 def _scripts_in(folder: Path) -> list[str]:

@@ -29,7 +29,7 @@ class BatchSupervisor(Supervisor):
         return error
 
     def _handle_line(self, words: list[str]) -> None:
-        self._note(self.keys_waiting[0] if self._ours else self.keys_waiting[1])
+        self._note_keys(words, self.keys_waiting[0] if self._ours else self.keys_waiting[1])
 
     def _check_connections(self) -> None:
         for printed in self._printed:

@@ -57,11 +57,11 @@ from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
 
 KEYS_ATTACHED = (
-    "ENTER alone, or Ctrl-C, ends the session and its job; d detaches: it runs on; "
+    "ENTER alone, or Ctrl-C, ends the session and its job; d and ENTER detaches: it runs on; "
     "f PORT forwards a port (f 6006, f 6006:16006)."
 )
 KEYS_CONNECTED = (
-    "ENTER alone ends the session and its job; Ctrl-C, or d, detaches: it runs on; "
+    "ENTER alone ends the session and its job; Ctrl-C, or d and ENTER, detaches: it runs on; "
     "f PORT forwards a port (f 6006, f 6006:16006)."
 )
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
@@ -192,11 +192,12 @@ class _JupyterSupervisor(Supervisor):
             return
         # an impatient ENTER must not cost the position in the queue
         if self._only_ports:
-            self._note(KEYS_PORTS if self.attached else KEYS_PORTS_WAITING)
+            keys = KEYS_PORTS if self.attached else KEYS_PORTS_WAITING
         elif self._ours:
-            self._note(KEYS_ATTACHED if self.attached else KEYS_WAITING)
+            keys = KEYS_ATTACHED if self.attached else KEYS_WAITING
         else:
-            self._note(KEYS_CONNECTED if self.attached else KEYS_CONNECTING)
+            keys = KEYS_CONNECTED if self.attached else KEYS_CONNECTING
+        self._note_keys([] if words[:1] in (["f"], ["forward"]) else words, keys)
 
     def _interrupted(self, *, at_once: bool) -> None:
         if at_once or not self._ours or not self.attached:

@@ -27,6 +27,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.text import printable
 from notebook_launcher.core.view import Typed
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.jobs.cancel import cancelled_on_failure, report_detached, still_running
@@ -80,6 +81,7 @@ class Tick:
 
 #: after these exits the job is gone already
 _JOB_ENDED = (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed, ScriptFailed)
+_ASK_FOR_KEYS = ([], ["help"], ["h"], ["?"])
 _EXPECTED = (StopRequested, DetachRequested, ConnectionGivenUp, Finished, SchedulerSilent, *_JOB_ENDED)
 
 
@@ -287,6 +289,11 @@ class Supervisor:
         if words == ["d"]:
             raise DetachRequested
         self._handle_line(words)
+
+    def _note_keys(self, words: list[str], keys: str) -> None:
+        """Say what the keys do, after a line that does nothing. ``words``: of that line."""
+        unknown = f"“{printable(' '.join(words)[:40])}” is not known here. " if words not in _ASK_FOR_KEYS else ""
+        self._note(unknown + keys)
 
     def _note(self, text: str) -> None:
         self._context.view.show(events.Note(text))

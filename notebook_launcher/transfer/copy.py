@@ -6,13 +6,14 @@ import os
 import posixpath
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused, Interrupted, LauncherError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.local_state import remember, remembered
 from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import listed
 from notebook_launcher.core.view import View
@@ -52,6 +53,7 @@ from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_unt
 SMALL = 8 * 1024 * 1024  # bytes; larger files are sent one by one, and resumed after a break
 BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files at once: what a break may cost
 RECONNECT_WITHIN = 600.0  # seconds to reconnect within
+RENAMED = 200  # the last copies of a folder to a new name are remembered
 VAIN_ATTEMPTS = 5  # breaks in a row without a verified byte in between
 
 T = TypeVar("T")
@@ -171,13 +173,32 @@ class Copy:
             )
         if not target.writable:
             raise CopyRefused(f"You may not write in the folder of {target.path} on {label}.", hint="take another")
-        if target.kind == "folder":
+        self._renamed = "" if slash else self._renamed_folder(found, target)
+        if target.kind == "folder" and not self._is_its_own(target):
+            self._renamed = ""
             base, names = target.path, self._own_names(found)
         else:
             base, name = posixpath.split(target.path.replace(os.sep, "/"))
             names = [posixpath.join(name, own) for own in self._own_names(found)] if slash else [name] * len(found)
         self._refuse_into_itself(found, base, names)
         return base, list(zip(found, names, strict=True))
+
+    def _renamed_folder(self, found: Sequence[Source], target: Target) -> str:
+        """Return the name under which the copy of one folder to a new name is remembered, empty for all others.
+
+        What comes from the cluster counts by what was typed: the cluster could say that it is another folder.
+        """
+        if len(found) > 1 or not found[0].is_folder:
+            return ""
+        up, word = self._arguments.up, self._arguments.sources[0]
+        return tag("up" if up else "down", self._host.label, found[0].path if up else word.rstrip("/"), target.path)
+
+    def _is_its_own(self, target: Target) -> bool:
+        """Whether this same copy created the destination, and broke off or is repeated: it is not copied into it then.
+
+        Remembered here, where the other side cannot write.
+        """
+        return bool(self._renamed) and remembered("copies", self._renamed) in ("", target.identity)
 
     def _own_names(self, found: Sequence[Source]) -> list[str]:
         """Return the name that each source has inside a folder.
@@ -288,7 +309,7 @@ class Copy:
 
     def _make(self, work: Work) -> None:
         modes = {item.target: item.seen.mode for item in _with_parents(work)}
-        self._with_reconnect(lambda: self._destination.folders(work.base, modes))
+        self._create_folders(work.base, modes)
         alone = [item for item in work.files if item.size > SMALL or len(work.files) == 1]
         big = {item.target for item in alone}
         for batch in _batches([item for item in work.files if item.target not in big]):
@@ -299,6 +320,15 @@ class Copy:
         self._with_reconnect(lambda: self._destination.create_links(work.base, ties, force=self._force))
         locked = {name: mode for name, mode in modes.items() if mode & 0o700 != 0o700}
         self._with_reconnect(lambda: self._destination.modes(work.base, locked))
+
+    def _create_folders(self, base: str, modes: Mapping[str, int]) -> None:
+        remembers = self._renamed and any("/" not in name for name in modes)
+        if remembers:  # by name alone until its identity is known: even then the copy may break off
+            remember("copies", self._renamed, "", RENAMED)
+        self._with_reconnect(lambda: self._destination.folders(base, modes))
+        if remembers:
+            which = next((self._destination.created(posixpath.join(base, name)) for name in modes if "/" not in name))
+            remember("copies", self._renamed, which, RENAMED)
 
     def _move_file(self, work: Work, item: Item) -> None:
         part, path = self._part(work.base, item), posixpath.join(work.base, item.target)

@@ -33,12 +33,14 @@ class Target(Frozen):
     """The destination. ``kind``: ``missing``: it does not exist; ``nowhere``: not even its parent folder exists.
 
     ``path``: absolute and without links. ``free``: bytes that can still be written, as the file system reports.
+    ``identity``: what tells it from another one that is put in its place; empty if it does not exist.
     """
 
     kind: TargetKind
     path: str
     writable: bool
     free: int | None
+    identity: str = ""
 
 
 class CopyEndpoint(ABC):
@@ -78,6 +80,10 @@ class CopyEndpoint(ABC):
     @abstractmethod
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
         """Create folders below another, with their modes under the umask, but writable."""
+
+    @abstractmethod
+    def created(self, path: str) -> str:
+        """Return the identity of a folder that ``folders`` created, empty if it did not."""
 
     @abstractmethod
     def modes(self, base: str, modes: Mapping[str, int]) -> None:

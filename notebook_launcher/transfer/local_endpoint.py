@@ -55,10 +55,12 @@ class LocalEndpoint(CopyEndpoint):
         if not where.is_dir():
             return Target("nowhere", real, False, None)
         kind: Literal["file", "folder", "other", "missing"] = "missing"
+        which = ""
         with contextlib.suppress(OSError):
-            found = kind_of_mode(Path(real).stat().st_mode)
+            there = Path(real).stat()
+            found, which = kind_of_mode(there.st_mode), str(there.st_ino)
             kind = found if found != "link" else "other"
-        return Target(kind, real, os.access(where, os.W_OK | os.X_OK), shutil.disk_usage(where).free)
+        return Target(kind, real, os.access(where, os.W_OK | os.X_OK), shutil.disk_usage(where).free, which)
 
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
         """Inspect each."""
@@ -104,6 +106,10 @@ class LocalEndpoint(CopyEndpoint):
             with os_errors_of(path), folder_of(path) as (folder, last), contextlib.suppress(FileExistsError):
                 folder.make_folder(last, modes[name] | 0o700)
                 self._made[path] = identity(folder.stat(last))
+
+    def created(self, path: str) -> str:
+        """Return its inode's number: that of the file system may be another after a restart."""
+        return str(self._made[path][1]) if path in self._made else ""
 
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
         """Set them one by one."""

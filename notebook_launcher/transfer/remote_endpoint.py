@@ -47,12 +47,12 @@ class RemoteEndpoint(CopyEndpoint):
     def target(self, path: str) -> Target:
         """Inspect the destination."""
         fields = self._call("target", path).fields()
-        if len(fields) != 4 or fields[0] not in _TARGETS:
+        if len(fields) != 5 or fields[0] not in _TARGETS:
             raise HostCommandFailed("What is at the destination cannot be read.")
-        kind, real, writable, room = fields
+        kind, real, writable, which, room = fields
         # "/dev/my disk  1000  200  800  20% /my place": names may contain spaces, so count from the per cent sign
         free = re.search(r"\s([0-9]{1,15})\s+\d+%\s", room)
-        return Target(_TARGETS[kind], real, writable == "y", int(free[1]) * 1024 if free else None)
+        return Target(_TARGETS[kind], real, writable == "y", int(free[1]) * 1024 if free else None, which)
 
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
         """Run ``stat`` there."""
@@ -82,6 +82,10 @@ class RemoteEndpoint(CopyEndpoint):
             pairs = [word for name, mode in modes.items() for word in (f"{mode | 0o700:o}", name)]
             reply = self._call("folders", base, new_batch_name(), data=names(pairs))
             self._made.update({posixpath.join(base, name): made for made, name in _by(2, reply.fields())})
+
+    def created(self, path: str) -> str:
+        """Return what was reported about it."""
+        return self._made.get(path, "")
 
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
         """Set all at once."""

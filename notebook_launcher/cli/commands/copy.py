@@ -21,7 +21,8 @@ def copy(paths: tuple[str, ...], *, where: Where, force: bool) -> int:
       launch-notebook copy data.csv login:course/
       launch-notebook copy login:results .
 
-    To continue an interrupted copy, type the same command again. Nothing is overwritten without --force.
+    To continue an interrupted copy, type the same command again. Nothing is overwritten without --force. As with cp,
+    sources go into a folder that exists; a slash at the end of DESTINATION says that it is meant as one.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.transfer import copy as copying
     from notebook_launcher.transfer.paths import parse_arguments

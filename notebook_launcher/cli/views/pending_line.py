@@ -85,7 +85,7 @@ class WaitingLine:
     def __init__(self, console: Console, parts: Callable[[], list[str]]) -> None:
         from rich.live import Live
 
-        self.parts = parts
+        self.parts, self._console = parts, console
         self._began = time.monotonic()
         self._live = Live(self, console=console, refresh_per_second=_MARKS_PER_SECOND, transient=True)
         self._live.start(refresh=True)
@@ -93,6 +93,13 @@ class WaitingLine:
     def stop(self) -> None:
         """Take it away."""
         self._live.stop()
+
+    def typed(self) -> None:
+        """ENTER was pressed, which has moved the cursor to the next line: draw anew in the same place."""
+        from rich.control import Control
+
+        self._console.control(Control.move(0, -1))
+        self._live.refresh()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         from rich.segment import Segment

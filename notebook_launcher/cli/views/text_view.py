@@ -98,11 +98,14 @@ class TextView(BaseView):
 
     @_display.register(events.Note)
     def _(self, event: events.Note) -> None:
-        """Print a sentence; below it, on lines of their own, may stand commands to copy."""
+        """Print a sentence; below it, on lines of their own, may stand commands to copy. What is waited for stays."""
         sentence, *commands = event.text.split("\n")
+        waits_for = self._status.parts if self._status is not None else None
         self._say(sentence, style="yellow", aside=True)
         for command in commands:
             self._say(command, style="yellow", whole=True, aside=True)
+        if waits_for is not None:
+            self._update(waits_for)
 
     @_display.register(events.Querying)
     @_display.register(events.Staging)
@@ -459,7 +462,10 @@ class TextView(BaseView):
             self._status_line.show()
 
     def _line_typed(self) -> None:
-        if self._status_line is not None:
+        waiting = self._status  # this is the thread that reads the keyboard
+        if waiting is not None:
+            waiting.typed()
+        elif self._status_line is not None:
             self._status_line.typed()
 
     def _say(self, text: str, style: str = "", *, whole: bool = False, aside: bool = False) -> None:

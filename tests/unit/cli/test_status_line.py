@@ -204,6 +204,19 @@ def test_the_network_s_absence_stands_in_the_line(screen: Screen) -> None:
     view.__exit__(None, None, None)
 
 
+@pytest.mark.parametrize("reason", ["it begins later", "the nodes that it could use are down, " * 4])
+def test_the_waiting_line_is_there_again_after_enter(screen: Screen, reason: str) -> None:
+    view = view_on(screen)
+    view.show(events.Pending("7", "PENDING", "BeginTime", reason))
+    screen.types("hlep\n")
+    view._line_typed()
+    view.show(events.Note("Ctrl-C cancels the job."))
+    assert screen.lines[0] == "Ctrl-C cancels the job."
+    assert "job 7 waits" in " ".join(screen.lines[1:3]) and "job 7 waits" not in " ".join(screen.lines[3:])
+    view.__exit__(None, None, None)
+    assert screen.lines[0] == "Ctrl-C cancels the job." and not any(screen.lines[1:])
+
+
 def test_a_suspended_job_and_a_requeued_one(screen: Screen) -> None:
     view = view_on(screen)
     view.show(READY)

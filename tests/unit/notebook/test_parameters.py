@@ -122,6 +122,41 @@ def test_without_a_cell_for_them_parameters_come_first(folder: Path, capfd: pyte
     assert capfd.readouterr() == ("", "")  # papermill logs a warning of its own
 
 
+@pytest.mark.parametrize(
+    ("cells", "place"),
+    [
+        (["n = 10", "print(sum(range(n)))"], 1),
+        (["%matplotlib inline\nimport os", "n: int = 10"], 2),
+        (["def f():\n    n = 1", "(n) = m = 2"], 2),
+        (["n = n or 10"], None),
+        (["print(n)", "n = 10"], None),
+        (["n += 1", "n = 10"], None),
+        (["!echo {n}", "n = 10"], None),
+        (["if 'n' not in globals(): n = 10"], None),
+        (["n, m = 1, 2"], None),  # not looked for
+        (["this is no Python", "n = 10"], None),
+        ([], None),
+    ],
+)
+def test_a_parameter_that_the_notebook_sets_anew_has_no_effect(
+    folder: Path, cells: list[str], place: int | None
+) -> None:
+    written(folder / "plain.ipynb", *map(cell, [*cells, "1"]))
+    notes = prepare("plain", [("n", "5")]).notes
+    assert [note for note in notes if "has no effect" in note] == (
+        []
+        if place is None
+        else [
+            f"The notebook itself sets n in code cell {place}, so -p n has no effect: "
+            "tag that cell “parameters” (in JupyterLab: the gears at the top right, “Cell tags”)"
+        ]
+    )
+    written(folder / "tagged.ipynb", cell("n = 1", tags=["parameters"]), *map(cell, cells), cell("1"))
+    notes = prepare("tagged", [("n", "5")]).notes
+    assert bool(notes) is (place is not None)
+    assert place is None or f"in code cell {place + 1}, so -p n has no effect: remove that line" in notes[0]
+
+
 @pytest.mark.parametrize("text", ["1e999", "9" * 5000, "\udcff"])
 def test_a_value_that_cannot_be_expressed_is_refused(tagged: str, text: str) -> None:
     assert "parameter EPOCHS" in refusal("lab", [("EPOCHS", text)])

@@ -88,7 +88,15 @@ def test_what_is_no_job_script_is_refused(bundled: Path, content: bytes, what: s
 
 @pytest.mark.parametrize(
     ("word", "what"),
-    [("", "No script"), ("nope", "no file or bundled script"), (".", "is a folder"), ("a\0b", "No script")],
+    [
+        ("", "No script"),
+        ("nope", "no file or bundled script"),
+        (".", "is a folder"),
+        ("a\0b", "No script"),
+        ("tiny.sh", "There is no file “tiny.sh”"),
+        ("./tiny", "no file “./tiny”"),
+        ("lab/x.sh", "no file"),
+    ],
 )
 def test_a_script_that_is_not_there_is_named(bundled: Path, word: str, what: str) -> None:
     with pytest.raises(ScriptInvalid, match=what):
@@ -99,6 +107,11 @@ def test_the_closest_name_is_suggested(bundled: Path) -> None:
     with pytest.raises(ScriptInvalid) as caught:
         prepare_script("tinny")
     assert caught.value.hint == "did you mean tiny?" and caught.value.why == "The bundled scripts are: tiny."
+    (bundled / "jobs.sh").write_text("#!/bin/sh\n")
+    for word, hint in (("job.sh", "did you mean jobs.sh?"), ("tiny.sh", "launch-notebook submit tiny")):
+        with pytest.raises(ScriptInvalid) as caught:
+            prepare_script(word)
+        assert hint in caught.value.hint
 
 
 def test_a_file_that_cannot_go_along_is_an_error_about_the_script(bundled: Path) -> None:

@@ -87,7 +87,7 @@ def test_ctrl_c_detaches_from_a_session_that_this_command_has_not_started(launch
     assert launcher.shown(events.Ready).started_here is False
     told = len(launcher.notes)
     launcher.types("help")
-    assert "Ctrl-C, or d, detaches" in launcher.shown(events.Note, told + 1).text
+    assert "Ctrl-C, or d and ENTER, detaches" in launcher.shown(events.Note, told + 1).text
     launcher.interrupts.arrive("end")
     launcher.well()
     assert launcher.names[-1] == "detached"

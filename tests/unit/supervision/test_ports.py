@@ -101,7 +101,8 @@ def test_half_a_wish_is_answered(launcher: Launcher, line: str) -> None:
     launcher.launched("attached")
     launcher.types(line)
     keys = launcher.shown(events.Note).text
-    assert "ENTER alone, or Ctrl-C, ends" in keys and "d detaches" in keys and "f PORT forwards" in keys
+    assert "ENTER alone, or Ctrl-C, ends" in keys and "d and ENTER detaches" in keys and "f PORT forwards" in keys
+    assert ("“forwards 3” is not known here." in keys) == (line == "forwards 3")
     assert launcher.going and forwarded(launcher) == []
     launcher.types("d")
     launcher.well()
@@ -190,7 +191,7 @@ def test_on_a_terminal_the_keys_told_are_those_of_ports_alone(launcher: Launcher
     (keys,) = (note for note in launcher.notes if "Ctrl-C" in note)
     assert "ENTER, or Ctrl-C, leaves; the session goes on." in keys and "JupyterLab" not in keys
     launcher.types("what?")
-    wait_until(lambda: launcher.notes.count(keys) == 2, PATIENCE)
+    wait_until(lambda: f"“what?” is not known here. {keys}" in launcher.notes, PATIENCE)
     launcher.types("")
     launcher.well()
     assert launcher.host.count("scancel") == 0

@@ -298,3 +298,32 @@ def test_an_error_names_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CopyFailed) as caught:
         copying.copy(target, CopyArguments(("a",), "login:", up=True), View(), NoPrompts(), Interrupts())
     assert caught.value.hint == "ask the cluster's support (help@uni.example) why"
+
+
+@BOTH_WAYS
+def test_a_folder_that_gets_a_new_name_goes_on_and_is_repeated(tmp_path: Path, up: bool) -> None:
+    """By the rules of cp alone, the same command again would copy everything into the half copy."""
+    source, to = tmp_path / "big", tmp_path / "to"
+    (source / "sub").mkdir(parents=True)
+    to.mkdir()
+    for name in ("a", "b", "sub/c"):
+        (source / name).write_bytes(os.urandom(2 * MIB))
+    interrupted = View()
+
+    def interrupt(event: events.Copying) -> None:
+        if event.files_done == 1:
+            raise KeyboardInterrupt
+
+    interrupted.on_copying = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        copy(LocalHost(), up, source, to / "new", view=interrupted)
+    assert copy(LocalHost(), up, source, to / "new").copied.skipped == 1
+    assert copy(LocalHost(), up, source, to / "new").copied.files == 0
+    assert everything(to / "new") == everything(source)
+    assert leftovers(to) == []
+    copy(LocalHost(), up, source, f"{to}/new/")  # the slash says: into it
+    (tmp_path / "other").mkdir()
+    shutil.rmtree(to / "new")
+    (tmp_path / "other").rename(to / "new")
+    copy(LocalHost(), up, source, to / "new")
+    assert everything(to / "new/big") == everything(source), "another folder of that name is one to copy into"

@@ -60,6 +60,14 @@ def test_what_comes_has_the_name_that_was_typed(login: LocalHost, far: Path, tmp
     assert everything(home) == {"results": None, "results/authorized_keys": b".ssh"}
 
 
+def test_it_cannot_say_that_a_folder_is_the_copy_of_another(login: LocalHost, far: Path, tmp_path: Path) -> None:
+    """What is copied into a folder would be written over that folder's own files, with --force."""
+    copy(login, False, far / "results", tmp_path / "back")
+    (tmp_path / "lies").write_text(OTHER_NAME.format(asked=far / ".ssh", sent=far / "results"))
+    copy(login, False, far / ".ssh", tmp_path / "back", force=True)
+    assert set(everything(tmp_path / "back")) == {"authorized_keys", ".ssh", ".ssh/authorized_keys"}
+
+
 @pytest.mark.parametrize("word", ["~", "~/", "/", "..", "results/.."])
 def test_what_has_no_name_here_is_refused(login: LocalHost, tmp_path: Path, word: str) -> None:
     home = tmp_path / "home"
