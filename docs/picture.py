@@ -27,7 +27,7 @@ def waited() -> str:
 
 def main() -> None:
     """Replay one launch into a picture; the token is made up."""
-    console = Console(record=True, width=86, force_terminal=True)
+    console = Console(record=True, width=90, force_terminal=True)
     view = TextView(console, interactive=True)
     console.print("$ launch-notebook -t 2:00:00 --gpus 1", style="bold", highlight=False)
     directory = f"~/.notebook-launcher/sessions/{SESSION}"
@@ -35,9 +35,9 @@ def main() -> None:
         view.show(events.Submitted(SESSION, "4711", None, "slurm", "2 hours", directory))
     console.print(f"⠼ {stopwatch(151)}  {waited()}", highlight=False)
     url = "http://127.0.0.1:40683/lab?token=XX5KACylsE7DQIOCGC2ijBPg4ET2h516lX_X0wScKY8"
-    view.show(events.Ready(SESSION, "4711", "gpu1", url, 40683))
+    view.show(events.Ready(SESSION, "4711", "gpu1", url, 40683, started_here=True))
     console.print()
-    view.show(events.Ended(SESSION, "4711", "Job 4711 is gone."))
+    view.show(events.Ended(SESSION, "4711", "Job 4711 has ended."))
     drawn = console.export_svg(title="launch-notebook")
     # a picture in a README fetches nothing: the fonts of the reader's own system do
     drawn = re.sub(r"@font-face \{.*?\}\s*|<!-- Generated.*?-->\s*", "", drawn, flags=re.DOTALL)

@@ -136,7 +136,7 @@ def detach_submitted(context: Context, session: Session, first: events.Event) ->
     if kinds:
         cancel_job(context, session)
         raise Interrupted("Interrupted before the job had started.")
-    report_detached(context, session)
+    report_detached(context, session, is_queued=session.record.scheduler != "local")
 
 
 def with_run_command(plan: Plan, arguments: Sequence[str]) -> Plan:

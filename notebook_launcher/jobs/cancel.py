@@ -68,7 +68,7 @@ def cancel_job(context: Context, session: Session, text: str = "") -> None:
     if ending.problem is not None:
         why = f"{ending.problem.what} {ending.problem.why}".strip()
         raise CancelFailed(f"Job {job} may still be there.", why=why, hint=f"end it on the login node with: {command}")
-    context.view.show(events.Ended(session.id, job.id, text or f"Job {job} is gone.", by_itself=bool(text)))
+    context.view.show(events.Ended(session.id, job.id, text or f"Job {job} has ended.", by_itself=bool(text)))
 
 
 def record_cancel_request(context: Context, sessions: Sequence[Session]) -> None:
@@ -266,11 +266,11 @@ def cancelled_on_failure(
         raise
 
 
-def report_detached(context: Context, session: Session) -> None:
-    """Show that the session keeps running, how to reconnect to it, and how to cancel it."""
+def report_detached(context: Context, session: Session, *, is_queued: bool = False) -> None:
+    """Show that the session keeps running, or stays in the queue, how to reconnect to it, and how to cancel it."""
     connect, stop = (launcher_command(context, session, command) for command in ("connect", "stop"))
     results = launcher_command(context, session, "results") if session.record.program == "notebook" else ""
-    context.view.show(events.Detached(session.id, job_of(session).id, connect, stop, results))
+    context.view.show(events.Detached(session.id, job_of(session).id, connect, stop, results, is_queued))
 
 
 def launcher_command(context: Context, session: Session, command: str, name: str = "") -> str:

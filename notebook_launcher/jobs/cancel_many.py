@@ -99,7 +99,7 @@ class _CancellationOfMany(JobCancellation):
     def _ended(self, session: Session) -> None:
         del self.left[session.id]
         job = job_of(session)
-        self._context.view.show(events.Ended(session.id, job.id, f"Session {session.id}: job {job} is gone."))
+        self._context.view.show(events.Ended(session.id, job.id, f"Session {session.id}: job {job} has ended."))
 
 
 def _scheduler(context: Context, queue: JobQueue) -> Scheduler:

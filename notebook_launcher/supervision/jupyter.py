@@ -211,7 +211,7 @@ class _JupyterSupervisor(Supervisor):
         """
         now, endpoint = time.monotonic(), self._endpoint
         is_reached = endpoint is not None and self._is_reached and self._tunnel.alive
-        if endpoint is None or not is_reached or not self._context.prompts.asks or now < self._sure_until:
+        if endpoint is None or not is_reached or not self._has_keys or now < self._sure_until:
             raise StopRequested
         self._sure_until = until = now + CONFIRM_WITHIN
         self._note(f"Asking JupyterLab whether a kernel is busy; {self._end_keys} again ends the session now.")
@@ -480,7 +480,7 @@ class _JupyterSupervisor(Supervisor):
 
     def _raise_if_finished(self, record: Mapping[str, object]) -> None:
         if record.get("cause") == "finished" and self.attached:
-            raise Finished("JupyterLab was shut down, and its job is gone.")
+            raise Finished("JupyterLab was shut down, and its job has ended.")
         if sentence := idle_message(record):
             raise Finished(sentence)
 
@@ -488,7 +488,9 @@ class _JupyterSupervisor(Supervisor):
         is_cancelled = status is None or status.state is State.CANCELLED
         ended = str(record.get("ended") or "")
         if self.attached and is_cancelled and (machine := cancelled_from(self._context, self._session, ended)):
-            raise Finished(f"The session was ended by another launch-notebook, on {machine}; job {self._job} is gone.")
+            raise Finished(
+                f"The session was ended by another launch-notebook, on {machine}; job {self._job} has ended."
+            )
         error = self._exit_error(record, status)
         if self.attached and isinstance(error, JobCancelled) and error.by_user:
             raise Finished(f"Job {self._job} was ended by you, from elsewhere.")

@@ -106,7 +106,7 @@ class Supervisor:
         self._attached_status = AttachedStatus(context, session)
         self._silent_since: float | None = None  # since when the job runs without a line from its script
         self._shown_node = ""
-        self._is_suspended = self._is_unanswered = self._keys_shown = False
+        self._is_queued = self._is_suspended = self._is_unanswered = self._keys_shown = False
         self.attached = False
 
     def supervise(self, first: events.Event) -> None:
@@ -155,7 +155,7 @@ class Supervisor:
 
     def _detach(self) -> None:
         """Leave the session running, at the user's request."""
-        report_detached(self._context, self._session)
+        report_detached(self._context, self._session, is_queued=self._is_queued)
 
     def _finish(self, finished: Finished) -> None:
         """Report a successful end."""
@@ -378,7 +378,7 @@ class Supervisor:
             return  # a new watcher reports everything again
         if self._run:
             self._forget_run(f"Job {self._job} was put back into the queue, and has started again.")
-        self._silent_since = None
+        self._silent_since, self._is_queued = None, False
         self._run = data
         self._attached_status.job_started(data)
         self._node = JobNode.from_started(data)
@@ -400,6 +400,7 @@ class Supervisor:
 
     def _status_changed(self, item: StatusChanged) -> None:
         status = item.status
+        self._is_queued = status is not None and status.state.waits
         if self._is_unanswered:
             self._scheduler_responsive(status)
         if status is None or status.state.ended:
@@ -417,9 +418,14 @@ class Supervisor:
     def _show_keys(self, keys: tuple[str, str]) -> None:
         """Say once what the keys do, where there is a keyboard. ``keys``: as ``keys_waiting``."""
         text = keys[0] if self._ours else keys[1]
-        if text and self._context.prompts.asks and not self._keys_shown:
+        if text and self._has_keys and not self._keys_shown:
             self._keys_shown = True
             self._note(text)
+
+    @property
+    def _has_keys(self) -> bool:
+        """Whether somebody may press keys; nobody does while a command such as ``doctor`` follows its own job."""
+        return self._context.prompts.asks and not (self._ours and self._session.record.purpose)
 
     def _job_on_node(self, status: JobStatus) -> None:
         if status.state is State.SUSPENDED:

@@ -299,7 +299,7 @@ WAITS = (
 ENDS = (
     Situation(Part.ENDS, "Slurm controller away while JupyterLab runs, and again when it is ended",
               "`slurmctld` of `-M snowy` is stopped and started again; stopped, ENTER, and started again",
-              ("-n", "1", "-M", "snowy", *LIGHT), (r"scheduler does not answer", r"Job \d+ on snowy is gone"), None,
+              ("-n", "1", "-M", "snowy", *LIGHT), (r"scheduler does not answer", r"Job \d+ on snowy has ended"), None,
               each_slurm=True,
               acts=(When(READY, still_answers(lambda cluster: cluster.no_slurmctld("snowy"))),
                     When("", during(lambda cluster: cluster.no_slurmctld("snowy"), "does not answer",
@@ -428,11 +428,11 @@ SOFTWARE = (
 INTERRUPTED = (
     Situation(Part.INTERRUPTED, "Ctrl-C while sbatch has not answered yet",
               "an `sbatch` that submits at once and answers after twelve seconds",
-              ONE, (r"being submitted; it will be cancelled", r"Job \d+ is gone"), errors.Interrupted,
+              ONE, (r"being submitted; it will be cancelled", r"Job \d+ has ended"), errors.Interrupted,
               arranged=lambda cluster: cluster.slow_sbatch("bob", 12), user="bob",
               acts=(When("slow to accept", CTRL_C),)),
     Situation(Part.INTERRUPTED, "launcher killed while the job waits", "`kill -KILL`, then `launch-notebook stop`",
-              (*ONE, "-b", "now+1hour"), (r"Job \d+ is gone",), None, user="ivan", killed=True,
+              (*ONE, "-b", "now+1hour"), (r"Job \d+ has ended",), None, user="ivan", killed=True,
               acts=(When("begin time", killed_and_stopped),), turn="ivan"),
 )  # fmt: skip
 

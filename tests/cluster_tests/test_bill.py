@@ -103,7 +103,7 @@ def test_without_accounting_the_samples_make_a_bill(cluster: PracticeCluster, st
         session.expect("CPU")  # the first sample has come
         session.send("\n")
         assert session.end() == 0
-        printed = session.printed.partition("is gone.")[2]  # the end comes first
+        printed = session.printed.partition("has ended.")[2]  # the end comes first
         assert re.search(rf"Session {session.session_id} on node", printed)
         assert re.search(r"CPU +\d.* of 1 core busy: \d+ s of CPU time", printed)
         assert "CPUTime" not in printed

@@ -47,7 +47,7 @@ def end(session: Session, how: str = "ENTER") -> None:
     else:
         session.send({"ENTER": "\n", "Ctrl-C": "\x03"}[how])
     assert session.end() == 0
-    assert re.search(rf"Job {session.job_id}( on \w+)? is gone\.", session.printed), session.printed
+    assert re.search(rf"Job {session.job_id}( on \w+)? has ended\.", session.printed), session.printed
 
 
 # what is typed where, what Slurm must have understood, what is told, and how it is ended
@@ -160,7 +160,7 @@ def test_two_sessions_at_once_each_ended_by_sigterm(cluster: PracticeCluster, st
         assert status_of(cluster, by_ssh) == 200  # on the laptop, by the address that was printed
     cluster.root("login", ["kill", "-TERM", str(launcher_pid(cluster, "login"))])
     assert by_ssh.end() == 0
-    assert f"Job {by_ssh.job_id} is gone." in by_ssh.printed, by_ssh.printed
+    assert f"Job {by_ssh.job_id} has ended." in by_ssh.printed, by_ssh.printed
     assert_nothing_left(cluster)
 
 

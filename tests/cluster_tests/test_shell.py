@@ -69,7 +69,7 @@ def test_a_job_for_a_terminal(cluster: PracticeCluster, start: Start) -> None:
     session.expect(INSIDE)
     session.send("exit\r")
     assert session.end() in (0, 130)
-    assert f"Job {session.job_id} is gone." in session.printed
+    assert f"Job {session.job_id} has ended." in session.printed
     assert_nothing_left(cluster)
 
 

@@ -177,9 +177,10 @@ class Ended(Event, name="ended"):
 
 
 class Detached(Event, name="detached"):
-    """This command has detached; the session keeps running. The other fields are commands to type.
+    """This command has detached; the session keeps running, or its job stays in the queue.
 
-    ``results_command``: fetches the results of a run; "" if the session is not a run.
+    ``is_queued``: the latter, as far as it was known. The commands are to be typed; ``results_command``: fetches the
+    results of a run; "" if the session is not a run.
     """
 
     session: str
@@ -187,6 +188,7 @@ class Detached(Event, name="detached"):
     connect_command: str
     stop_command: str
     results_command: str = ""
+    is_queued: bool = False
 
 
 class DryRun(Event, name="dry_run"):

@@ -148,7 +148,7 @@ def open_to_others(root: Path) -> list[Path]:
 
 def assert_bill(session: Session, environment: dict[str, str]) -> None:
     """What was used by the job's own samples; nothing was reserved, and nothing is advised."""
-    printed = session.printed.partition("is gone.")[2]
+    printed = session.printed.partition("has ended.")[2]
     assert f"Session {session.session_id} on " in printed
     assert re.search(r"CPU +\d+\.\d+ cores busy: \d+ s of CPU time", printed)
     assert "Slurm" not in printed

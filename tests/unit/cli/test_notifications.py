@@ -67,7 +67,7 @@ def test_the_desktop_is_told_what_matters_and_no_address(
 
 
 def test_what_the_user_does_is_not_news() -> None:
-    assert worth_telling(events.Ended(SESSION, "7", "Job 7 is gone.")) is None
+    assert worth_telling(events.Ended(SESSION, "7", "Job 7 has ended.")) is None
     assert worth_telling(events.Ended(SESSION, "7", "JupyterLab was shut down.", by_itself=True))
     assert worth_telling_at_the_end(Interrupted("x")) is worth_telling_at_the_end(CancelFailed("x")) is None
     assert worth_telling_at_the_end(KeyboardInterrupt()) is worth_telling_at_the_end(None) is None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
 
+from notebook_launcher import launch
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import Interrupted
 from notebook_launcher.supervision import jupyter
@@ -46,6 +48,19 @@ def test_with_idle_kernels_it_ends_at_once(attached: Launcher, end: str) -> None
     attached.well()
     assert attached.host.commands("scancel") == ["scancel 7"]
     assert attached.notes == [ASKING]
+
+
+def test_a_command_that_follows_its_own_job_says_nothing_of_keys(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``doctor --node`` does: nobody presses any."""
+    monkeypatch.setattr(launch, "queue_session", functools.partial(launch.queue_session, purpose="doctor"))
+    launcher.prompts.asks, launcher.routes.busy = True, ("train.ipynb",)
+    launcher.launch()
+    launcher.attach()
+    launcher.types("")
+    launcher.well()
+    assert launcher.notes == [] and launcher.host.commands("scancel") == ["scancel 7"]
 
 
 def test_a_second_ctrl_c_waits_for_no_answer(attached: Launcher) -> None:

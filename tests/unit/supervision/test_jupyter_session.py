@@ -37,7 +37,7 @@ def test_enter_ends_a_session(launcher: Launcher) -> None:
     assert ready.node == "n1" and ready.job == "7" and ready.local_port == 50001
     assert ready.url.startswith("http://127.0.0.1:50001/lab?token=")
     assert launcher.shown(events.Submitted).walltime == "2 hours"
-    assert launcher.shown(events.Ended).text == "Job 7 is gone."
+    assert launcher.shown(events.Ended).text == "Job 7 has ended."
 
 
 def test_d_leaves_it_running(launcher: Launcher) -> None:
@@ -48,6 +48,7 @@ def test_d_leaves_it_running(launcher: Launcher) -> None:
     assert launcher.names == ["submitted", "pending", "running", "ready", "detached"]
     assert launcher.host.count("scancel") == launcher.host.count("rm") == 0
     left = launcher.shown(events.Detached)
+    assert not left.is_queued
     assert left.connect_command == f"launch-notebook connect --cluster uni {launcher.session_id}"
     assert left.stop_command == f"launch-notebook stop --cluster uni {launcher.session_id}"
 
@@ -58,6 +59,7 @@ def test_d_is_understood_while_it_waits(launcher: Launcher) -> None:
     launcher.types("d")
     launcher.well()
     assert launcher.names == ["submitted", "pending", "detached"]
+    assert launcher.shown(events.Detached).is_queued
     assert launcher.host.count("scancel") == 0
 
 

@@ -56,7 +56,7 @@ def test_impatient_interrupts_while_ending(launcher: Launcher, count: int) -> No
 
 
 def test_impatient_interrupts_before_it_is_ready(launcher: Launcher) -> None:
-    """“Job 7 is gone” is said only of a job that was seen to be gone."""
+    """“Job 7 has ended” is said only of a job that was seen to be gone."""
     launcher.host.scancel_works = False
     launcher.launch()
     launcher.shown(events.Pending)
