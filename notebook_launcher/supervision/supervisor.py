@@ -81,7 +81,7 @@ class Tick:
 
 #: after these exits the job is gone already
 _JOB_ENDED = (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed, ScriptFailed)
-_ASK_FOR_KEYS = ([], ["help"], ["h"], ["?"])
+_ASK_FOR_KEYS: tuple[list[str], ...] = ([], ["help"], ["h"], ["?"])
 _EXPECTED = (StopRequested, DetachRequested, ConnectionGivenUp, Finished, SchedulerSilent, *_JOB_ENDED)
 
 
