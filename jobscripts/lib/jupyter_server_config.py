@@ -40,6 +40,7 @@ def end_quick_start() -> "types.ModuleType | None":
 
     It has taken its folder from the path, unless Python ran without ``sitecustomize``.
     """
+    os.environ.pop("NBL_IMPORTS", None)
     quick_start = sys.modules.pop("notebook_launcher_quick_start", None)
     if quick_start is not None:
         quick_start.end()
