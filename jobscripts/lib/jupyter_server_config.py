@@ -407,9 +407,9 @@ lab: dict = {
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
 when_it_answers = []
+send_files_compressed()
 if getattr(quick_start, "imports", None) is not None:
     when_it_answers.append(quick_start.imports.end)
-send_files_compressed()
 close_replaced_connections_at_once()
 append_each_part_once()
 own.turn_strangers_away(app.log.warning)
