@@ -40,6 +40,7 @@ def end_quick_start() -> "types.ModuleType | None":
 
     It has taken its folder from the path, unless Python ran without ``sitecustomize``.
     """
+    os.environ.pop("NBL_IMPORTS", None)
     quick_start = sys.modules.pop("notebook_launcher_quick_start", None)
     if quick_start is not None:
         quick_start.end()
@@ -419,9 +420,9 @@ lab: dict = {
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
 when_it_answers = []
+send_files_compressed()
 if getattr(quick_start, "imports", None) is not None:
     when_it_answers.append(quick_start.imports.end)
-send_files_compressed()
 close_replaced_connections_at_once()
 append_each_part_once()
 own.turn_strangers_away(app.log.warning)
