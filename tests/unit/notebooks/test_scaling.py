@@ -80,6 +80,13 @@ class Client:
 used = set()
 def wait(futures, timeout):
     assert timeout > 0
+class get_task_stream:
+    def __init__(self, client):
+        self.data = [{"startstops": [{"action": "compute", "start": 0, "stop": 0}, {"action": "transfer"}]}]
+    def __enter__(self):
+        return self
+    def __exit__(self, *_):
+        pass
 """
 HANGS = """
 import os, time
@@ -135,7 +142,7 @@ def said(place: Path, script: str, **parameters: object) -> str:
 
 
 def test_it_takes_no_more_processes_than_cores_and_a_batch_that_can_be_split(place: Path) -> None:
-    most = cells("libraries", "parameters", "counts", "sizes", "train", "end", "run", "table")
+    most = cells("libraries", "found", "parameters", "counts", "sizes", "train", "end", "run", "table")
     few = {"SCALING": "strong", "ROUNDS": 1, "EPOCHS": 3}
     told = said(place, BEGIN.format(cores=3) + most, PROCESSES="1,2,4", BATCH=64, IMAGES=100, **few)
     assert "Processes: 1, 2, 3; each has a core of its own, and threads: 1\n" in told
@@ -180,7 +187,7 @@ def test_the_workers_of_dask_are_measured_where_there_are_some_even_without_pyto
     shutil.rmtree(place / "torch")
     (place / "dask").mkdir()
     (place / "dask" / "distributed.py").write_text(DASK)
-    begin = BEGIN.format(cores=2) + "import sys\nsys.modules['torch'] = None\n"
+    begin = BEGIN.format(cores=2)
     small = {"HIDDEN": 4, "BATCH": 60, "IMAGES": 300, "EPOCHS": 2}
     script = begin + cells() + "\nimport dask.distributed\nprint(len(dask.distributed.used), 'were used')\n"
     told = said(place, script, DASK_SCHEDULER_ADDRESS="tls://10.0.0.1:1", PROCESSES="1,2,4,8", **small)
@@ -189,12 +196,14 @@ def test_the_workers_of_dask_are_measured_where_there_are_some_even_without_pyto
     assert "Left out, as the job has not so many workers: 8. Ask for more: --nodes, or -c\n" in told
     assert "round 1/2: 1 worker, batch 64: " in told and "round 1/2: 4 workers, weak, batch 256: " in told
     assert "scaling   workers   images/s" in told and "4 were used" in told
+    assert "100 % of a step is communication: most of what is lost." in told  # nothing was computed
     assert max(map(len, told.splitlines())) <= 120
 
 
 @pytest.mark.parametrize(("accelerator", "says"), [("dask", "--with dask"), ("tpu", "gpu, cpu, dask or auto.")])
 def test_without_workers_of_dask_none_are_measured(place: Path, accelerator: str, says: str) -> None:
-    child = start(place, BEGIN.format(cores=1) + cells("libraries", "parameters", "counts"), ACCELERATOR=accelerator)
+    begin = BEGIN.format(cores=1) + cells("libraries", "found", "parameters", "counts")
+    child = start(place, begin, ACCELERATOR=accelerator)
     assert child.communicate(timeout=120)[1].splitlines()[-1].endswith(says)
 
 
