@@ -89,7 +89,8 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
         raise UsageError(
             "There is no course to write an instruction for.", hint="launch-notebook classroom handout --course NAME"
         )
-    handout = make_handout(target, saved_course(course.name), options)
+    kept = saved_course(course.name)
+    handout = make_handout(target, kept, options)
     base = (options.out or Path(f"{course.name}-handout")).expanduser()
     browser = find_browser()
     if options.pdf and browser is None:
@@ -118,6 +119,13 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
         view.show(
             events.Note(
                 "It tells students to install a folder that you give them; --install COMMAND says it otherwise."
+            )
+        )
+    if not ADDRESS.match(kept.source):
+        view.show(
+            events.Note(
+                f"The course comes from the file {kept.source}, which students need at the same place. Put it on a web "
+                "server, and take it from there, if they launch from their own computers."
             )
         )
 
