@@ -12,6 +12,7 @@ const WARN_AT = [900, 300, 60]; // seconds before the end, as the terminal does
 const LONGER_BY = 4 / 3; // who asks for ten minutes knows that they pass
 const SAVE_FROM = 60; // seconds before the end
 const SAVE_UNTIL = 300; // seconds after the end: it was another one, then
+const AGAIN_AFTER = 30; // seconds; each try that fails brings a dialog of JupyterLab's
 const SAVED_WITHIN = 5; // seconds; what takes longer is not saved yet
 
 // --------------------------------------------------------------------------------------------------- what is known
@@ -59,21 +60,22 @@ class Session {
     }
     this.asking = false;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.ask(), 1000 * Math.min(LONGEST_PAUSE, SECONDS * 2 ** Math.min(this.failures, 9)));
+    const pause = Math.min(LONGEST_PAUSE, SECONDS * 2 ** Math.min(this.failures, 9));
+    this.timer = setTimeout(() => this.ask(), 1000 * pause);
     guarded(this.changed);
   }
 
-  async send(init, query) {
+  async send(address, init) {
     const stop = new AbortController();
     const patience = setTimeout(() => stop.abort(), 1000 * PATIENCE);
     try {
       const { ServerConnection } = this.services;
-      const url = this.settings.baseUrl.replace(/\/*$/, '/') + ADDRESS + (query || '');
+      const url = this.settings.baseUrl.replace(/\/*$/, '/') + address;
       const answer = await ServerConnection.makeRequest(url, { ...init, signal: stop.signal }, this.settings);
       if (!answer.ok) {
         throw new Error(`${answer.status}`);
       }
-      return answer.status === 204 ? null : await answer.json();
+      return answer;
     } finally {
       clearTimeout(patience);
     }
@@ -82,7 +84,7 @@ class Session {
   async request() {
     // The last one again: not all of its rows may have been there.
     const newest = this.samples.length > 1 ? this.samples[this.samples.length - 2].time : 0;
-    const facts = await this.send({}, newest ? `?since=${newest}` : '');
+    const facts = await (await this.send(newest ? `${ADDRESS}?since=${newest}` : ADDRESS, {})).json();
     this.skew = facts.now - Date.now() / 1000;
     const more = Array.isArray(facts.samples) ? facts.samples : [];
     this.samples = [...this.samples.filter(sample => sample.time <= newest), ...more].slice(-SAMPLES);
@@ -100,19 +102,21 @@ class Saver {
     this.report = report;
     this.page = Math.random().toString(36).slice(2);
     this.saving = new Map();
+    this.failed = new WeakMap(); // when, by document
     this.reported = '';
   }
 
-  // `wanted`: whether the server waits for the answer. Returns the paths of what is not saved.
-  async save(wanted) {
+  // `asked`: whether somebody waits for the answer. Returns the paths of what is not saved.
+  async save(asked) {
     const unsaved = [];
     await Promise.all(this.unsaved().map(async context => {
-      if (!(await this.saved(context))) {
+      const waits = !asked && Date.now() - (this.failed.get(context) || 0) < 1000 * AGAIN_AFTER;
+      if (waits || !(await this.saved(context))) {
         unsaved.push(context.path);
       }
     }));
     const list = JSON.stringify(unsaved.sort());
-    if (wanted || (list !== this.reported && (unsaved.length || this.reported))) {
+    if (asked || (list !== this.reported && (unsaved.length || this.reported))) {
       this.reported = list;
       await this.report({ page: this.page, unsaved });
     }
@@ -135,11 +139,15 @@ class Saver {
   // Where the file has changed on disk, or cannot be written, JupyterLab asks, and the answer may never come.
   saved(context) {
     if (!this.saving.has(context)) {
-      const done = () => this.saving.delete(context);
       const saving = context.contentsModel && !context.contentsModel.writable ? Promise.resolve(false)
         : context.save().then(() => true, () => false);
       this.saving.set(context, saving);
-      saving.then(done, done);
+      saving.then(isSaved => {
+        this.saving.delete(context);
+        if (!isSaved) {
+          this.failed.set(context, Date.now());
+        }
+      });
     }
     return Promise.race([this.saving.get(context), new Promise(late => setTimeout(late, 1000 * SAVED_WITHIN, false))]);
   }
@@ -181,13 +189,17 @@ class Warnings {
     if (idle !== this.idle) {
       this.idle = idle;
       // An unused GPU can only be kept by using it.
-      const actions = idle && facts.idle.why === 'unused' ? [{ label: 'Keep it', callback: () => guarded(this.keep) }] : [];
-      this.say('idle', idle && facts.idle.message, actions);
+      const keep = { label: 'Keep it', callback: () => guarded(this.keep) };
+      this.say('idle', idle && facts.idle.message, idle && facts.idle.why === 'unused' ? [keep] : []);
     }
   }
 
   warnOfTheEnd(facts, left) {
     const whole = facts.ends - facts.began;
+    if (left > WARN_AT[0]) {
+      this.given.clear(); // it was put off
+      this.say('end', '');
+    }
     const due = WARN_AT.filter(before => left <= before && whole >= before * LONGER_BY);
     if (due.every(before => this.given.has(before))) {
       return;
@@ -196,7 +208,8 @@ class Warnings {
     const minutes = Math.max(1, Math.round(left / 60));
     const what = left <= SAVE_FROM ? 'Open documents are being saved.'
       : 'Open documents are saved in the last minute; what kernels have in memory is lost.';
-    this.say('end', `${minutes} ${minutes === 1 ? 'minute' : 'minutes'} left: the session ends ${moment(facts.ends)}. ${what}`);
+    const inWords = `${minutes} ${minutes === 1 ? 'minute' : 'minutes'} left`;
+    this.say('end', `${inWords}: the session ends ${moment(facts.ends)}. ${what}`);
   }
 
   // One of each kind at a time; without a text, none.
@@ -206,7 +219,7 @@ class Warnings {
       return;
     }
     const shown = this.shown[kind] || {};
-    if (text === shown.text) {
+    if (text === (shown.text || '')) {
       return;
     }
     if (shown.id) {
@@ -231,9 +244,16 @@ function activate(packages, app, documents, statusBar) {
   const { Widget, services, icons, notification } = packages;
   document.head.append(element('style', {}, STYLE));
   const open = () => app.shell.activateById(panel.id);
-  const post = words => session.send({ method: 'POST', body: JSON.stringify(words) });
+  const post = words => session.send(ADDRESS, { method: 'POST', body: JSON.stringify(words) });
   const keep = () => post({ keep: true }).then(() => session.ask(), () => {});
-  const view = new View(open, keep);
+  const end = () => endSession(app, packages, session, saver)
+    .catch(problem => setText(view.said, `The session could not be ended: ${problem.message}`));
+  const copy = () => {
+    const command = session.facts.connect;
+    const say = text => setText(view.said, text);
+    return navigator.clipboard.writeText(command).then(() => say(`Copied: ${command}`), () => say(command));
+  };
+  const view = new View({ open, keep, end, copy });
   const warnings = new Warnings(notification, text => {
     setText(view.alert, text);
     if (text) {
@@ -270,27 +290,67 @@ function activate(packages, app, documents, statusBar) {
   app.restored.then(() => session.ask(), () => {});
 }
 
+// Ask once, naming what would be lost; then end the server, and with it the job.
+async function endSession(app, packages, session, saver) {
+  const { Dialog, showDialog } = packages;
+  const unsaved = await saver.save(true);
+  const busy = [...each(app.serviceManager.sessions.running())]
+    .filter(one => one.kernel && one.kernel.execution_state === 'busy').map(one => one.name || one.path);
+  const words = ['Its job ends, and what kernels have in memory is lost.',
+    unsaved.length ? `Not saved: ${unsaved.join(', ')}.` : 'Open documents are saved.',
+    busy.length ? `Still running: ${busy.join(', ')}.` : ''];
+  const answer = await showDialog({
+    title: 'End this session?',
+    body: words.filter(Boolean).join(' '),
+    buttons: [Dialog.cancelButton({ label: 'Cancel' }), Dialog.warnButton({ label: 'End session' })],
+    defaultButton: 0
+  });
+  if (answer.button.accept) {
+    await session.request().catch(() => {}); // what it has cost by now
+    const bill = billOf(session);
+    await session.send('api/shutdown', { method: 'POST' });
+    session.over = true;
+    showDialog({ title: 'The session has ended', body: bill.join(' '), buttons: [] });
+  }
+}
+
+// What it used, in sentences; the whole report is the terminal's.
+function billOf(session) {
+  const { facts, cost } = session;
+  const words = [];
+  if (facts && known(facts.began)) {
+    const whole = known(facts.ends) ? ` of ${duration(facts.ends - facts.began)}` : '';
+    words.push(`It ran for ${duration(session.now - facts.began)}${whole}.`);
+  }
+  if (cost !== null) {
+    words.push(`It cost ${`${amount(cost)} ${facts.price.unit || ''}`.trim()}.`);
+  }
+  return facts && facts.bill ? [...words, `The usage report is in the terminal, or by: ${facts.bill}`] : words;
+}
+
 // The server tells in the last minute, also a page that is not to be seen, and when its job is being ended.
 function saveAsAsked(event, saver, warnings) {
   if (event.schema_id !== SAVE) {
     return;
   }
   saver.save(event.last).then(unsaved => {
-    if (unsaved.length) {
-      warnings.say('unsaved', `Not saved: ${unsaved.join(', ')}`);
+    if (!event.last) {
+      warnings.say('unsaved', unsaved.length ? `Not saved: ${unsaved.join(', ')}` : '');
     }
     if (event.last) {
-      const words = unsaved.length ? '' : ' Open documents were saved.';
-      warnings.say('end', `The session is being ended: its time is over, or its job was cancelled or preempted.${words}`);
+      const words = unsaved.length ? ` Not saved: ${unsaved.join(', ')}.` : ' Open documents were saved.';
+      // What shows notifications may not be loaded yet, and cannot be any more.
+      const why = 'its time is over, or its job was cancelled or preempted.';
+      warnings.sayInPanel(`The session is being ended: ${why}${words}`);
     }
   }, () => {});
 }
 
 async function plugin() {
   const names = ['docmanager', 'statusbar', 'services', 'ui-components', 'apputils'].map(name => `@jupyterlab/${name}`);
-  const [{ Widget }, { IDocumentManager }, { IStatusBar }, services, icons, { Notification }] =
+  const [{ Widget }, { IDocumentManager }, { IStatusBar }, services, icons, { Notification, showDialog, Dialog }] =
     await Promise.all(['@lumino/widgets', ...names].map(load));
-  const packages = { Widget, services, icons, notification: Notification };
+  const packages = { Widget, services, icons, notification: Notification, showDialog, Dialog };
   const tokens = [IDocumentManager, IStatusBar];
   return {
     id: `${NAME}:panel`,

@@ -1,5 +1,5 @@
-// What the session's panel in JupyterLab's page shows: words in the status bar, and the panel itself. `panel.py` puts this
-// file in front of `panel.js`, with a function around both.
+// What the session's panel in JupyterLab's page shows: words in the status bar, and the panel itself. `panel.py` puts
+// this file in front of `panel.js`, with a function around both.
 //
 // What comes from the server is shown as text and never as HTML.
 const NAME = 'notebook-launcher';
@@ -25,21 +25,28 @@ const STYLE = `
     border-bottom: 1px solid var(--jp-border-color1); background: var(--jp-layout-color2); }
   .nbl-graph polyline { fill: none; stroke: var(--jp-brand-color1); stroke-width: 1.5;
     vector-effect: non-scaling-stroke; }
+  .nbl-actions { display: flex; flex-direction: column; gap: 8px; margin-top: 16px; }
+  .nbl-actions button.jp-mod-styled { height: auto; line-height: 1.4; padding: 6px 12px; }
+  .nbl-actions p { overflow-wrap: anywhere; }
   .nbl-status { background: none; border: 0; color: inherit; cursor: pointer; font: inherit; height: 100%;
     font-size: var(--jp-ui-font-size1); padding: 0 4px; font-variant-numeric: tabular-nums; }
   .nbl-status:hover { background: var(--jp-layout-color3); }
-  .nbl-status:focus-visible, .nbl-panel :focus-visible { outline: 2px solid var(--jp-brand-color1); outline-offset: -2px; }
+  .nbl-status:focus-visible, .nbl-panel :focus-visible { outline: 2px solid var(--jp-brand-color1);
+    outline-offset: -2px; }
 `;
 
 // --------------------------------------------------------------------------------------------------------- in words
 
 const two = number => String(number).padStart(2, '0');
 
-// A time as people read it at a glance: 1:58 h, 42 min, 4:59.
+// A time as people read it at a glance: 1:58 h, 42 min, 4:59 min, 12 s.
 function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   if (whole >= 3600) {
     return `${Math.floor(whole / 3600)}:${two(Math.floor((whole % 3600) / 60))} h`;
+  }
+  if (whole < 60) {
+    return `${whole} s`;
   }
   return whole >= 600 ? `${Math.floor(whole / 60)} min` : `${Math.floor(whole / 60)}:${two(whole % 60)} min`;
 }
@@ -73,6 +80,12 @@ function setText(node, text) {
   }
 }
 
+function button(label, act) {
+  const made = element('button', { class: 'jp-mod-styled', type: 'button' }, label);
+  made.addEventListener('click', () => guarded(act));
+  return made;
+}
+
 // A name with a value, and its course in the last minutes. The graph says nothing that the words do not say.
 class Graph {
   constructor(parent, label) {
@@ -93,7 +106,8 @@ class Graph {
     setText(this.value, words);
     const top = Math.max(most || 0, ...values.filter(known)) || 1;
     const first = SAMPLES - values.length;
-    const points = values.map((value, at) => (known(value) ? `${first + at},${(98 - (94 * value) / top).toFixed(1)}` : ''));
+    const height = value => (98 - (94 * value) / top).toFixed(1);
+    const points = values.map((value, at) => (known(value) ? `${first + at},${height(value)}` : ''));
     this.line.setAttribute('points', points.filter(Boolean).join(' '));
   }
 }
@@ -101,23 +115,28 @@ class Graph {
 // ------------------------------------------------------------------------------------------------- what is to be seen
 
 class View {
-  constructor(openPanel, keep) {
+  // `acts`: what the buttons do: open, keep, end, copy.
+  constructor(acts) {
     this.status = element('button', { class: 'nbl-status', type: 'button', title: 'Open the session panel' });
-    this.status.addEventListener('click', () => guarded(openPanel));
+    this.status.addEventListener('click', () => guarded(acts.open));
     this.left = element('p', { class: 'nbl-left' });
     this.details = element('p');
     this.alert = element('p', { role: 'alert' });
     this.idle = element('p');
-    this.keep = element('button', { class: 'jp-mod-styled', type: 'button', hidden: '' }, 'Keep the session');
-    this.keep.addEventListener('click', () => guarded(keep));
+    this.keep = button('Keep the session', acts.keep);
+    this.keep.hidden = true;
+    this.copy = button('Copy the command to come back', acts.copy);
+    this.said = element('p', { role: 'status' });
     this.list = element('dl');
     this.graphs = element('div');
     this.span = element('h3');
-    this.actions = element('div');
+    // Above the graphs: JupyterLab's notifications cover what is at the bottom.
+    this.actions = element('div', { class: 'nbl-actions' }, button('End session…', acts.end), this.copy, this.said,
+      element('p', {}, 'Closing this tab does not end the session.'));
     this.parts = {};
     this.node = element('div', { class: 'nbl-panel', role: 'region', 'aria-label': 'Session' },
       element('h2', {}, 'Session'), this.left, this.details, this.alert, this.idle, this.keep, this.list,
-      this.span, this.graphs, this.actions);
+      this.actions, this.span, this.graphs);
   }
 
   show(session) {
@@ -146,6 +165,7 @@ class View {
     setText(this.details, (left === null ? '' : `It ends ${moment(facts.ends)}.`) + stale);
     setText(this.idle, facts.idle ? facts.idle.message || '' : '');
     this.keep.hidden = !facts.idle || facts.idle.why !== 'unused';
+    this.copy.hidden = !facts.connect;
     this.showList(session, facts);
     this.showGraphs(session, facts, sample);
   }
@@ -172,7 +192,9 @@ class View {
     const memory = samples.map(one => one.memory_mib);
     const of = (total, unit) => (known(total) ? ` of ${unit(total)}` : '');
     if (known(sample.cores)) {
-      this.graph('cpu', 'CPU').show(`${sample.cores.toFixed(1)}${of(facts.cores, Number)} cores`, cores, facts.cores);
+      const unit = facts.cores === 1 ? 'core' : 'cores';
+      this.graph('cpu', 'CPU')
+        .show(`${sample.cores.toFixed(1)}${of(facts.cores, Number)} ${unit}`, cores, facts.cores);
     }
     if (known(sample.memory_mib)) {
       this.graph('memory', 'Memory')

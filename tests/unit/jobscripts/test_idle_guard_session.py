@@ -103,7 +103,10 @@ def assert_idle_end(job: Job, sentence: str) -> None:
 
 def test_warned_used_again_and_ended(begin: Callable[..., Job], tmp_path: Path) -> None:
     (tmp_path / "0/sessions/20261121-014455-k3f9/usage.csv").mkdir(parents=True)
-    job = begin(4)
+    job = begin(4, "panel=no")
+    assert not (job.dir / "runtime" / "labextensions").exists()
+    with pytest.raises(OSError, match="404"):
+        call(job, "api/notebook-launcher/session")
     # a guard that cannot see, because its file is a directory, ends nothing
     time.sleep(5)
     assert runs(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import signal
 import time
@@ -48,6 +49,7 @@ def ends_in(job: Job, seconds: float) -> None:
         "walltime_seconds": time.time() - HOUR_AGO + seconds,
         "price_per_hour": 3.5,
         "unit": MARKUP,
+        "connect": "launch-notebook connect --cluster 'my cluster' 20261121-014455-k3f9",
     }
     (job.dir / "panel.json").write_text(json.dumps(requested))
 
@@ -292,18 +294,55 @@ def test_a_hidden_page_saves_in_the_last_minute_and_tells_what_it_cannot_save(pa
     assert permissions(job.dir / "unsaved.json") == 0o600
 
 
-def test_what_is_typed_at_the_very_end_is_saved_when_the_job_is_ended(page: Page, job: Job) -> None:
-    page.unroute("**/api/contents/refused.txt*")
+def close_dialogs(page: Page) -> None:
+    """Those of JupyterLab about a document that was refused."""
     while page.locator(".jp-Dialog").count():
         page.keyboard.press("Escape")
         page.wait_for_timeout(100)
+
+
+def test_the_command_to_come_back_can_be_copied(page: Page, job: Job) -> None:
+    page.unroute("**/api/contents/refused.txt*")
     ends_in(job, 7200)
     call(job, ADDRESS)
+    be_hidden(page, False)
+    close_dialogs(page)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy the command to come back").click()
+    command = "launch-notebook connect --cluster 'my cluster' 20261121-014455-k3f9"
+    expect(page.get_by_role("status").filter(has_text=f"Copied: {command}")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+def test_ending_the_session_asks_once_and_shows_what_it_cost(page: Page, job: Job) -> None:
+    asked: list[dict[str, str]] = []
+
+    def shut_down(route: Route) -> None:
+        asked.append(route.request.headers)
+        route.fulfill(json={})  # the server has one more test to stand
+
+    page.route("**/api/shutdown*", shut_down)
+    end, dialog = page.get_by_role("button", name="End session…"), page.locator(".jp-Dialog")
+    end.click()
+    expect(dialog).to_contain_text("Its job ends, and what kernels have in memory is lost. Open documents are saved.")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    assert asked == []
+    end.click()
+    dialog.get_by_role("button", name="End session").click()
+    expect(dialog).to_contain_text("The session has ended")
+    expect(dialog).to_contain_text(re.compile(r"It ran for 1:0\d h of 3:0\d h\. It cost 3\.\d <img"))
+    (headers,) = asked
+    assert headers.keys() & {"x-xsrftoken", "authorization"}
+    dialog.evaluate("node => node.remove()")
+
+
+def test_what_is_typed_at_the_very_end_is_saved_when_the_job_is_ended(page: Page, job: Job) -> None:
     page.locator(EDITOR).click()
     page.keyboard.type("more ")
     began = time.monotonic()
     job.send(signal.SIGTERM)
-    page.wait_for_timeout(1000)
+    expect(page.locator(".nbl-panel [role=alert]")).to_contain_text("Open documents were saved.")
     assert job.exit()["cause"] == "stopped"
     assert time.monotonic() - began < 6
     assert "more " in (job.work / "notes.txt").read_text()
