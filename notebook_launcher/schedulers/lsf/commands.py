@@ -1,4 +1,4 @@
-"""IBM Spectrum LSF, 10.1 and newer: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
+"""IBM Spectrum LSF: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
 
 Written from recordings of LSF's and openlava's commands; never tested on a cluster that runs LSF.
 
@@ -34,16 +34,18 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain, UsageError
 from notebook_launcher.core.quantities import memory_as_typed
-from notebook_launcher.core.request import GPU_FLAGS, Request, parse_begin, parse_gres
-from notebook_launcher.core.sbatch_options import FULFILLED
+from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
 from notebook_launcher.schedulers.lsf import submit_errors
+from notebook_launcher.schedulers.lsf.long_format import find_long, read_long, unfolded
+from notebook_launcher.schedulers.translation import OF_ONE_HOST, FlagTranslation, signal_of, up_to_minute, with_job
 
 # the reason last: it is free text, and may continue on further lines
 _FIELDS = (
@@ -54,6 +56,12 @@ _APART = "^"
 _FORMAT = f'{" ".join(_FIELDS)} delimiter="{_APART}"'
 _TO_FIND = f'jobid job_name command delimiter="{_APART}"'
 
+# ``bjobs -o``; where that flag is not known, as in older versions, ``bjobs -l``
+_QUERY = (
+    f'{PLAIN_BASH}{{ errors=$(bjobs -noheader -o "$0" "$@" 2>&1 >&3); code=$?; }} 3>&1; '
+    "[[ $errors != *'option -- '*o* ]] || exec bjobs -l \"$@\"; "
+    "[[ -z $errors ]] || printf '%s\\n' \"$errors\" >&2; exit $code"
+)
 _SUBMITTED = re.compile(r"Job <(\d{1,12})> is submitted", re.A)
 _NO_JOBS = re.compile(r"No (?:unfinished )?job found", re.I)
 _GONE = re.compile(r"Job <\d+> is not found", re.I)
@@ -93,20 +101,18 @@ _END_LIMIT = re.compile(
     r"Done successfully|Exited(?: with exit code (?P<code>\d{1,3})| by signal (?P<signal>\d{1,3}))?", re.A
 )
 
-_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # "Dec 28 19:56", "Jan  7 09:59 L" (L: by its run limit), with LSB_DISPLAY_YEAR "Mar 15 18:22:37 2026"
 _MOMENT = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d)(?::(\d\d))?(?: (\d{4}))?(?: [A-Z])?", re.A)
 
 
 _PLAIN = {"exclusive": "-x", "hold": "-H", "requeue": "-r"}
-_OF_ONE_HOST = ("gpus", "gpus-per-node", "gres")
 #: the flags of sbatch that are translated to those of bsub: all others are refused
 TRANSLATED = frozenset(
     {
         *("job-name", "output", "error", "open-mode", "partition", "account", "reservation", "nodelist", "time"),
         *("begin", "constraint", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "mem"),
-        *("mem-per-cpu", "mem-per-gpu", "mail-user", "mail-type", *_PLAIN, *_OF_ONE_HOST),
+        *("mem-per-cpu", "mem-per-gpu", "mail-user", "mail-type", *_PLAIN, *OF_ONE_HOST),
     }
 )
 
@@ -115,7 +121,11 @@ class Lsf(Scheduler):
     """LSF's commands, and parsers of their output; without steps within a job, and without accounting."""
 
     name = "lsf"
+    title = "LSF"
+    several_nodes = False
+    directive = "#BSUB"
     programs = ("bsub", "bjobs", "bkill")
+    version_command = ("bsub", "-V")
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for LSF in docs/lsf.md"
 
@@ -127,6 +137,10 @@ class Lsf(Scheduler):
         """
         words = _Translation(request, submission).arguments()
         return ["bsub", *words, shlex.join(["bash", "-l", submission.script, submission.directory])]
+
+    def submit_by_hand(self, script: str) -> str:
+        """Return ``bsub`` with the script as its input, which reads the ``#BSUB`` lines."""
+        return f"bsub < {script}"
 
     def read_submit(self, answer: CommandResult) -> JobRef:
         """Parse ``Job <7> is submitted to queue <normal>.``, around which LSF may ask for patience.
@@ -149,11 +163,11 @@ class Lsf(Scheduler):
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
         """Return ``bjobs`` for these jobs; it includes those that ended within the last hour (CLEAN_PERIOD)."""
-        return ["bjobs", "-noheader", "-o", _FORMAT, *(job.id for job in jobs)]
+        return ["bash", "-c", _QUERY, _FORMAT, *(job.id for job in jobs)]
 
     def query_own(self, cluster: str | None) -> list[str]:
         """Return ``bjobs`` for all of the user's jobs, including those that ended within the last hour."""
-        return ["bjobs", "-a", "-noheader", "-o", _FORMAT]
+        return ["bash", "-c", _QUERY, _FORMAT, "-a"]
 
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
         """Parse the output of bjobs.
@@ -162,7 +176,8 @@ class Lsf(Scheduler):
         job, or all of them, and succeed.
         """
         wanted = {job.id for job in jobs}
-        found = {row["jobid"]: _status(row) for row in _rows(answer.stdout) if row["jobid"] in wanted}
+        rows = (*_rows(answer.stdout), *read_long(answer.stdout))
+        found = {row["jobid"]: _status(row) for row in rows if row["jobid"] in wanted}
         message = f"{answer.stderr}\n{answer.stdout}"
         if found or answer.exit_code == 0 or _GONE.search(message) or _NO_JOBS.search(message):
             return found
@@ -176,13 +191,17 @@ class Lsf(Scheduler):
         """Return ``bhist`` for one job, which reads LSF's newest event log."""
         return ["bhist", "-l", job.id]
 
+    def history_typed(self, job: JobRef) -> str:
+        """Return ``bhist``."""
+        return f"bhist -l {job.id}"
+
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Parse how it ended from its last event; ``None`` if it has not ended, or is not known."""
-        return _past(job, _unfolded(answer.stdout)) if answer.exit_code == 0 else None
+        return _past(job, unfolded(answer.stdout)) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``."""
-        names = (_with_job(flags.get(name) or "", job.id) for name in ("error", "output"))
+        names = (with_job(flags.get(name) or "", job.id) for name in ("error", "output"))
         return [name for name in names if name and "%" not in name]
 
     def cancel(self, job: JobRef) -> list[str]:
@@ -191,13 +210,13 @@ class Lsf(Scheduler):
 
     def find(self, session_id: str, request: Request) -> list[str]:
         """Return a ``bjobs`` of the user's jobs; the command identifies the session if the user chose the job name."""
-        return ["bjobs", "-noheader", "-o", _TO_FIND]
+        return ["bash", "-c", _QUERY, _TO_FIND]
 
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
         """Return the jobs whose name is the session's id, or whose script is in its directory."""
         if answer.exit_code != 0:
             return [] if _NO_JOBS.search(f"{answer.stderr}\n{answer.stdout}") else None
-        found = []
+        found = [JobRef(job_id) for job_id in find_long(answer.stdout, session_id)]
         for line in answer.stdout.splitlines():
             job_id, _, rest = line.strip().partition(_APART)
             name, _, command = rest.partition(_APART)
@@ -209,12 +228,10 @@ class Lsf(Scheduler):
 # --- making commands -----------------------------------------------------------------------------------------------
 
 
-class _Translation:
-    """Translates the flags of one request to bsub's; each flag that is read is removed from those left."""
+class _Translation(FlagTranslation):
+    """Translates the flags of one request to bsub's."""
 
-    def __init__(self, request: Request, submission: Submission) -> None:
-        self._request, self._submission = request, submission
-        self._flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
+    title, command = "LSF", "bsub"
 
     def arguments(self) -> list[str]:
         """Return bsub's arguments in a fixed order. Raises ``UsageError``."""
@@ -225,145 +242,51 @@ class _Translation:
             *self._resources(),
             *self._mail(),
         ]
-        if self._flags:
-            named = ", ".join(f"--{name}" for name in sorted(self._flags))
-            raise UsageError(
-                f"On LSF there is nothing like {named}.",
-                why="The flags are those of sbatch; these have no counterpart among those of bsub.",
-                hint="leave it out, or take it out of the profile with: FLAG = false",
-            )
+        self.refuse_rest()
         return arguments
 
-    def _take(self, name: str) -> str | None:
-        return self._flags.pop(name, None)
-
-    def _has(self, name: str) -> bool:
-        """Remove a flag whose value does not matter; return whether it was there."""
-        return self._flags.pop(name, ...) is not ...
-
     def _name_and_log(self) -> list[str]:
-        name = self._take("job-name") or self._submission.session_id
+        name = self.take("job-name") or self.submission.session_id
         if "[" in name or "]" in name:
             raise UsageError(f"On LSF the name “{name}” would make a job array.", hint="a name without brackets")
-        output, error, mode = self._take("output"), self._take("error"), self._take("open-mode")
+        output, error, mode = self.take("output"), self.take("error"), self.take("open-mode")
         over = "o" if mode == "truncate" else ""
-        arguments = ["-J", name, f"-o{over}", _with_job(output or self._submission.log, "%J")]
-        return [*arguments, *([f"-e{over}", _with_job(error, "%J")] if error else [])]
+        arguments = ["-J", name, f"-o{over}", with_job(output or self.submission.log, "%J")]
+        return [*arguments, *([f"-e{over}", with_job(error, "%J")] if error else [])]
 
     def _queue_and_nodes(self) -> list[str]:
         pairs = (
-            ("-q", _list(self._take("partition"))),
-            ("-P", self._take("account")),
-            ("-U", self._take("reservation")),
-            ("-m", _list(self._plain("nodelist", "n1,n2"))),
+            ("-q", _list(self.take("partition"))),
+            ("-P", self.take("account")),
+            ("-U", self.take("reservation")),
+            ("-m", _list(self.plain("nodelist", "n1,n2"))),
         )
         return [word for flag, value in pairs if value for word in (flag, value)]
 
-    def _plain(self, flag: str, example: str) -> str | None:
-        """Remove a flag and return its value, without brackets: LSF has no such name lists, and uses brackets itself.
-
-        Raises ``UsageError``.
-        """
-        value = self._take(flag)
-        if value and re.search(r"[][]", value):
-            raise UsageError(
-                f"--{flag}={value} cannot be asked for on LSF.",
-                why="There are brackets in it.",
-                hint=f"for example: --{flag}={example}",
-            )
-        return value
-
     def _walltime(self) -> list[str]:
-        self._take("time")
-        walltime = self._request.walltime
-        if walltime.is_unlimited:
-            raise UsageError("On LSF no walltime without a limit can be asked for.", hint="for example: -t 24:00:00")
-        minutes = -(-int(walltime.total_seconds()) // 60)
+        minutes = -(-self.seconds() // 60)
         return ["-W", f"{minutes // 60}:{minutes % 60:02d}", *self._begin()]
 
     def _begin(self) -> list[str]:
-        text = self._take("begin")
-        if text is None:
-            return []
-        now = self._submission.now or datetime.now().astimezone()
-        at = parse_begin(text, now).at
-        if at is None:
-            raise UsageError(
-                f"“{text}” is not understood as a begin time on LSF.",
-                hint="for example: -b 15:00, -b now+2hours or -b 2026-11-22T09:00",
-            )
-        at = at.astimezone(now.tzinfo)
-        if at.second or at.microsecond:
-            at = at.replace(second=0, microsecond=0) + timedelta(minutes=1)
-        return ["-b", f"{at:%m:%d:%H:%M}"] if at > now else []  # a time that has passed would be next year's
+        at = self.begin()  # a time that has passed would be next year's
+        return ["-b", f"{up_to_minute(at):%m:%d:%H:%M}"] if at else []
 
     def _resources(self) -> list[str]:
-        gpus = self._gpus()
-        cores = self._cores(gpus)
-        needs = [f"select[{feature}]"] if (feature := self._plain("constraint", "gpu80gb")) else []
+        gpus = self.gpus(
+            "GPUs are asked for by their number there, and by a queue or a select string where types differ.",
+            "for example: -p QUEUE --gpus 1",
+        )
+        cores = self.cores(gpus)
+        needs = [f"select[{feature}]"] if (feature := self.plain("constraint", "gpu80gb")) else []
         needs.append("span[hosts=1]")
-        if memory := self._memory(cores, gpus):
-            needs.append(f"rusage[mem={memory}]")
+        if each := math.ceil(self.memory(cores, gpus) / cores):
+            needs.append(f"rusage[mem={memory_as_typed(each)}B]")
         arguments = ["-n", str(cores), "-R", " ".join(needs)]
         arguments += ["-gpu", f"num={gpus}:mode=exclusive_process"] if gpus else []
-        return [*arguments, *(word for name, word in _PLAIN.items() if self._has(name))]
-
-    def _gpus(self) -> int:
-        counts = [self._gpus_of(flag) for flag in sorted(GPU_FLAGS & self._flags.keys()) if flag in _OF_ONE_HOST]
-        return max(counts, default=0)
-
-    def _gpus_of(self, flag: str) -> int:
-        text = self._take(flag) or ""
-        items = parse_gres(text if flag == "gres" else f"gpu:{text}")
-        if [name for name, _ in items] != ["gpu"]:
-            raise UsageError(
-                f"--{flag}={text} cannot be asked for on LSF.",
-                why="GPUs are asked for by their number there, and by a queue or a select string where types differ.",
-                hint="for example: -p QUEUE --gpus 1",
-            )
-        return items[0][1]
-
-    def _cores(self, gpus: int) -> int:
-        nodes = self._take("nodes") or "1"
-        if nodes not in ("1", "1-1"):
-            raise UsageError(f"--nodes={nodes}: on LSF a session is on one host.", hint="leave out --nodes")
-        tasks, on_node = self._number("ntasks"), self._number("ntasks-per-node")
-        each, of_gpu = self._number("cpus-per-task"), self._number(self._of_gpus("cpus-per-gpu", gpus))
-        return max(1, (tasks or on_node or 1) * (each or (of_gpu or 0) * gpus or 1))
-
-    def _of_gpus(self, flag: str, gpus: int) -> str:
-        """Return the name of a flag that counts by GPUs. Raises ``UsageError`` if it is set without GPUs."""
-        if flag in self._flags and not gpus:
-            raise UsageError(f"--{flag}={self._flags[flag]} asks for nothing without GPUs.", hint="with --gpus 1")
-        return flag
-
-    def _number(self, flag: str) -> int | None:
-        text = self._take(flag)
-        if text is None:
-            return None
-        if not re.fullmatch(r"\d{1,6}", text, re.A):
-            raise UsageError(f"--{flag}={text} is not a number.")
-        return int(text)
-
-    def _memory(self, cores: int, gpus: int) -> str | None:
-        """Return the memory that each core reserves, as ``5GB`` or ``1500MB``."""
-        of_gpus = self._of_gpus("mem-per-gpu", gpus)
-        whole, of_core, of_gpu = (self._mib(flag) for flag in ("mem", "mem-per-cpu", of_gpus))
-        total = whole or (of_core or 0) * cores or (of_gpu or 0) * gpus
-        each = math.ceil(total / cores)
-        return None if not each else f"{memory_as_typed(each)}B"
-
-    def _mib(self, flag: str) -> float | None:
-        text = self._take(flag)
-        if text is None:
-            return None
-        match = re.fullmatch(r"(\d{1,9})([KMGT]?)B?", text.strip().upper(), re.A)
-        if match is None or int(match[1]) == 0:
-            raise UsageError(f"--{flag}={text} cannot be asked for on LSF.", hint=f"for example: --{flag}=8G")
-        return int(match[1]) * _MIB[match[2]]
+        return [*arguments, *(word for name, word in _PLAIN.items() if self.has(name))]
 
     def _mail(self) -> list[str]:
-        user, types = self._take("mail-user"), self._take("mail-type") or ""
+        user, types = self.take("mail-user"), self.take("mail-type") or ""
         mail_types = set(types.upper().split(","))
         if mail_types - {"BEGIN", "END", "ALL", "NONE", ""}:
             raise UsageError(
@@ -379,10 +302,6 @@ class _Translation:
 def _list(text: str | None) -> str | None:
     """Return comma-separated names in LSF's form: separated by spaces."""
     return " ".join(text.replace(",", " ").split()) if text else None
-
-
-def _with_job(name: str, job: str) -> str:
-    return re.sub(r"%[jJ]", lambda _: job, name)
 
 
 # --- parsing -------------------------------------------------------------------------------------------------------
@@ -418,7 +337,7 @@ def _status(row: Mapping[str, str]) -> JobStatus:
         start=start,
         # before a job has ended, its exit code is meaningless
         exit_code=(0 if state is State.COMPLETED else code) if state.ended else None,
-        signal=_signal(code) if state.ended else None,
+        signal=signal_of(code) if state.ended else None,
         partition=values["queue"],
         account=values["proj_name"],
         walltime=_limit(values["runtimelimit"]),
@@ -439,7 +358,11 @@ def _past(job: JobRef, text: str) -> JobStatus | None:
         return JobStatus(job, State.COMPLETED, node=node, exit_code=0)
     code = int(last["code"]) if last["code"] else 128 + int(last["signal"]) if last["signal"] else None
     return JobStatus(
-        job, _ended(events[last.start() :], code, ran=node is not None), node=node, exit_code=code, signal=_signal(code)
+        job,
+        _ended(events[last.start() :], code, ran=node is not None),
+        node=node,
+        exit_code=code,
+        signal=signal_of(code),
     )
 
 
@@ -451,11 +374,6 @@ def _ended(output: str, code: int | None, *, ran: bool) -> State:
     if code == _TIME_OVER:
         return State.TIMEOUT
     return State.CANCELLED if code == _KILLED or (not ran and not code) else State.FAILED
-
-
-def _unfolded(text: str) -> str:
-    """Join the lines that LSF wraps at 80 columns: a continuation line is indented by 21 or 26 spaces."""
-    return re.sub(r"\n {18,}", "", text)
 
 
 def _reason(text: str | None) -> str | None:
@@ -492,7 +410,3 @@ def _iso(text: str | None, now: datetime | None = None) -> str | None:
         except ValueError:  # the 29th of February
             continue
     return min(near, key=lambda at: abs(at - now)).isoformat() if near else None
-
-
-def _signal(code: int | None) -> int | None:
-    return code - 128 if code is not None and 128 < code < 192 else None
