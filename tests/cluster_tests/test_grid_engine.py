@@ -84,7 +84,9 @@ def test_init_writes_a_profile(cluster: PracticeCluster) -> None:
     text = cluster.run("laptop", "alice", ["cat", ".config/notebook-launcher/clusters/grid.toml"], check=True).stdout
     cluster.run("laptop", "alice", ["rm", ".config/notebook-launcher/clusters/grid.toml"], check=True)
     assert code == 0 and 'scheduler = "gridengine" # qconf is there, and no sinfo' in text, told + text
-    assert asked(cluster, "--host", "login", "-n", "1", "-p", "nosuch", *LIGHT)[0] == errors.PartitionRefused.exit_code
+    # without a profile it is found as well
+    code, told = asked(cluster, "--host", "login", "-n", "1", "-p", "nosuch", "--venv", "~/light")
+    assert code == errors.PartitionRefused.exit_code, told
 
 
 # --- what differs ---------------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def all_cores_taken(cluster: PracticeCluster) -> Iterator[None]:
 
 SITUATIONS = (
     Situation(Part.REFUSED, "no such queue", "`-p nosuch`", ("-n", "1", "-p", "nosuch", *LIGHT),
-              (r"no such queue", r"→ .*qstat -g c"), errors.PartitionRefused),
+              (r"The partitions are: all.q, gpu.q", r"→ .*-p"), errors.PartitionRefused),
     Situation(Part.REFUSED, "no such project", "`-A nosuch`", ("-n", "1", "-A", "nosuch", *LIGHT),
               (r"no such project", r"→ .*qconf -sprjl"), errors.AccountRefused),
     Situation(Part.REFUSED, "no such resource", "`-C nosuch=1`", ("-n", "1", "-C", "nosuch=1", *LIGHT),
