@@ -208,7 +208,7 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
     # nothing is known about a cluster yet; and this machine may have no sh
     site = Site("$HOME", "$USER", str(there), datetime.now().astimezone()) if there else inspect_host(host)
     root = site.expand(plan.target.profile.session_root)
-    scheduler = make_scheduler(plan.target.scheduler, root)
+    scheduler = make_scheduler(plan.target.scheduler, root, plan.target.profile.scheduler_options)
     payload = payload_on(there is None)
     session = _new_session(plan, scheduler, site, root, payload)
     notes = (

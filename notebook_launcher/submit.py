@@ -298,15 +298,12 @@ def _fill(template: Template, options: LaunchOptions, here: LocalMachine) -> _Fi
         notes.append(f"{name} stays as it was, as a shell would expand {values[name]}: write it into the script.")
     if plan.placeholders:
         notes.append(f"Replace before you submit it: {', '.join(f'--{name}' for name in plan.placeholders)}.")
-    if plan.target.scheduler == "lsf":
-        has_any = "#BSUB" in directives.others
+    if (scheduler := make_scheduler(plan.target.scheduler, "")).directive not in ("", "#SBATCH"):
+        lines = f"{scheduler.directive} lines"
+        has_any = scheduler.directive in directives.others
         notes.append(
-            f"{plan.target.cluster} has LSF, and flags are written into #SBATCH lines only: "
-            + (
-                "change the queue, the walltime and the cores in the #BSUB lines."
-                if has_any
-                else "it has no #BSUB lines."
-            )
+            f"{plan.target.cluster} has {scheduler.title}, and flags are written into #SBATCH lines only: "
+            + (f"change the queue, the walltime and the cores in the {lines}." if has_any else f"it has no {lines}.")
         )
     if missing := sorted(typed.variables.keys() - template.variables.keys()):
         notes.append(f"{template.name} has no variable {', '.join(missing)}.")
@@ -352,12 +349,13 @@ def _to_submit(filled: _Filled, folder: Path, names: Sequence[str]) -> tuple[str
         if target.scheduler == "local" and not (target.cluster or target.is_explicit):
             return "", f"sbatch {script}"
         cd = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-        array = {"lsf": f"bsub < {script}", "local": f"bash {script}"} if filled.is_array else {}
+        scheduler = make_scheduler(target.scheduler, "")
+        by_hand = filled.is_array or scheduler.directive == "#SBATCH"
         submit = shlex.join(["launch-notebook", "submit", names[0], *target.arguments()])
-        return cd + (f"sbatch {script}" if target.scheduler == "slurm" else array.get(target.scheduler, submit)), ""
+        return cd + (scheduler.submit_by_hand(script) if by_hand else submit), ""
     paths = [str(folder / name) for name in names]
     if filled.is_array:  # which submit does not follow
-        on_login = f"bsub < {script}" if target.scheduler == "lsf" else f"sbatch {script}"
+        on_login = make_scheduler(target.scheduler, "").submit_by_hand(script)
         return shlex.join(["launch-notebook", "copy", *paths, "login:", *target.arguments()]), on_login
     beside = [word for path in paths[1:] for word in ("--with", path)]
     return shlex.join(["launch-notebook", "submit", paths[0], *beside, *target.arguments()]), ""

@@ -397,12 +397,19 @@ def start(cluster: PracticeCluster, request: pytest.FixtureRequest) -> Iterator[
 def clear(cluster: PracticeCluster) -> None:
     """Cancel every job, return every node to service, and wait until the queue is empty."""
     if not cluster.is_idle():
-        cancel = "for state in PENDING RUNNING SUSPENDED; do scancel --state=$state; done"
-        for configuration in CONFIGURATION.values():  # with --clusters, Slurm 22.05 takes its time
-            cluster.root("login", ["env", f"SLURM_CONF={configuration}", "sh", "-c", cancel])
-        cluster.resume()
+        if cluster.has_grid_engine:
+            cluster.root("login", ["sh", "-c", "qdel -f -u '*'"])
+        else:
+            cancel_all_of_slurm(cluster)
         wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
     cluster.kill_people(*COMPUTE_NODES)  # what one test left behind is not the next one's fault
+
+
+def cancel_all_of_slurm(cluster: PracticeCluster) -> None:
+    cancel = "for state in PENDING RUNNING SUSPENDED; do scancel --state=$state; done"
+    for configuration in CONFIGURATION.values():  # with --clusters, Slurm 22.05 takes its time
+        cluster.root("login", ["env", f"SLURM_CONF={configuration}", "sh", "-c", cancel])
+    cluster.resume()
 
 
 def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[str]:

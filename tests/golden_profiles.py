@@ -27,13 +27,14 @@ from notebook_launcher.schedulers.make import make_scheduler
 from tests.paths import GOLDEN
 
 FOLDER = GOLDEN / "profiles"
-LAPTOP = LocalMachine("laptop", has_slurm=False)
+LAPTOP = LocalMachine("laptop")
 SUBMISSION = Submission("SESSION", "DIRECTORY", "SCRIPT", "LOG", datetime(2026, 11, 23, 14, 0, tzinfo=timezone.utc))
 
 # a type of GPU to ask for; the profile's own where it knows some, which is not to say that it is there
 TYPES = {
     "snellius": "h100",
     "dtu": "a100-80",
+    "casper": "a100",
     "alvis": "A40",
     "arrhenius": "gh200",
     "kebnekaise": "l40s",
@@ -51,6 +52,7 @@ LINE = "the lab's line, or the site's own"
 # what a lab's text, or the site's own pages, tell people to type there
 LINES = {
     "snellius": ["-n 1 -t 00:10:00 -p gpu --gpus-per-node=1"],
+    "casper": ["-A ABCD0001 -p casper -t 1:00:00 -n 1 --mem 10G"],
     "dtu": ["-p gpuv100 -n 1 --gpus 1 -t 1:00:00 --mem-per-cpu 5G"],
     "alvis": ["--account NAISS2026-22-1234 --time=00:15:00 --ntasks 1 --nodes 1 --gpus-per-node=V100:1"],
     "arrhenius": ["-p gpu --gpus 1 -A naiss2026-1-23-gpu -t 1:0:0", "-p gpu -A naiss2026-1-23"],
@@ -154,7 +156,9 @@ def _answer(name: str, words: str) -> Iterator[str]:
     """Yield what --dry-run comes to: the notes and the submit command, or the refusal."""
     try:
         plan = make_plan(LaunchOptions(flags_of(words), cluster=name), LAPTOP)
-        command = make_scheduler(plan.target.scheduler, "DIRECTORY").submit(plan.request, SUBMISSION)
+        command = make_scheduler(plan.target.scheduler, "DIRECTORY", plan.target.profile.scheduler_options).submit(
+            plan.request, SUBMISSION
+        )
     except LauncherError as error:
         yield f"{error.kind} (exit code {error.exit_code}): {error.what} {error.why}".strip()
         yield f"-> {error.hint}"

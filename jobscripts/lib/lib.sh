@@ -443,6 +443,7 @@ is_tagged() {
       "$2") own=yes ;;
       SLURM_JOB_ID="${SLURM_JOB_ID-}" | PBS_JOBID="${PBS_JOBID-}" | LSB_JOBID="${LSB_JOBID-}") ;;
       SLURM_JOB_ID=* | PBS_JOBID=* | LSB_JOBID=*) foreign=yes ;;
+      JOB_ID=*) [[ -z ${JOB_ID-} || $entry == "JOB_ID=$JOB_ID" ]] || foreign=yes ;; # Grid Engine's
     esac
   done
   [[ -n $own && -z $foreign ]]

@@ -61,7 +61,7 @@ survey_login() {
   part associations 15 sacctmgr -n -P show assoc "user=$user" format=cluster,account,partition,qos,defaultqos
   part default_account 15 sacctmgr -n -P show user "$user" format=defaultaccount
   part clusters 15 sacctmgr -n -P show clusters format=cluster,controlhost
-  part lsf 5 bash -c 'type -P bsub'
+  part others 5 bash -c 'type -P bsub pbs_rsub qconf'
   survey_software
   part home 5 stat -f -c '%T' -- "$HOME"
   # shellcheck disable=SC2016

@@ -15,7 +15,7 @@ from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.diagnosis import exit_causes, partition_fit
 from notebook_launcher.diagnosis.exit_causes import Cause
 from notebook_launcher.diagnosis.requirements import amount_requested, amount_text, is_beyond, parse_amount
-from notebook_launcher.schedulers.base import JobRef, JobStatus, State
+from notebook_launcher.schedulers.base import JobRef, JobStatus, Meaning, State
 from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
 from notebook_launcher.schedulers.slurm import limit_reasons, pending_reasons
 from notebook_launcher.schedulers.slurm.limit_reasons import RESOURCES, LimitReason
@@ -63,12 +63,21 @@ def evidence_needed(reason: str | None) -> frozenset[Worth]:
     return _WORTH[meaning.topic] if meaning else frozenset()
 
 
-def pending(reason: str | None, evidence: Evidence | None = None, *, job: str = "JOB") -> Explanation:
+def pending(
+    reason: str | None, evidence: Evidence | None = None, *, job: str = "JOB", meaning: Meaning | None = None
+) -> Explanation:
     """Return why a job is pending, from the scheduler's reason; an unknown reason is shown as it is.
 
     ``evidence``: what else was read; missing parts are mentioned if they matter. ``job``: its id, for the suggested
-    commands. If several partitions were requested, a reason is about one of them.
+    commands; ``meaning``: what the scheduler's own package makes of the reason. If several partitions were requested,
+    a reason is about one of them.
     """
+    if meaning is not None:
+        return Explanation(meaning.summary, meaning.action.replace("JOB", job), meaning.never)
+    return _by_reason(reason, evidence, job)
+
+
+def _by_reason(reason: str | None, evidence: Evidence | None, job: str) -> Explanation:
     meaning = _meaning(reason)
     if meaning is None:
         return Explanation(f"the scheduler says “{reason}”")
@@ -294,12 +303,14 @@ def ended(
     walltime: Walltime | None = None,
     output: str = "",
     program: str = "jupyterlab",
+    see: str = "",
 ) -> LauncherError:
     """Return the error for how a job ended, from its own record, the scheduler's status and its log.
 
     The job's own record has precedence, except that ``stopped`` (it received a signal) is explained by the scheduler;
     if neither names a cause, the log may. ``user``: the present user. ``who``: who cancelled it, ``None`` if not known.
     ``walltime``: the job's limit. ``output``: the path of its output file. ``program``: as in the session's record.
+    ``see``: the command that shows what the scheduler knows.
     """
     end = _ExitEvidence(job, exit_record or {}, status, log, user, who, walltime, output, program)
     for explained in (end.by_state, end.by_its_own_word, end.cancelled, end.by_the_log, end.failed, end.by_a_signal):
@@ -308,7 +319,7 @@ def ended(
     return JobLost(
         f"Job {job} is gone, and nothing says why.",
         why="Neither the scheduler nor the session's directory knows how it ended.",
-        hint=f"see: sacct -j {job.id}",
+        hint=f"see: {see}" if see else exit_causes.LOG,
         log=log,
     )
 

@@ -15,6 +15,7 @@ from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.schedulers.kinds import Kind, kind_by_command
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 from notebook_launcher.schedulers.slurm.limits import pairs
 
@@ -208,7 +209,7 @@ class ClusterSurvey(Frozen):
     default_account: str | None = None
     clusters: tuple[str, ...] | None = None
     groups: frozenset[str] = frozenset()
-    has_lsf: bool = False
+    another: Kind | None = None
     software: Software = Software()
     home: str | None = None
     quota: tuple[str, ...] = ()
@@ -223,6 +224,10 @@ class ClusterSurvey(Frozen):
     def part(self, name: str) -> SurveyPart:
         """Return a part, an empty one if the script did not reach it."""
         return self.parts.get(name, SurveyPart(name))
+
+
+def _another_scheduler(read: ClusterSurvey) -> Kind | None:
+    return kind_by_command([path.rpartition("/")[2] for path in read.part("others").lines])
 
 
 def read_survey(text: str, day: date, other: str | None = None) -> ClusterSurvey:
@@ -245,7 +250,7 @@ def read_survey(text: str, day: date, other: str | None = None) -> ClusterSurvey
         default_account=default,
         clusters=tuple(_names(line.partition("|")[0] for line in clusters.lines)) if clusters.ok else None,
         groups=frozenset(" ".join(_lines(read, "groups")).split()),
-        has_lsf=read.part("lsf").ok and bool(read.part("lsf").lines),
+        another=None if read.part("version").ok else _another_scheduler(read),
         software=_software(parts),
         home=_first_line(_lines(read, "home")),
         quota=quota,

@@ -92,10 +92,9 @@ def _scheduler(survey: ClusterSurvey) -> CheckResult:
         return CheckResult(
             "scheduler", "ok", f"Slurm {survey.version}" + (f", {survey.cluster}" if survey.cluster else "")
         )
-    if survey.has_lsf:
-        return CheckResult(
-            "scheduler", "warning", "LSF (bsub)", "init reads nothing else about LSF: complete the profile by hand"
-        )
+    if kind := survey.another:
+        hint = f"init reads nothing else about {kind.title}: complete the profile by hand"
+        return CheckResult("scheduler", "warning", f"{kind.title} ({kind.command})", hint)
     return _unknown("scheduler", survey, "version")
 
 

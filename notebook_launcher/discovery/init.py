@@ -228,7 +228,7 @@ def _survey(context: Context, name: str, cluster: str | None) -> ClusterSurvey:
     survey = read_survey(answer.stdout, context.clock().date(), cluster)
     if not survey.parts:
         raise no_bash(context.host, answer)
-    if survey.part("version").code == 127 and not survey.has_lsf:
+    if survey.part("version").code == 127 and not survey.another:
         _load_scheduler(context, name)
         return _survey(context, name, cluster)
     return survey

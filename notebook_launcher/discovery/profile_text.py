@@ -76,7 +76,7 @@ def _head(doc: Container, draft: Draft) -> None:
         "look at it, and take the # away. Every key: docs/profiles.md",
     )
     doc.add(tomlkit.nl())
-    kind = "LSF" if is_lsf(survey) else "Slurm"
+    kind = survey.another.title if survey.another else "Slurm"
     what = f"{kind} {survey.version}" if survey.version else kind
     _value(doc, "description", f"{survey.cluster or draft.name} ({what}), as read on {survey.day}")
 
@@ -95,8 +95,8 @@ def _place(doc: Container, draft: Draft) -> None:
         _remark(doc, f"login_nodes is not known: hostname -f: {survey.hostname}, as on other clusters too")
     else:
         _remark(doc, f"login_nodes is not known. {_not_read(survey, 'hostname')}")
-    if is_lsf(survey):
-        _value(doc, "scheduler", "lsf", "bsub is there, and no sinfo")
+    if survey.another:
+        _value(doc, "scheduler", survey.another.name, f"{survey.another.command} is there, and no sinfo")
     else:
         _value(
             doc,
@@ -111,11 +111,6 @@ def _place(doc: Container, draft: Draft) -> None:
             f"There are other clusters here, for -M NAME (sacctmgr show clusters): {_list(others)}. "
             "A profile for one of them: launch-notebook init … -M NAME",
         )
-
-
-def is_lsf(survey: ClusterSurvey) -> bool:
-    """Whether the scheduler is LSF, and not Slurm."""
-    return survey.has_lsf and not survey.part("version").ok
 
 
 def login_pattern(hostname: str | None) -> str | None:

@@ -195,7 +195,8 @@ class _Doctor:
 
     def _scheduler(self, host: Host, root: str) -> Scheduler:
         kind = self._place.scheduler
-        return make_scheduler(kind if kind != "auto" else find_scheduler(host, self._place), root)
+        found = kind if kind != "auto" else find_scheduler(host, self._place)
+        return make_scheduler(found, root, self._place.profile.scheduler_options)
 
     def _software(self, context: Context, plan: Plan, site: Site) -> None:
         needs = [HOME, ROOT, *ACCEPTED, IMAGE, DIGEST]

@@ -102,6 +102,8 @@ def exit_error(
 ) -> LauncherError:
     """Return the error that says how a session's job ended. ``node``: where it ran, if it came to that."""
     job = job_of(session)
+    if status is None and node is None and not record and context.scheduler.forgets_cancelled:
+        status = JobStatus(job, State.CANCELLED)
     if status is not None and status.state in (State.CANCELLED, State.FAILED):
         status = _with_details(context, job, status)
     return explain.ended(
@@ -114,6 +116,7 @@ def exit_error(
         walltime=Request(session.record.flags).walltime,
         output=session.record.log,
         program=session.record.program,
+        see=context.scheduler.history_typed(job),
     )
 
 

@@ -23,7 +23,7 @@ def show_pending(
 
     If only the limits suggest that, it is shown but the job is not cancelled: a site may have rules of its own.
     """
-    explanation = explain.pending(status.reason, evidence, job=status.job.id)
+    explanation = explain.pending(status.reason, evidence, job=status.job.id, meaning=status.meaning)
     if explanation.never:
         raise JobNeverStarts(
             f"Job {status.job} can never start: {explanation.summary}.",

@@ -301,7 +301,7 @@ def _state(record: SessionFiles, status: JobStatus | None, *, was_queried: bool,
 def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
     """Return why it is pending, or how it ended, in a few words."""
     if state == "pending" and status is not None:
-        return explain.pending(status.reason).summary
+        return explain.pending(status.reason, meaning=status.meaning).summary
     if state == "ended":
         cause = str((record.exited or {}).get("cause") or "")
         word = _END_STATES.get(status.state, "") if status and cause in ("", "stopped") else ""

@@ -140,9 +140,12 @@ def make_plan(
 
 def _check_distributed(options: LaunchOptions, request: Request, target: LaunchTarget) -> None:
     """Refuse workers on several nodes where nothing starts them there. Raises ``UsageError``."""
-    if options.distributed and target.scheduler == "lsf" and request.flags.get("nodes") not in (None, "1"):
+    if not options.distributed or request.flags.get("nodes") in (None, "1"):
+        return
+    scheduler = make_scheduler(target.scheduler, "")
+    if not scheduler.several_nodes:
         raise UsageError(
-            f"--with {options.distributed} on several nodes needs Slurm; this cluster has LSF.",
+            f"--with {options.distributed} on several nodes needs Slurm; this cluster has {scheduler.title}.",
             hint=f"use one node, with more cores: --with {options.distributed} -n 16",
         )
 

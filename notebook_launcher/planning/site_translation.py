@@ -18,6 +18,7 @@ from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.profiles.models import AccountRule, ClusterProfile, Flags, FlagValue, Translation
 from notebook_launcher.profiles.store import as_flags, default_flags
+from notebook_launcher.schedulers.make import make_scheduler
 
 Options = Mapping[str, str | None]
 _Limit = TypeVar("_Limit", str, int)
@@ -257,8 +258,8 @@ def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | No
         return None
     near = difflib.get_close_matches(word.lower(), types, n=1, cutoff=0.5)  # t5 is like t4
     first = types[near[0]] if near else next(iter(types.values()))
-    is_slurm = profile.scheduler == "slurm"
-    as_typed_too = f"   (--gres=gpu:{word}:1 goes to the scheduler as you type it)" if is_slurm else ""
+    is_passed_on = make_scheduler(profile.scheduler, "").passes_gres
+    as_typed_too = f"   (--gres=gpu:{word}:1 goes to the scheduler as you type it)" if is_passed_on else ""
     raise UsageError(
         f"There is no GPU type “{word}” here.",
         why=f"By the profile there are: {', '.join(types.values())}.",

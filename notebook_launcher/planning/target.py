@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, field, replace
 from datetime import date, datetime
 from fnmatch import fnmatch
-from typing import Literal
 
 from notebook_launcher.core.errors import AnswerMissing, ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
@@ -19,9 +18,9 @@ from notebook_launcher.profiles.courses import CourseFiles, course_layers, saved
 from notebook_launcher.profiles.layers import Layer
 from notebook_launcher.profiles.models import CourseProfile, Translation
 from notebook_launcher.profiles.store import profile_layers, profile_names
+from notebook_launcher.schedulers.kinds import KINDS, SchedulerName
 from notebook_launcher.schedulers.missing import OTHERS
 
-SchedulerName = Literal["slurm", "lsf", "local", "auto"]
 THIS_MACHINE = "here"  # the profile name that means no cluster: the user's own machine
 
 
@@ -58,36 +57,35 @@ class LaunchOptions(Frozen):
 
 
 class LocalMachine(Frozen):
-    """The user's machine and its date. ``has_lsf``: whether ``bsub`` is found on it.
+    """The user's machine and its date. ``schedulers``: those that it can submit to, the one to use first.
 
     ``full_name``: its name with the domain, if known; looked up only where there is a scheduler. ``others``: commands
     of schedulers that are not supported.
     """
 
     hostname: str
-    has_slurm: bool
-    has_lsf: bool = False
+    schedulers: tuple[SchedulerName, ...] = ()
     today: date = field(default_factory=date.today, compare=False)
     full_name: str = ""
     others: tuple[str, ...] = ()
 
     def has(self, scheduler: str) -> bool:
         """Whether this machine can submit to a scheduler; always true for ``local``."""
-        return {"slurm": self.has_slurm, "lsf": self.has_lsf}.get(scheduler, True)
+        return scheduler in self.schedulers or scheduler not in {kind.name for kind in KINDS}
 
     @property
     def has_scheduler(self) -> bool:
-        """Whether this machine can submit to Slurm or LSF."""
-        return self.has_slurm or self.has_lsf
+        """Whether this machine can submit to a scheduler with a queue."""
+        return bool(self.schedulers)
 
     @classmethod
     def detect(cls) -> LocalMachine:
         """Return this machine."""
-        has_slurm, has_lsf = (shutil.which(command) is not None for command in ("sbatch", "bsub"))
+        schedulers = tuple(kind.name for kind in KINDS if shutil.which(kind.command))
         name = socket.gethostname()
-        if has_slurm or has_lsf:
-            return cls(name, has_slurm, has_lsf, full_name=_full_name(name))
-        return cls(name, False, others=tuple(command for command in OTHERS if shutil.which(command)))
+        if schedulers:
+            return cls(name, schedulers, full_name=_full_name(name))
+        return cls(name, others=tuple(command for command in OTHERS if shutil.which(command)))
 
 
 def _full_name(hostname: str) -> str:
@@ -213,7 +211,7 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
             notes=succession.notes,
             is_default=is_default,
         )
-    kind: SchedulerName = "slurm" if here.has_slurm else "lsf" if here.has_lsf else "local"
+    kind: SchedulerName = here.schedulers[0] if here.schedulers else "local"
     is_explicit = options.cluster == THIS_MACHINE
     is_default = is_explicit and is_default
     return LaunchTarget(ClusterProfile(), None, None, kind, is_explicit=is_explicit, is_default=is_default)

@@ -1,7 +1,7 @@
 """Cluster and course profiles: their models and files, and reading and editing them, as validated data.
 
 ``planning`` decides what a profile means for a launch.
-May import: core.
+May import: core, schedulers.
 """
 
 from notebook_launcher.profiles.models import ClusterProfile, Configuration, Environment

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.safe_regex import RegexTimeout, search
+from notebook_launcher.schedulers.kinds import SchedulerKind
 
 if sys.version_info >= (3, 11):
     from typing import Self
@@ -60,7 +61,6 @@ FlagValue = str | int | bool
 ContainerCommand = Literal[
     "apptainer", "singularity", "charliecloud", "podman", "podman-hpc", "enroot", "pyxis", "shifter"
 ]
-SchedulerKind = Literal["slurm", "lsf", "local"]
 
 
 class Table(Frozen):
@@ -256,6 +256,7 @@ class ClusterProfile(Table):
     login_nodes: tuple[HostPattern, ...] = ()
     login_setup: Lines = ()  # bash on the login node, before each command there
     scheduler: SchedulerKind = "slurm"
+    scheduler_options: dict[Line, Line] = field(default_factory=dict)  # what its flags need to know of the site
     engine: Literal["auto", "paramiko", "openssh"] = "auto"
     route: Literal["auto", "node-ssh", "step", "job-sshd", "direct"] = "auto"
     node_suffix: Ending | None = None  # the ending of a node's name on the network of the nodes

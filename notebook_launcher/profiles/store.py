@@ -131,6 +131,7 @@ def _checked(profile: ClusterProfile, layers: Sequence[Layer]) -> ClusterProfile
     profile = with_bundled_images(profile)
     profile.choose(_chosen(layers))
     _check_flags(profile, layers)
+    _check_scheduler_options(profile, layers)
     if profile.environment and profile.environment not in profile.environments:
         raise ProfileError(
             f"{origin(layers, ['environment'])}: environment = “{cut(profile.environment)}” is not among "
@@ -225,6 +226,18 @@ def flag_tables(profile: ClusterProfile) -> Iterator[tuple[tuple[str, ...], Mapp
     for number, translation in enumerate(profile.translations):
         yield ("translations", str(number), "set"), translation.set
         yield ("translations", str(number), "when"), translation.when
+
+
+def _check_scheduler_options(profile: ClusterProfile, layers: Sequence[Layer]) -> None:
+    if not profile.scheduler_options:
+        return
+    from notebook_launcher.schedulers.make import make_scheduler
+
+    try:
+        make_scheduler(profile.scheduler, "", profile.scheduler_options)
+    except ProfileError as error:
+        error.what = f"{origin(layers, ['scheduler_options'])}: {error.what}"
+        raise
 
 
 def _check_flags(profile: ClusterProfile, layers: Sequence[Layer]) -> None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import LauncherError, UsageError
+from notebook_launcher.core.errors import LauncherError, ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import no_such_flag
@@ -84,6 +84,17 @@ class State(enum.Enum):
         return self not in (State.PENDING, State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN)
 
 
+class Meaning(Frozen):
+    """Why a job is pending, in plain words: a summary, what helps, and whether it can never start.
+
+    In ``action``, ``JOB`` stands for the job's id.
+    """
+
+    summary: str
+    action: str = ""
+    never: bool = False
+
+
 class JobStatus(Frozen):
     """A job's status at one time. ``None``: not reported; nothing is guessed.
 
@@ -91,6 +102,7 @@ class JobStatus(Frozen):
     walltime does (ISO; without a zone, on the cluster's clock). ``by``: who cancelled it, as the scheduler names them
     (Slurm: a user id). ``partition``: where it is pending or runs. ``account``, ``qos``, ``walltime``: the job's own,
     which may differ from the request, as the scheduler writes them (a walltime as ``2:00:00`` or ``UNLIMITED``).
+    ``meaning``: what the reason means, where the scheduler's reasons are not Slurm's.
     """
 
     job: JobRef
@@ -106,6 +118,7 @@ class JobStatus(Frozen):
     qos: str | None = None
     walltime: str | None = None
     ends: str | None = None
+    meaning: Meaning | None = None
 
 
 class Submission(Frozen):
@@ -217,10 +230,22 @@ class Scheduler(ABC):
     """One kind of scheduler. Commands are argument lists; parsers never raise on unexpected text, unless documented."""
 
     name: str
+    #: its name in sentences
+    title: str = ""
     #: whether the launcher and the job share one machine, so that no tunnel is needed
     same_machine: bool = False
-    #: its commands: first the one that submits, which prints its version with ``--version``
+    #: its commands: first the one that submits
     programs: tuple[str, ...] = ()
+    #: the command that prints its version in its first line, and submits nothing
+    version_command: tuple[str, ...] = ()
+    #: whether a session may be on several nodes
+    several_nodes: bool = True
+    #: whether nothing is known any more of a job that was cancelled before it began
+    forgets_cancelled: bool = False
+    #: whether ``--gres`` goes to it as it is typed
+    passes_gres: bool = False
+    #: how the lines with flags begin in its job scripts; empty: it reads none
+    directive: str = "#SBATCH"
     #: the flags of sbatch that it can translate; ``None``: all that its own submit command knows
     translated_flags: tuple[str, ...] | None = None
     #: where its flags are listed, beside the launcher's ``--help``
@@ -234,6 +259,17 @@ class Scheduler(ABC):
         if known or few is None:
             return no_such_flag(name, why, known or None, lists=self.lists_flags)
         return no_such_flag(name, why, few, nearness=0.7, lists=self.lists_flags)
+
+    def configure(self, options: Mapping[str, str]) -> None:
+        """Take what a profile's ``scheduler_options`` say. Raises ``ProfileError`` for one that does not exist."""
+        name = sorted(options)[0]
+        raise ProfileError(
+            f"scheduler_options has “{name}”, which {self.title or self.name} does not have.", hint="take it out"
+        )
+
+    def submit_by_hand(self, script: str) -> str:
+        """Return what a user types to submit a job script of their own; ``script``: quoted for a shell."""
+        return f"sbatch {script}"
 
     @abstractmethod
     def submit(self, request: Request, submission: Submission) -> list[str]:
@@ -295,6 +331,10 @@ class Scheduler(ABC):
     @abstractmethod
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Return how the job ended, ``None`` if that is not known."""
+
+    def history_typed(self, job: JobRef) -> str:
+        """Return what a user types to see what the scheduler knows of a job; empty: nothing."""
+        return ""
 
     def runs(self, job: JobRef) -> list[str] | None:
         """Return the command that prints every run of a requeued job."""

@@ -22,6 +22,8 @@ class Local(Scheduler):
     """Jobs as background processes; a job's id is its session's."""
 
     name = "local"
+    title = "the local scheduler"
+    directive = ""
     same_machine = True
 
     def __init__(self, sessions_root: str) -> None:
@@ -51,6 +53,10 @@ class Local(Scheduler):
         if request.begin:
             words += ["--begin", str(_epoch(request.begin))]
         return [*words, "--", submission.script, submission.directory]
+
+    def submit_by_hand(self, script: str) -> str:
+        """Return the command that runs the script here."""
+        return f"bash {script}"
 
     def read_submit(self, answer: CommandResult) -> JobRef:
         """Parse the id that ``local.sh submit`` prints."""

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from notebook_launcher.core.errors import SchedulerMissing
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.schedulers.user_jobs import UserJobs
 
 
-def make_scheduler(name: str, root: str) -> Scheduler:
-    """Return the scheduler of that name; ``root``: where the sessions are. Raises ``SchedulerMissing``."""
+def make_scheduler(name: str, root: str, options: Mapping[str, str] | None = None) -> Scheduler:
+    """Return the scheduler of that name; ``root``: where the sessions are.
+
+    ``options``: what a profile's ``scheduler_options`` say, which only a submission needs. Raises ``SchedulerMissing``,
+    or ``ProfileError`` for an option that the scheduler does not have.
+    """
+    scheduler = _made(name, root)
+    if options:
+        scheduler.configure(options)
+    return scheduler
+
+
+def _made(name: str, root: str) -> Scheduler:
     if name == "local":
         from notebook_launcher.schedulers.local import Local
 
@@ -21,6 +34,14 @@ def make_scheduler(name: str, root: str) -> Scheduler:
         from notebook_launcher.schedulers.lsf.commands import Lsf
 
         return Lsf()
+    if name == "pbs":
+        from notebook_launcher.schedulers.pbs.commands import Pbs
+
+        return Pbs()
+    if name == "gridengine":
+        from notebook_launcher.schedulers.gridengine.commands import GridEngine
+
+        return GridEngine()
     raise SchedulerMissing(
         f"This version does not support the scheduler “{name}”.", hint="check for a newer version of launch-notebook"
     )

@@ -1,4 +1,4 @@
-"""A machine without Slurm and LSF: what it has instead, and the error that says so.
+"""A machine without any of the schedulers: what it has instead, and the error that says so.
 
 JupyterLab would otherwise start on the login node of a cluster with another scheduler, which nobody wants.
 """
@@ -13,34 +13,37 @@ from collections.abc import Collection, Sequence
 from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import SchedulerMissing
 from notebook_launcher.core.text import listed
+from notebook_launcher.schedulers.kinds import KINDS, titles
 
-#: commands by which other schedulers are known, the surest first; Grid Engine and PBS both have ``qsub`` and ``qstat``
+#: commands by which other schedulers are known, the surest first; several have ``qsub`` and ``qstat``
 OTHERS = {
-    "qconf": "Grid Engine",
-    "pbsnodes": "PBS",
+    "pbsnodes": "Torque",
     "condor_submit": "HTCondor",
     "oarsub": "OAR",
-    "qsub": "PBS or Grid Engine",
-    "qstat": "PBS or Grid Engine",
+    "qsub": "Torque or another PBS",
+    "qstat": "Torque or another PBS",
 }
 
-#: Bash, for a login shell: prints the names of the schedulers' commands that are found; without ``sbatch`` and ``bsub``
+_OURS = tuple(kind.command for kind in KINDS)
+_MODULES = tuple(name for kind in KINDS for name in kind.modules)
+
+#: Bash, for a login shell: prints the names of the schedulers' commands that are found; if none of them is supported,
 #: also what modules there are, by a login shell of its own, which can be ended if it takes too long. The first line is
 #: empty, because start-up files may have printed half a line. All on one line: a csh cannot quote a line's end.
 LOOK = (
     f"{PLAIN_BASH}"
-    f"echo; for one in sbatch bsub {' '.join(OTHERS)}; do type -P $one >/dev/null && echo command $one; done; "
-    "type -P sbatch >/dev/null || type -P bsub >/dev/null || "
+    f"echo; for one in {' '.join((*_OURS, *OTHERS))}; do type -P $one >/dev/null && echo command $one; done; "
+    f"[[ -n $(type -P {' '.join(_OURS)}) ]] || "
     "timeout 15 bash -lc 'module -t avail' 2>&1 </dev/null | "
-    "sed -n 's/^\\(slurm\\|lsf\\)/module &/p' | head -n 20; exit 0"
+    f"sed -n -E 's/^({'|'.join(_MODULES)})/module &/p' | head -n 20; exit 0"
 )
-_MODULE = re.compile(r"module ((?:slurm|lsf)(?:/[A-Za-z0-9._+-]{1,60})?)(?:\(.*)?")
+_MODULE = re.compile(rf"module ((?:{'|'.join(_MODULES)})(?:/[A-Za-z0-9._+-]{{1,60}})?)(?:\(.*)?")
 
 
 def read_look(text: str) -> tuple[list[str], list[str]]:
     """Return the commands and the modules, three at most, that ``LOOK`` has found."""
     lines = text.split("\n")
-    commands = [name for name in ("sbatch", "bsub", *OTHERS) if f"command {name}" in lines]
+    commands = [name for name in (*_OURS, *OTHERS) if f"command {name}" in lines]
     return commands, [found[1] for line in lines if (found := _MODULE.fullmatch(line))][:3]
 
 
@@ -70,7 +73,7 @@ def missing_scheduler(
     login: str | None = None,
     setup: Sequence[str] = (),
 ) -> SchedulerMissing:
-    """Return the error for a machine without Slurm and LSF.
+    """Return the error for a machine without any of the schedulers.
 
     ``found``: the commands of ``OTHERS`` that it has; ``modules``: those that may bring a scheduler's commands;
     ``is_here``: it is the user's machine, not one that was logged in to. ``cluster``: the profile's name, if there is
@@ -78,7 +81,7 @@ def missing_scheduler(
     """
     there = "here" if is_here else "there"
     other = next((name for command, name in OTHERS.items() if command in found), None)
-    why = f"A login shell {there} finds neither sbatch nor bsub."
+    why = f"A login shell {there} finds none of {listed(list(_OURS))}."
     hint = f"check that {machine} is the login node"
     if modules:
         why = f"A module may provide the commands: {listed(list(modules))}."
@@ -87,12 +90,12 @@ def missing_scheduler(
     elif other:
         commands = listed([one for one in OTHERS if one in found])
         why = f"Its scheduler is not supported: {other} (found: {commands})."
-        hint = "use a cluster with Slurm or LSF: --cluster NAME"
+        hint = f"use a cluster with {titles('or')}: --cluster NAME"
     elif not is_here:
         hint += '; for a machine without a scheduler, write a profile with its host and scheduler = "local"'
     if is_here:
         hint += "   or run JupyterLab on this machine itself: --cluster here"
-    error = SchedulerMissing(f"Neither Slurm nor LSF was found on {machine}.", why=why, hint=hint)
+    error = SchedulerMissing(f"None of {titles()} was found on {machine}.", why=why, hint=hint)
     error.names_instead, error.names_module = True, bool(modules)
     return error
 

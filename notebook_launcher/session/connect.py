@@ -30,6 +30,7 @@ from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.layers import origin
 from notebook_launcher.profiles.store import profile_layers
 from notebook_launcher.schedulers import missing
+from notebook_launcher.schedulers.kinds import kind_by_command
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import inspect_host
@@ -68,7 +69,7 @@ def open_context(
         site = inspect_host(host)
         root = site.expand(target.profile.session_root)
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, target, submits)
-        scheduler = make_scheduler(kind, root)
+        scheduler = make_scheduler(kind, root, target.profile.scheduler_options)
         with _naming_what_is_there(host, target):
             yield Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
 
@@ -199,9 +200,8 @@ def find_scheduler(host: Host, target: LaunchTarget) -> str:
     JupyterLab must not start there. ``HostCommandFailed``: it could not be looked for.
     """
     commands, modules = look_for_schedulers(host)
-    for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
-        if command in commands:
-            return name
+    if kind := kind_by_command(commands):
+        return kind.name
     raise missing.missing_scheduler(
         host.label,
         commands,

@@ -1,7 +1,7 @@
 """The usage report of a session that is over: what it requested, what it used, what it cost. Pure.
 
-There are three sources: Slurm's accounting, the job's own samples, and the request. Any of them may be missing; an
-unknown value is ``None``, and never guessed.
+There are three sources: the scheduler's accounting, the job's own samples, and the request. Any of them may be missing;
+an unknown value is ``None``, and never guessed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.profiles.models import Price
-from notebook_launcher.schedulers.base import AccountingRecord
+from notebook_launcher.schedulers.base import AccountingRecord, JobRef, Scheduler
+from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.record import SessionRecord
 from notebook_launcher.usage.limits import cores_of, memory_of
 from notebook_launcher.usage.pricing import Share, cost_of, share_of, type_requested
@@ -68,7 +69,7 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
         energy_of=energy_of,
         cost=_cost(price, flags, wall, accounted, Share(gpus, gpu_type=gpu_type, gpu_name=use.gpu_name)),
         unit=price.unit if price else "",
-        measured_by=_measured(facts, use, gpus, accounting=record.scheduler == "slurm"),
+        measured_by=_measured(facts, use, gpus, scheduler=make_scheduler(record.scheduler, "")),
         recommendations=(),
         node=facts.node,
         gpu_type=gpu_type,
@@ -105,18 +106,19 @@ def _cost(
     return cost_of(price, share, wall + earlier)
 
 
-def _measured(facts: Facts, use: Use, gpus: int, *, accounting: bool) -> str:
-    """Return the sources of the values, as text. ``accounting``: whether the scheduler's was expected."""
+def _measured(facts: Facts, use: Use, gpus: int, *, scheduler: Scheduler) -> str:
+    """Return the sources of the values, as text."""
+    accounting = f"{scheduler.title}'s accounting"
     accounted = facts.accounted
     samples = f"{counted(use.count, 'sample')} of the job" if use.count else ""
-    sources = " and ".join(filter(None, ("Slurm's accounting" if accounted else "", samples)))
+    sources = " and ".join(filter(None, (accounting if accounted else "", samples)))
     parts = [f"by {sources}" if sources else "by the job's own clock"]
     if use.count and use.gpu_percent is None and gpus:
         parts.append(f"neither nvidia-smi nor rocm-smi reported GPUs on {facts.node or 'the node'}")
     if accounted and not accounted.complete:
         parts.append("the last figures have not come to the accounting yet")
-    if accounting and accounted is None:
-        parts.append("Slurm's accounting has nothing about it")
+    if accounted is None and scheduler.accounting(JobRef("0")) is not None:
+        parts.append(f"{accounting} has nothing about it")
     if accounted and accounted.earlier:
         parts.append(f"the cost is that of earlier runs, too ({max(1, round(accounted.earlier / 60))} min)")
     return "; ".join(parts)

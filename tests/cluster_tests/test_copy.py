@@ -16,6 +16,7 @@ from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
 
 LAUNCH = in_box.launch
+each_scheduler = pytest.mark.each_scheduler
 
 # large enough that a busy machine does not come too late to cut it
 SIZE, STOPPED_AT = 250, 20  # MiB
@@ -71,6 +72,7 @@ def test_after_ctrl_c_the_same_command_goes_on_and_survives_a_cut(
     assert mebibytes(home(cluster, destination)) == 0
 
 
+@each_scheduler
 def test_a_full_home_and_a_file_that_may_not_be_read(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
     cluster.run("laptop", "ivan", ["sh", "-c", "head -c 9M /dev/urandom >big; echo x >shut; chmod 0 shut"], check=True)
     session = start("copy", "big", "login:", user="ivan")

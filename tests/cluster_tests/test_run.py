@@ -13,6 +13,7 @@ from tests.conftest import Session, assert_nothing_left
 from tests.practice_cluster import PracticeCluster
 
 LAUNCH = in_box.launch
+each_scheduler = pytest.mark.each_scheduler
 
 Start = Callable[..., Session]
 ENV = ("-t", "10", "--gpus", "1", "-n", "2", "--", "tf-gpu")
@@ -63,6 +64,7 @@ def result(lab: Callable[..., str], name: str, box: str = "laptop", where: str =
     return lab("sh", "-c", f"cat {where}/*/{name}", box=box)
 
 
+@each_scheduler
 def test_a_run_with_parameters_from_the_laptop_to_its_results(
     cluster: PracticeCluster, start: Start, lab: Callable[..., str]
 ) -> None:

@@ -27,6 +27,7 @@ from tests.session_directories import ODDITIES, name_of, plant
 
 Start = Callable[..., Session]
 LAUNCH = in_box.launch
+each_scheduler = pytest.mark.each_scheduler
 
 
 def told(cluster: PracticeCluster, box: str, *arguments: str) -> list[dict[str, Any]]:
@@ -66,6 +67,7 @@ def give_to_alice(root: Path) -> None:
     subprocess.run(["chown", "-Rh", f"--reference={root.parent}", str(root)], check=True)
 
 
+@each_scheduler
 def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
     cluster: PracticeCluster, start: Start, root: Path
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
     assert_nothing_left(cluster)
 
 
+@each_scheduler
 def test_a_launch_offers_the_session_that_is_there(cluster: PracticeCluster, start: Start, root: Path) -> None:
     with venv("light", STAND_IN)(cluster):
         first = start("-n", "1", "-t", "2:00:00", *LIGHT)

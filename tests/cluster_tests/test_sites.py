@@ -18,7 +18,7 @@ import pytest
 
 from notebook_launcher.core.errors import ChecksFailed, HostCommandFailed, LoginSetupFailed, SchedulerMissing
 from tests.cluster_tests import in_box
-from tests.cluster_tests.situation import STAND_IN
+from tests.cluster_tests.situation import STAND_IN, root_does
 from tests.conftest import Session, assert_nothing_left, fetch, people_processes
 from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
@@ -357,7 +357,7 @@ def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start) -> None
     assert_nothing_left(cluster)
 
 
-ON_GRID_ENGINE = (
+WITH_ANOTHER_SCHEDULER = (
     ("alice", "--host", "login"),
     ("alice", "run", "hello", "--host", "login"),
     ("alice", "bench", "hello", "--matrix", "cores=1,2", "--output", "/tmp/bench-there", "--host", "login"),
@@ -368,42 +368,38 @@ ON_GRID_ENGINE = (
     ("alice", "queue", "--host", "login"),
     ("alice", "init", "login"),
 )
+HTCONDOR = """\
+mv /usr/bin/sbatch /usr/bin/sbatch-away; mv /usr/bin/sinfo /usr/bin/sinfo-away
+ln -s /bin/true /usr/local/bin/condor_submit
+"""
+NO_HTCONDOR = """\
+mv /usr/bin/sbatch-away /usr/bin/sbatch; mv /usr/bin/sinfo-away /usr/bin/sinfo; rm -f /usr/local/bin/condor_submit
+"""
 
 
 def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: PracticeCluster) -> None:
     """JupyterLab would run there, on a node that is everybody's; the same for what asks or writes a profile."""
-    with cluster.grid_engine():
-        queued = cluster.run("login", "alice", ["qsub", "-b", "y", "sleep", "60"])
-        assert 'Your job 1 ("sleep") has been submitted' in queued.stdout, queued
-        for user, *words in ON_GRID_ENGINE:
+    with root_does("login", HTCONDOR, NO_HTCONDOR)(cluster):
+        for user, *words in WITH_ANOTHER_SCHEDULER:
             done = in_box.launcher(cluster, "laptop", user, *words)
             said = " ".join(f"{done.stdout}{done.stderr}".split())
             assert done.returncode == SchedulerMissing.exit_code, said
-            assert "Neither Slurm nor LSF was found on login" in said, said
-            assert "Its scheduler is not supported: Grid Engine (found: qconf, qsub, qstat)" in said, said
-            assert "use a cluster with Slurm or LSF: --cluster NAME" in said, said
-        # with a profile that takes it for a cluster with Slurm
-        path = "/home/alice/.config/notebook-launcher/clusters/grid.toml"
-        write = f"printf '%s\\n' 'host = \"login\"' 'scheduler = \"slurm\"' >{path}"
-        cluster.run("laptop", "alice", ["sh", "-c", write], check=True)
-        for words in ([], ["queue"], ["--gpu-mps=2"]):
-            done = in_box.launcher(cluster, "laptop", "alice", *words, "--cluster", "grid")
+            assert "None of Slurm, LSF, PBS and Grid Engine was found on login" in said, said
+            assert "Its scheduler is not supported: HTCondor (found: condor_submit)" in said, said
+            assert "use a cluster with Slurm, LSF, PBS or Grid Engine: --cluster NAME" in said, said
+        for words in ([], ["queue"], ["--gpu-mps=2"]):  # with a profile that takes it for a cluster with Slurm
+            done = in_box.launcher(cluster, "laptop", "alice", *words)
             said = " ".join(f"{done.stdout}{done.stderr}".split())
             assert done.returncode == SchedulerMissing.exit_code, said
-            assert "Its scheduler is not supported: Grid Engine (found: qconf, qsub, qstat)" in said, said
-            assert "use a cluster with Slurm or LSF: --cluster NAME" in said, said
-        cluster.run("laptop", "alice", ["rm", path], check=True)
+            assert "Its scheduler is not supported: HTCondor (found: condor_submit)" in said, said
         done = in_box.launcher(cluster, "laptop", "alice", "doctor", "--host", "login")
         assert done.returncode == ChecksFailed.exit_code, done.stdout + done.stderr
-        assert "Neither Slurm nor LSF was found" in f"{done.stdout}{done.stderr}"
-        assert "(found: qconf, qsub, qstat)" in " ".join(done.stdout.split())
+        assert "(found: condor_submit)" in " ".join(done.stdout.split())
         assert "paramiko: the ssh configuration asks for nothing that only OpenSSH has" in done.stdout
         # a session that had been started there can still be found
         assert in_box.launcher(cluster, "laptop", "alice", "list", "--host", "login").returncode == 0
-        waiting = cluster.run("login", "alice", ["qstat"]).stdout.splitlines()
-        assert [line.split()[2:5] for line in waiting[2:]] == [["sleep", "alice", "qw"]], waiting
         there = people_processes(cluster, ("login",))
-        assert not [process for process in there if "sleep" in process or "jupyter" in process], there
+        assert not [process for process in there if "jupyter" in process], there
     assert_nothing_left(cluster)
 
 

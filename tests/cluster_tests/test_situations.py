@@ -17,6 +17,7 @@ from tests.cluster_tests.situation import STAND_IN, Situation, matching, shown, 
 from tests.cluster_tests.situations import SITUATIONS, WHOLE_PROFILE
 from tests.cluster_tests.situations_table import RECORD
 from tests.conftest import PROFILE, Session, assert_nothing_left, clear, write_profile
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import USERS
 
@@ -90,8 +91,15 @@ def play(cluster: PracticeCluster, start: Start, record: Record, situation: Situ
     assert (code if code >= 0 else 128 - code) == situation.exit_code, told
     assert "Traceback" not in told
     if jobs := re.findall(r"Job (\d+) is queued", told):
-        wait_in(cluster, "ctl", f'[ -z "$(squeue -h -j {",".join(jobs)})" ]', 15)
+        wait_until_over(cluster, jobs)
     record(situation, [paragraph for paragraph in paragraphs if paragraph in seen.values()])
+
+
+def wait_until_over(cluster: PracticeCluster, jobs: Sequence[str]) -> None:
+    if cluster.has_grid_engine:
+        wait_until(lambda: not {*jobs} & {*cluster.squeue()}, 15, "the job is over")
+    else:
+        wait_in(cluster, "ctl", f'[ -z "$(squeue -h -j {",".join(jobs)})" ]', 15)
 
 
 def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int, perhaps: int = 0) -> None:

@@ -267,11 +267,18 @@ class PracticeCluster(Arrangements):
         return next((name for name, user in USERS.items() if user.uid == uid), "root" if uid == 0 else str(uid))
 
     def squeue(self) -> list[str]:
-        """Return the ids of all jobs that wait or run: "7" on the main cluster, "7;snowy" on the second one."""
+        """Return the ids of all jobs that wait or run: "7" on the main cluster, "7;snowy" on the second one.
+
+        Where there is Grid Engine, its jobs.
+        """
+        if self.has_grid_engine:
+            return self.grid_engine_jobs()
         return self.root("login", ["sh", "-c", _SQUEUE], check=True).stdout.split()
 
     def is_idle(self) -> bool:
         """Whether no job waits or runs, and every node of the main cluster is in service: all in one look."""
+        if self.has_grid_engine:
+            return not self.grid_engine_jobs()
         look = f"{_SQUEUE} && sinfo -h -N -n {','.join(COMPUTE_NODES)} -o '%N %T'"
         lines = self.root("login", ["sh", "-c", look], check=True).stdout.splitlines()
         return all(line.endswith(" idle") for line in lines)

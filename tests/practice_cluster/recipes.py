@@ -35,7 +35,13 @@ BOX_PACKAGES = (
     *("charliecloud-runtime", "podman", "crun"),
 )
 # Another scheduler, and a library that the boxes lack. Newer Debians do not have it any more.
-GRID_ENGINE_PACKAGES = ("gridengine-master", "gridengine-client", "gridengine-common", "libjemalloc2")
+GRID_ENGINE_PACKAGES = (
+    "gridengine-master",
+    "gridengine-exec",
+    "gridengine-client",
+    "gridengine-common",
+    "libjemalloc2",
+)
 IMAGE_SUITE, IMAGE_PYTHON = "trixie", "3.13"
 IMAGE_PACKAGES = ("python3", "python3-venv", "ca-certificates", "procps")
 LAB_REQUIREMENTS = ("jupyterlab", "ipykernel")

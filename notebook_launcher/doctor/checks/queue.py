@@ -71,7 +71,11 @@ ACCEPTED = (PROGRAMS, ANSWERS, PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, 
 TIMEOUT = 30.0  # seconds for one query of the scheduler
 AT_ONCE = timedelta(minutes=1)
 
-_FIND = 'for name do printf "%s %s\\n" "$name" "$(command -v "$name")"; done; "$1" -V 2>&1 | head -n 1'
+# not "$1" -V for all: to some schedulers that means to submit what comes from standard input
+_FIND = (
+    'version=$1; shift; for name do printf "%s %s\\n" "$name" "$(command -v "$name")"; done; '
+    "$version 2>&1 </dev/null | head -n 1"
+)
 _BELONGS: dict[type[LauncherError], str] = {
     PartitionRefused: PARTITION,
     AccountRefused: ACCOUNT,
@@ -88,18 +92,19 @@ def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler, targe
         checks.report(PROGRAMS, ok(f"{scheduler.name}: jobs run on {host.label} itself, and wait for nobody"))
         return
     if not scheduler.programs:
-        checks.report(PROGRAMS, unknown(f"{scheduler.name}: only a launch, or --node, shows whether it takes jobs."))
+        checks.report(PROGRAMS, unknown(f"{scheduler.title}: only a launch, or --node, shows whether it takes jobs."))
         return
     checks.check(PROGRAMS, lambda: _programs(host, scheduler, target), doing="looking for the scheduler")
 
 
 def _programs(host: Host, scheduler: Scheduler, target: LaunchTarget) -> Finding:
-    answer = host.run(["sh", "-c", _FIND, "find", *scheduler.programs], login_shell=True, timeout=TIMEOUT)
+    words = ["sh", "-c", _FIND, "find", " ".join(scheduler.version_command), *scheduler.programs]
+    answer = host.run(words, login_shell=True, timeout=TIMEOUT)
     pairs = [line.split(" ", 1) for line in answer.stdout.splitlines() if line.startswith(scheduler.programs)]
     found = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     paths = {name: found.get(name, "").strip() for name in scheduler.programs}
     version = (answer.stdout.splitlines() or [""])[-1].strip()
-    finding = judge_programs(paths, version or scheduler.name)
+    finding = judge_programs(paths, version or scheduler.title)
     return finding if paths[scheduler.programs[0]] else _naming_what_is_there(finding, host, target)
 
 
@@ -137,7 +142,7 @@ def check_request(
             checks.report(
                 name,
                 unknown(
-                    f"{scheduler.name} cannot be queried before a launch.",
+                    f"{scheduler.title} cannot be queried before a launch.",
                     "submit a short job to find out: launch-notebook doctor --node",
                 ),
             )

@@ -1,4 +1,4 @@
-"""IBM Spectrum LSF, 10.1 and newer: its commands, states and refusals, as text.
+"""IBM Spectrum LSF: its commands, states and refusals, as text.
 
 Nothing is run here.
 """

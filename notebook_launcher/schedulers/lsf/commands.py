@@ -1,4 +1,4 @@
-"""IBM Spectrum LSF, 10.1 and newer: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
+"""IBM Spectrum LSF: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
 
 Written from recordings of LSF's and openlava's commands; never tested on a cluster that runs LSF.
 """
@@ -10,13 +10,16 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
 from notebook_launcher.schedulers.lsf import submit_errors
-from notebook_launcher.schedulers.lsf.bsub_flags import TRANSLATED, Translation, with_job
+from notebook_launcher.schedulers.lsf.bsub_flags import TRANSLATED, Translation
+from notebook_launcher.schedulers.lsf.long_format import find_long, read_long, unfolded
+from notebook_launcher.schedulers.translation import signal_of, with_job
 
 # the reason last: it is free text, and may continue on further lines
 _FIELDS = (
@@ -27,6 +30,12 @@ _APART = "^"
 _FORMAT = f'{" ".join(_FIELDS)} delimiter="{_APART}"'
 _TO_FIND = f'jobid job_name command delimiter="{_APART}"'
 
+# ``bjobs -o``; where that flag is not known, as in older versions, ``bjobs -l``
+_QUERY = (
+    f'{PLAIN_BASH}{{ errors=$(bjobs -noheader -o "$0" "$@" 2>&1 >&3); code=$?; }} 3>&1; '
+    "[[ $errors != *'option -- '*o* ]] || exec bjobs -l \"$@\"; "
+    "[[ -z $errors ]] || printf '%s\\n' \"$errors\" >&2; exit $code"
+)
 _SUBMITTED = re.compile(r"Job <(\d{1,12})> is submitted", re.A)
 _NO_JOBS = re.compile(r"No (?:unfinished )?job found", re.I)
 _GONE = re.compile(r"Job <\d+> is not found", re.I)
@@ -75,7 +84,11 @@ class Lsf(Scheduler):
     """LSF's commands, and parsers of their output; without steps within a job, and without accounting."""
 
     name = "lsf"
+    title = "LSF"
+    several_nodes = False
+    directive = "#BSUB"
     programs = ("bsub", "bjobs", "bkill")
+    version_command = ("bsub", "-V")
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for LSF in docs/lsf.md"
 
@@ -87,6 +100,10 @@ class Lsf(Scheduler):
         """
         words = Translation(request, submission).arguments()
         return ["bsub", *words, shlex.join(["bash", "-l", submission.script, submission.directory])]
+
+    def submit_by_hand(self, script: str) -> str:
+        """Return ``bsub`` with the script as its input, which reads the ``#BSUB`` lines."""
+        return f"bsub < {script}"
 
     def read_submit(self, answer: CommandResult) -> JobRef:
         """Parse ``Job <7> is submitted to queue <normal>.``, around which LSF may ask for patience.
@@ -109,11 +126,11 @@ class Lsf(Scheduler):
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
         """Return ``bjobs`` for these jobs; it includes those that ended within the last hour (CLEAN_PERIOD)."""
-        return ["bjobs", "-noheader", "-o", _FORMAT, *(job.id for job in jobs)]
+        return ["bash", "-c", _QUERY, _FORMAT, *(job.id for job in jobs)]
 
     def query_own(self, cluster: str | None) -> list[str]:
         """Return ``bjobs`` for all of the user's jobs, including those that ended within the last hour."""
-        return ["bjobs", "-a", "-noheader", "-o", _FORMAT]
+        return ["bash", "-c", _QUERY, _FORMAT, "-a"]
 
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
         """Parse the output of bjobs.
@@ -122,7 +139,8 @@ class Lsf(Scheduler):
         job, or all of them, and succeed.
         """
         wanted = {job.id for job in jobs}
-        found = {row["jobid"]: _status(row) for row in _rows(answer.stdout) if row["jobid"] in wanted}
+        rows = (*_rows(answer.stdout), *read_long(answer.stdout))
+        found = {row["jobid"]: _status(row) for row in rows if row["jobid"] in wanted}
         message = f"{answer.stderr}\n{answer.stdout}"
         if found or answer.exit_code == 0 or _GONE.search(message) or _NO_JOBS.search(message):
             return found
@@ -136,9 +154,13 @@ class Lsf(Scheduler):
         """Return ``bhist`` for one job, which reads LSF's newest event log."""
         return ["bhist", "-l", job.id]
 
+    def history_typed(self, job: JobRef) -> str:
+        """Return ``bhist``."""
+        return f"bhist -l {job.id}"
+
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Parse how it ended from its last event; ``None`` if it has not ended, or is not known."""
-        return _past(job, _unfolded(answer.stdout)) if answer.exit_code == 0 else None
+        return _past(job, unfolded(answer.stdout)) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``."""
@@ -151,13 +173,13 @@ class Lsf(Scheduler):
 
     def find(self, session_id: str, request: Request) -> list[str]:
         """Return a ``bjobs`` of the user's jobs; the command identifies the session if the user chose the job name."""
-        return ["bjobs", "-noheader", "-o", _TO_FIND]
+        return ["bash", "-c", _QUERY, _TO_FIND]
 
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
         """Return the jobs whose name is the session's id, or whose script is in its directory."""
         if answer.exit_code != 0:
             return [] if _NO_JOBS.search(f"{answer.stderr}\n{answer.stdout}") else None
-        found = []
+        found = [JobRef(job_id) for job_id in find_long(answer.stdout, session_id)]
         for line in answer.stdout.splitlines():
             job_id, _, rest = line.strip().partition(_APART)
             name, _, command = rest.partition(_APART)
@@ -199,7 +221,7 @@ def _status(row: Mapping[str, str]) -> JobStatus:
         start=start,
         # before a job has ended, its exit code is meaningless
         exit_code=(0 if state is State.COMPLETED else code) if state.ended else None,
-        signal=_signal(code) if state.ended else None,
+        signal=signal_of(code) if state.ended else None,
         partition=values["queue"],
         account=values["proj_name"],
         walltime=_limit(values["runtimelimit"]),
@@ -220,7 +242,11 @@ def _past(job: JobRef, text: str) -> JobStatus | None:
         return JobStatus(job, State.COMPLETED, node=node, exit_code=0)
     code = int(last["code"]) if last["code"] else 128 + int(last["signal"]) if last["signal"] else None
     return JobStatus(
-        job, _ended(events[last.start() :], code, ran=node is not None), node=node, exit_code=code, signal=_signal(code)
+        job,
+        _ended(events[last.start() :], code, ran=node is not None),
+        node=node,
+        exit_code=code,
+        signal=signal_of(code),
     )
 
 
@@ -232,11 +258,6 @@ def _ended(output: str, code: int | None, *, ran: bool) -> State:
     if code == _TIME_OVER:
         return State.TIMEOUT
     return State.CANCELLED if code == _KILLED or (not ran and not code) else State.FAILED
-
-
-def _unfolded(text: str) -> str:
-    """Join the lines that LSF wraps at 80 columns: a continuation line is indented by 21 or 26 spaces."""
-    return re.sub(r"\n {18,}", "", text)
 
 
 def _reason(text: str | None) -> str | None:
@@ -273,7 +294,3 @@ def _iso(text: str | None, now: datetime | None = None) -> str | None:
         except ValueError:  # the 29th of February
             continue
     return min(near, key=lambda at: abs(at - now)).isoformat() if near else None
-
-
-def _signal(code: int | None) -> int | None:
-    return code - 128 if code is not None and 128 < code < 192 else None

@@ -80,7 +80,10 @@ class Slurm(Scheduler):
     """Slurm's commands, and parsers of their output."""
 
     name = "slurm"
+    title = "Slurm"
     programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
+    version_command = ("sbatch", "-V")
+    passes_gres = True
     lists_flags = "on the login node: sbatch --help"
     cluster_info = SlurmClusterInfo()
 
@@ -174,6 +177,10 @@ class Slurm(Scheduler):
         """Return ``sacct`` for one job; the site may have accounting disabled."""
         words = ["--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", f"--format={_HISTORY}"]
         return with_clean_env(["sacct", *on_cluster(job.cluster), *words], "TZ=UTC0", of_a_job=True)
+
+    def history_typed(self, job: JobRef) -> str:
+        """Return a plain ``sacct``."""
+        return f"sacct -j {job.id}"
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Parse the last row: a requeued job has one for each run."""

@@ -231,7 +231,7 @@ def run(
     """Run a bench, and return what it has shown."""
     view = view or BenchView()
     request = BenchRequest(matrix, wanted.pop("notebook", "tiny.ipynb"), **wanted)
-    options, here = LaunchOptions(flags or {}, cluster=at, arguments=words), LocalMachine("laptop", has_slurm=False)
+    options, here = LaunchOptions(flags or {}, cluster=at, arguments=words), LocalMachine("laptop")
     prompts, interrupts = prompts or FakePrompts(asks=False), interrupts or Interrupts()
     command.bench(options, here, request, view, prompts, interrupts, timing, offer_image)
     return view

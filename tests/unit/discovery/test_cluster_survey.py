@@ -83,11 +83,17 @@ def test_many_lines_are_read_in_their_time() -> None:
     assert time.monotonic() - began < 60  # it takes one second; in squares of the lines it would take hours
 
 
-def test_a_cluster_with_lsf_is_called_so_and_gets_no_job_of_slurms() -> None:
-    draft = draft_of("survey 1\npart version\ncode 127\npart lsf\n|/usr/bin/bsub\ncode 0\n")
+@pytest.mark.parametrize(
+    ("command", "name", "title"),
+    [("bsub", "lsf", "LSF"), ("pbs_rsub", "pbs", "PBS"), ("qconf", "gridengine", "Grid Engine")],
+)
+def test_a_cluster_with_another_scheduler_is_called_so_and_gets_no_job_of_slurms(
+    command: str, name: str, title: str
+) -> None:
+    draft = draft_of(f"survey 1\npart version\ncode 127\npart others\n|/opt/bin/{command}\ncode 1\n")
     profile = profile_of(draft)
-    assert profile.scheduler == "lsf"
-    assert "(LSF)" in profile.description
+    assert profile.scheduler == name
+    assert f"({title})" in profile.description
     assert init._probing(init.InitRequest("login", probe="gpu"), draft, NoPrompts()) is None
 
 

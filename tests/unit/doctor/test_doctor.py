@@ -49,7 +49,7 @@ def checked(options: LaunchOptions) -> RecordingView:
     """What ``doctor`` shows where it finds faults."""
     shown, prompts = RecordingView(), cast(Prompts, SimpleNamespace(asks=False))
     with pytest.raises(ChecksFailed):
-        doctor(options, LocalMachine("laptop", False), shown, prompts, Interrupts())
+        doctor(options, LocalMachine("laptop"), shown, prompts, Interrupts())
     return shown
 
 

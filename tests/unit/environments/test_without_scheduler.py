@@ -27,7 +27,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """A plan for a host on which a scheduler is looked for in vain."""
 
     def missing(_host: LocalHost, _target: LaunchTarget) -> str:
-        raise SchedulerMissing("Neither Slurm nor LSF was found on login.")
+        raise SchedulerMissing("None of Slurm and LSF was found on login.")
 
     monkeypatch.setattr(connect, "find_scheduler", missing)
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path / "config"))

@@ -31,9 +31,10 @@ from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.plan import make_plan
-from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, SchedulerName
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.schedulers.base import Scheduler
+from notebook_launcher.schedulers.kinds import SchedulerName
 from notebook_launcher.schedulers.lsf.commands import Lsf
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.context import Context
@@ -256,7 +257,7 @@ def test_without_slurm_nothing_is_asked() -> None:
 def test_where_the_profile_names_another_scheduler_it_is_refused_before_the_login(scheduler: SchedulerName) -> None:
     target = LaunchTarget(ClusterProfile(), "uni", None, scheduler)
     with pytest.raises(UsageError, match="There is no flag --zzz") as caught:
-        make_plan(LaunchOptions({"zzz": "1"}), LocalMachine("laptop", has_slurm=False), target)
+        make_plan(LaunchOptions({"zzz": "1"}), LocalMachine("laptop"), target)
     assert "sbatch --help" not in caught.value.hint
     assert ("docs/lsf.md" in caught.value.hint) == (scheduler == "lsf")
 

@@ -26,7 +26,7 @@ BUNDLED = Path(store.__file__).parent / "bundled"
 DOCUMENTED = (DOCS / "clusters.md").read_text(encoding="utf-8")
 # how sure a value is, by where it comes from
 SOURCES = re.compile(r"official|course material|users' notes|lab's text|our choice")
-LAPTOP_OR_LOGIN = LocalMachine("login", has_slurm=True)  # `generic` has no login node of its own
+LAPTOP_OR_LOGIN = LocalMachine("login", ("slurm",))  # `generic` has no login node of its own
 MULTI_LINE = re.compile(r"\[\s*(#.*)?$")
 
 

@@ -25,9 +25,9 @@ from tests.conftest import Session
 from tests.unit.planning.conftest import LaunchNotebook
 
 LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
-LAPTOP = LocalMachine("laptop", False)
+LAPTOP = LocalMachine("laptop")
 NOTHING = LaunchOptions()
-LOGIN = LocalMachine("login", True)
+LOGIN = LocalMachine("login", ("slurm",))
 
 UNI = """\
 description = "Ours"
@@ -118,10 +118,10 @@ def test_with_another_scheduler_nothing_starts_here_before_that_is_typed(
     monkeypatch.setenv("PATH", str(tmp_path))
     here = LocalMachine.detect()
     told = FirstUser("never asked")
-    with pytest.raises(SchedulerMissing, match="Neither Slurm nor LSF") as caught:
+    with pytest.raises(SchedulerMissing, match="None of Slurm") as caught:
         run(told, here=here, dry_run=dry_run)
     assert told.questions == []
-    assert "PBS or Grid Engine (found: qsub)" in caught.value.why
+    assert "Torque or another PBS (found: qsub)" in caught.value.why
     assert "--cluster here" in caught.value.hint
     meant = LaunchOptions(cluster="here")
     assert run(told, meant, here) == meant

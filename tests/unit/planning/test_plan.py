@@ -19,14 +19,15 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.launch import notes_before
 from notebook_launcher.planning.plan import begin_note, make_plan, useless_flags_note
-from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, SchedulerName, find_target
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
+from notebook_launcher.schedulers.kinds import SchedulerName
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.record import Program, Site
 
-LAPTOP = LocalMachine("laptop", has_slurm=False)
-LOGIN = LocalMachine("rackham3.uni.example", has_slurm=True)
+LAPTOP = LocalMachine("laptop")
+LOGIN = LocalMachine("rackham3.uni.example", ("slurm",))
 
 PROFILE = """
 host = "alice@rackham.uni.example:2222"
@@ -113,14 +114,14 @@ def test_a_configured_cluster_without_a_profile_is_told(configuration: Path) -> 
     ("here", "remote"),
     [
         (LAPTOP, True),
-        (LocalMachine("otherlaptop.uni.example", has_slurm=False), True),
+        (LocalMachine("otherlaptop.uni.example"), True),
         (LOGIN, False),
-        (LocalMachine("rackham1", has_slurm=True), False),
-        (LocalMachine("rackham.uni.example", has_slurm=True), False),
-        (LocalMachine("rackham", has_slurm=True), True),  # neither the profile's host nor one of its login nodes
-        (LocalMachine("rackham3", has_slurm=False), True),  # the name alone is not enough
-        (LocalMachine("othercluster1", has_slurm=True), True),
-        (LocalMachine("rackham", has_slurm=True, full_name="rackham.uni.example"), False),
+        (LocalMachine("rackham1", ("slurm",)), False),
+        (LocalMachine("rackham.uni.example", ("slurm",)), False),
+        (LocalMachine("rackham", ("slurm",)), True),  # neither the profile's host nor one of its login nodes
+        (LocalMachine("rackham3"), True),  # the name alone is not enough
+        (LocalMachine("othercluster1", ("slurm",)), True),
+        (LocalMachine("rackham", ("slurm",), full_name="rackham.uni.example"), False),
     ],
 )
 def test_the_same_words_on_the_laptop_and_on_the_login_node(here: LocalMachine, remote: bool) -> None:
@@ -133,7 +134,7 @@ def test_a_login_node_of_the_same_name_elsewhere_is_another(configuration: Path)
     words = 'host = "login.uni.example"\nlogin_nodes = ["login[0-9]*.uni.example"]\n'
     (configuration / "clusters" / "uni.toml").write_text(words)
     ours, other = (
-        LocalMachine("login2", has_slurm=True, full_name=f"login2.{domain}.example") for domain in ("uni", "other")
+        LocalMachine("login2", ("slurm",), full_name=f"login2.{domain}.example") for domain in ("uni", "other")
     )
     assert find_target(LaunchOptions(cluster="uni"), ours).destination is None
     assert find_target(LaunchOptions(cluster="uni"), other).destination == Destination("login.uni.example")
@@ -442,9 +443,7 @@ def test_what_a_profile_says_of_an_environment_is_noted_unless_other_software_is
 def test_workers_on_several_nodes_need_slurm() -> None:
     def planned(scheduler: SchedulerName, **flags: str) -> str:
         target = LaunchTarget(ClusterProfile(), None, None, scheduler)
-        return make_plan(
-            LaunchOptions(flags, distributed="dask"), LocalMachine("laptop", has_slurm=False), target
-        ).command
+        return make_plan(LaunchOptions(flags, distributed="dask"), LocalMachine("laptop"), target).command
 
     assert planned("slurm", nodes="4").endswith("--with dask")
     planned("lsf", nodes="1")

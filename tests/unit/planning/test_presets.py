@@ -12,7 +12,7 @@ from notebook_launcher.planning.target import LaunchOptions, LocalMachine, resol
 from notebook_launcher.profiles import load_profile
 from tests.doubles import FakePrompts, RecordingView
 
-LAPTOP = LocalMachine("laptop", False)
+LAPTOP = LocalMachine("laptop")
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def test_a_refused_word_that_was_kept_is_mended_where_it_is_kept(
     run: LaunchNotebook, config: Path, refusal: SubmitRefused, command: str
 ) -> None:
     assert run("edit", "generic", "-A", "proj9", "-p", "gpuu", "--host", "login").returncode == 0
-    plan = make_plan(LaunchOptions(cluster="generic"), LocalMachine("laptop", False))
+    plan = make_plan(LaunchOptions(cluster="generic"), LocalMachine("laptop"))
     with pytest.raises(SubmitRefused) as caught, name_profile_in_refusal(plan):
         raise refusal
     assert caught.value.hint.startswith(f"keep another: launch-notebook {command}   or for this launch alone: name one")

@@ -11,7 +11,7 @@ from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles.store import load_profile
 
-LAPTOP = LocalMachine("laptop", has_slurm=False)
+LAPTOP = LocalMachine("laptop")
 FOLDER = "~/.notebook-launcher/images"
 PROFILE = """
 host = "login"

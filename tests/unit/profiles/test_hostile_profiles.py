@@ -124,7 +124,7 @@ def hostile(canary: Path) -> list[str]:
 
 def planned(ask: LaunchOptions) -> events.DryRun:
     view = RecordingView()
-    dry_run(make_plan(ask, LocalMachine("laptop", False, today=date(2026, 6, 1))), view)
+    dry_run(make_plan(ask, LocalMachine("laptop", today=date(2026, 6, 1))), view)
     return view.one(events.DryRun)
 
 
@@ -252,4 +252,4 @@ def test_a_course(place: KeyPath, canary: Path, tmp_path: Path) -> None:
 def test_what_has_no_reason_for_odd_characters_is_refused(place: KeyPath, value: str, canary: Path) -> None:
     write_private(user_profile_path("uni"), tomlkit.dumps(filled(ClusterProfile, place, value)))
     with pytest.raises(ProfileError, match=r"uni\.toml:\d+: "):
-        make_plan(LaunchOptions(cluster="uni"), LocalMachine("laptop", False))
+        make_plan(LaunchOptions(cluster="uni"), LocalMachine("laptop"))

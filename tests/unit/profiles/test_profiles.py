@@ -467,14 +467,16 @@ def test_the_documented_examples_are_profiles(write: Write, example: str) -> Non
     write(example)
     profile = load_profile("uni")
     assert profile != ClusterProfile()
-    plan = make_plan(LaunchOptions({"account": "proj1", "gpus": "1"}, cluster="uni"), LocalMachine("laptop", True))
+    plan = make_plan(
+        LaunchOptions({"account": "proj1", "gpus": "1"}, cluster="uni"), LocalMachine("laptop", ("slurm",))
+    )
     assert plan.request.gpus == 1
 
 
 def test_the_documented_words_of_another_time(write: Write) -> None:
     write(next(example for example in EXAMPLES if "[[translations]]" in example))
     options = LaunchOptions({"gres": "gpu:t4:2", "partition": "devcore"}, cluster="uni")
-    plan = make_plan(options, LocalMachine("laptop", True))
+    plan = make_plan(options, LocalMachine("laptop", ("slurm",)))
     assert plan.request.flags["gpus"] == "t4:2"
     assert not {"gres", "partition"} & plan.request.flags.keys()
     assert "there is no such partition any more" in "".join(plan.notes)

@@ -23,6 +23,7 @@ from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submissi
 from notebook_launcher.schedulers.lsf.commands import TRANSLATED, Lsf
 from notebook_launcher.session.record import job_in
 from tests import paths
+from tests.unit.schedulers import recordings
 
 LSF = Lsf()
 RECORDED = paths.RECORDED / "lsf"
@@ -32,11 +33,7 @@ SUBMISSION = Submission("20261121-143020-k3f9", FOLDER, f"{FOLDER}/jupyterlab.sh
 
 
 def recorded(name: str) -> CommandResult:
-    """Return what was recorded; an exit code that was not is taken for success."""
-    text = (RECORDED / f"{name}.txt").read_text()
-    head, stdout, rest = re.split(r"^--- (?:stdout|stderr).*\n", text, flags=re.M)
-    code = re.search(r"^exit: (\d+)$", head, re.M)
-    return CommandResult(int(code[1]) if code else 0, stdout, rest.partition("--- source\n")[0])
+    return recordings.recorded(RECORDED, name)
 
 
 def bsub(**flags: str | None) -> list[str]:
@@ -60,7 +57,7 @@ def test_what_is_hinted_at_instead_of_a_flag_is_translated() -> None:
     with pytest.raises(errors.UsageError) as caught:
         bsub(licenses="matlab")
     assert caught.value.hint.startswith("leave it out")
-    laptop = LocalMachine("laptop", has_slurm=False)
+    laptop = LocalMachine("laptop")
     for typed, hint in (("licnese", "docs/lsf.md"), ("mem-per-gpus", "or --mem-per-gpu")):
         with pytest.raises(errors.UsageError) as caught:
             make_plan(LaunchOptions({typed: "1"}, cluster="dtu"), laptop)
@@ -289,7 +286,7 @@ def told(text: str, job: str = "22005", code: int = 0, stderr: str = "") -> JobS
 
 def test_the_fields_are_asked_for_in_the_order_in_which_they_are_read() -> None:
     words = LSF.query([JobRef("1"), JobRef("2")])
-    assert words[:3] == ["bjobs", "-noheader", "-o"]
+    assert words[:2] == ["bash", "-c"] and 'bjobs -noheader -o "$0" "$@"' in words[2]
     assert words[3].split()[: len(_ROW)] == list(_ROW)
     assert words[3].endswith('delimiter="^"')
     assert words[4:] == ["1", "2"]
@@ -466,5 +463,5 @@ def test_no_value_breaks_a_row(value: str) -> None:
 
 def test_on_a_login_node_of_lsf_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
-    assert find_target(LaunchOptions(), LocalMachine("login1", has_slurm=False, has_lsf=True)).scheduler == "lsf"
-    assert find_target(LaunchOptions(), LocalMachine("login1", has_slurm=True, has_lsf=True)).scheduler == "slurm"
+    assert find_target(LaunchOptions(), LocalMachine("login1", ("lsf",))).scheduler == "lsf"
+    assert find_target(LaunchOptions(), LocalMachine("login1", ("slurm", "lsf"))).scheduler == "slurm"

@@ -1,4 +1,4 @@
-"""A machine without Slurm and LSF: what is said of it, and that it is looked for in every place."""
+"""A machine without any of the schedulers: what is said of it, and that it is looked for in every place."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ from notebook_launcher.session.connect import find_scheduler
         (
             (),
             (),
-            "A login shell there finds neither sbatch nor bsub.",
+            "A login shell there finds none of sbatch, bsub, pbs_rsub, qconf.",
             "check that login.uni.example is",
         ),
-        (("qsub", "qconf"), (), "Its scheduler is not supported: Grid Engine (found: qconf, qsub).", "use a"),
         (
             ("qsub", "pbsnodes"),
             (),
-            "not supported: PBS (found: pbsnodes, qsub).",
-            "use a cluster with Slurm or LSF",
+            "not supported: Torque (found: pbsnodes, qsub).",
+            "use a cluster with Slurm, LSF, PBS or Grid Engine",
         ),
-        (("qsub",), (), "not supported: PBS or Grid Engine (found: qsub).", "use a cluster"),
+        (("qsub",), (), "not supported: Torque or another PBS (found: qsub).", "use a cluster"),
         (("condor_submit",), (), "not supported: HTCondor (found: condor_submit).", "use a cluster"),
         (
             (),
@@ -50,7 +49,7 @@ from notebook_launcher.session.connect import find_scheduler
 def test_what_there_is_instead_is_named(found: tuple[str, ...], modules: tuple[str, ...], why: str, hint: str) -> None:
     error = missing_scheduler("login.uni.example", found, modules)
     assert isinstance(error, SchedulerMissing)
-    assert error.what == "Neither Slurm nor LSF was found on login.uni.example."
+    assert error.what == "None of Slurm, LSF, PBS and Grid Engine was found on login.uni.example."
     assert why in error.why
     assert hint in error.hint
     assert "--cluster here" not in error.hint, "that would be another machine"
@@ -107,7 +106,7 @@ def looked(folder: Path, *commands: str, modules: bool = False) -> tuple[list[st
 def test_commands_and_modules_are_found(tmp_path: Path) -> None:
     assert looked(tmp_path / "nothing") == ([], [])
     assert looked(tmp_path / "slurm", "sbatch", "qsub", modules=True) == (["sbatch", "qsub"], []), "no module is needed"
-    assert looked(tmp_path / "grid", "qsub", "qconf") == (["qconf", "qsub"], [])
+    assert looked(tmp_path / "torque", "qsub", "pbsnodes") == (["pbsnodes", "qsub"], [])
     assert looked(tmp_path / "module", modules=True) == ([], ["slurm/24.05", "lsf/10"])
 
 
@@ -140,6 +139,8 @@ THERE = LaunchTarget(ClusterProfile(), None, None, "auto")
 def test_a_scheduler_is_found_behind_whatever_the_login_prints() -> None:
     assert find_scheduler(Answers("welcome\nhalf\ncommand sbatch\ncommand qsub\n"), THERE) == "slurm"  # type: ignore[arg-type]
     assert find_scheduler(Answers("\ncommand bsub\n"), THERE) == "lsf"  # type: ignore[arg-type]
+    assert find_scheduler(Answers("\ncommand qconf\ncommand qsub\n"), THERE) == "gridengine"  # type: ignore[arg-type]
+    assert find_scheduler(Answers("\ncommand qsub\ncommand pbs_rsub\n"), THERE) == "pbs"  # type: ignore[arg-type]
     with pytest.raises(SchedulerMissing, match="login"):
         find_scheduler(Answers("\nsbatch: not here\n"), THERE)  # type: ignore[arg-type]
     with pytest.raises(HostCommandFailed) as caught:

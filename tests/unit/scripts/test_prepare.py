@@ -23,7 +23,7 @@ MODULES=${MODULES-}              # such as PyTorch
 IMAGE=${IMAGE-}
 echo "$MODULES $IMAGE"
 """
-HERE = LocalMachine("laptop", has_slurm=False)
+HERE = LocalMachine("laptop")
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_template_is_filled_in_for_a_cluster(bundled: Path) -> None:
 
 def test_where_there_is_lsf_it_is_said_that_its_lines_stay(bundled: Path) -> None:
     (template,) = templates.templates()
-    here = LocalMachine("login", has_slurm=False, has_lsf=True)
+    here = LocalMachine("login", ("lsf",))
     options = LaunchOptions({}, arguments=("TRAINING=x",), cluster="dtu")
     (note,) = submit.filled_template(template, options, here)[1]
     assert note.startswith("dtu has LSF, and flags are written into #SBATCH lines only: it has no #BSUB lines.")
@@ -216,7 +216,7 @@ def test_what_comes_after_the_dashes_is_told_apart() -> None:
 
 def test_a_script_runs_as_it_is_and_typed_flags_replace_its_own() -> None:
     options = LaunchOptions({"mem": "4G", "gpus": "0"}, arguments=("A=1",), cluster="generic", host=None)
-    plan = submit.script_plan(options, LocalMachine("login", has_slurm=True), {"mem-per-cpu": "2G", "gres": "gpu:1"})
+    plan = submit.script_plan(options, LocalMachine("login", ("slurm",)), {"mem-per-cpu": "2G", "gres": "gpu:1"})
     assert plan.request.flags == {"mem": "4G", "time": "0:59:00"}
     assert dict(plan.environment.env) == {"A": "1"} and plan.environment_name is None and plan.container is None
 

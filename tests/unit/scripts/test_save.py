@@ -18,8 +18,8 @@ from notebook_launcher.scripts.save import save_files
 from notebook_launcher.scripts.templates import template_named
 from tests.paths import JOBSCRIPTS
 
-LAPTOP, LOGIN = LocalMachine("laptop", has_slurm=False), LocalMachine("login", has_slurm=True)
-LSF = LocalMachine("login", has_slurm=False, has_lsf=True)
+LAPTOP, LOGIN = LocalMachine("laptop"), LocalMachine("login", ("slurm",))
+LSF = LocalMachine("login", ("lsf",))
 TRAINING = {f"training/{path.name}": path.read_bytes() for path in (JOBSCRIPTS / "training").glob("*.py")}
 TRAIN = ("-t", "30", "--cluster", "here")
 

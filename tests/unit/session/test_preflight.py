@@ -294,5 +294,5 @@ def test_a_login_node_that_does_not_answer_refuses_nothing(home: Path) -> None:
 def test_who_named_the_image(words: tuple[str, ...], typed: bool) -> None:
     profile = ClusterProfile(environment="tf", environments={"tf": Environment(container="/i.sif")})
     target = LaunchTarget(profile, "uni", None, "slurm")
-    plan = make_plan(LaunchOptions({}, cluster="uni", arguments=words), LocalMachine("laptop", False), target)
+    plan = make_plan(LaunchOptions({}, cluster="uni", arguments=words), LocalMachine("laptop"), target)
     assert plan.container_typed is typed

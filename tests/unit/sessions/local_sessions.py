@@ -11,8 +11,9 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.planning.target import LaunchTarget, SchedulerName
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile
+from notebook_launcher.schedulers.kinds import SchedulerName
 from notebook_launcher.session.record import Session
 from tests.doubles import FakePrompts, RecordingHost, RecordingView
 

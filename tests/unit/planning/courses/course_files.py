@@ -83,7 +83,7 @@ def take(word: str | Path, *answers: bool | None) -> tuple[str, RecordingView, F
 
 def plan_on(day: str = "2026-11-24", **ask: Any) -> Any:
     """Return the plan of a launch on a day."""
-    return make_plan(LaunchOptions(**ask), LocalMachine("laptop", False, today=date.fromisoformat(day)))
+    return make_plan(LaunchOptions(**ask), LocalMachine("laptop", today=date.fromisoformat(day)))
 
 
 def digest_of(path: Path) -> str:

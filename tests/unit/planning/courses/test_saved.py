@@ -142,7 +142,7 @@ def test_a_course_on_this_machine_is_told_for_what_it_is(course: Path) -> None:
         with pytest.raises(UsageError, match="needs a cluster") as caught:
             make_plan(
                 LaunchOptions(course=take_course(str(name), RecordingView(), FakePrompts(), "here"), cluster="here"),
-                LocalMachine("x", False),
+                LocalMachine("x"),
             )
         assert "--cluster uni" in caught.value.hint
         take(course)

@@ -1,0 +1,4 @@
+"""Grid Engine: its commands, states, refusals and accounting, as text.
+
+Nothing is run here.
+"""

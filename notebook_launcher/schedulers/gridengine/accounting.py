@@ -1,0 +1,138 @@
+"""What ``qacct -j`` prints of a job that is over: how it ended, and what it used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+from notebook_launcher.core.text import whole_number
+from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, State
+from notebook_launcher.schedulers.translation import signal_of
+
+_RULE = re.compile(r"^={20,}$", re.M)
+_LINE = re.compile(r"^([a-z_]+) +(.*?) *$", re.M | re.A)
+_MOMENT = "%a %b %d %H:%M:%S %Y"
+_LIMIT = 37  # “qmaster enforced h_rt, h_cpu, or h_vmem limit”
+_AFTER_JOB = 100  # “assumedly after job”: it was killed by a signal, as by qdel
+_RESCHEDULED = 25
+_NOTIFIED = 140  # the job script's own end after SIGUSR2, which -notify asks for
+_MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
+
+
+def read_end(job: JobRef, text: str) -> JobStatus | None:
+    """Return how the job's last run ended, ``None`` if it is not told. A job that was put back has several records."""
+    record = _last_record(job, text)
+    failed, code = (_number(record.get(name)) for name in ("failed", "exit_status"))
+    if failed is None or code is None or failed == _RESCHEDULED:
+        return None
+    return JobStatus(
+        job,
+        _state(record, failed, code),
+        node=_known(record.get("hostname")),
+        start=_iso(record.get("start_time")),
+        ends=_iso(record.get("end_time")),
+        exit_code=code,
+        signal=signal_of(code),
+        partition=_known(record.get("qname")),
+        account=_known(record.get("project")),
+    )
+
+
+def _state(record: Mapping[str, str], failed: int, code: int) -> State:
+    wall, limit = _wall(record), _requested(record, "h_rt")
+    used_up = wall is not None and limit is not None and wall >= int(limit)
+    if failed == _LIMIT or (used_up and code != 0):
+        memory, peak = _memory(record, "h_vmem"), _mib(record.get("maxvmem"))
+        over_memory = memory is not None and peak is not None and peak >= memory * (_slots(record) or 1)
+        return State.OUT_OF_MEMORY if over_memory and not used_up else State.TIMEOUT
+    if failed == _AFTER_JOB and code in (137, _NOTIFIED, 143):
+        return State.CANCELLED
+    if failed == 0 and code == _NOTIFIED:
+        return State.TIMEOUT if used_up else State.CANCELLED
+    return State.COMPLETED if failed == code == 0 else State.FAILED
+
+
+def read_use(job: JobRef, text: str, gpu: str) -> AccountingRecord | None:
+    """Return what the job used; ``gpu``: the resource that counts GPUs.
+
+    qacct tells how much memory was mapped, not how much was used.
+    """
+    record, status = _last_record(job, text), read_end(job, text)
+    if status is None:
+        return None
+    wall, slots, memory = _wall(record), _slots(record), _memory(record, "h_vmem")
+    return AccountingRecord(
+        job,
+        status.state,
+        wall=wall,
+        walltime=_requested(record, "h_rt"),
+        cores=slots,
+        nodes=1,
+        gpus=_requested(record, gpu) or 0,
+        partition=status.partition,
+        cpu_used=_seconds(record.get("cpu")),
+        cpu_reserved=None if wall is None or slots is None else wall * slots,
+        memory_limit=None if memory is None else memory * (slots or 1),
+    )
+
+
+def _last_record(job: JobRef, text: str) -> dict[str, str]:
+    """Return the fields of the last record of this job that is whole: after its last field there is another one."""
+    found: dict[str, str] = {}
+    for block in _RULE.split(text)[1:]:
+        fields = dict(_LINE.findall(block))
+        if fields.get("jobnumber") == job.id and "maxvmem" in fields:
+            found = fields
+    return found
+
+
+def _number(text: str | None) -> int | None:
+    """Return the number before the words: ``100 : assumedly after job``, ``137  (Killed)``."""
+    match = re.match(r"(\d{1,5})(?: |$)", text or "", re.A)
+    return int(match[1]) if match else None
+
+
+def _slots(record: Mapping[str, str]) -> int | None:
+    return whole_number(record.get("slots"))
+
+
+def _wall(record: Mapping[str, str]) -> int | None:
+    """Return the seconds of ``6s`` or ``6``."""
+    seconds = _seconds(record.get("ru_wallclock"))
+    return None if seconds is None else int(seconds)
+
+
+def _seconds(text: str | None) -> float | None:
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d+)?)s?", text or "", re.A)
+    return float(match[1]) if match else None
+
+
+def _requested(record: Mapping[str, str], resource: str) -> int | None:
+    """Return a number that was asked for, from the job's category: ``-l gpu=1,h_rt=60,h_vmem=2G -pe smp 3``."""
+    match = re.search(rf"(?:^|[ ,]){re.escape(resource)}=(\d{{1,12}})(?=[ ,]|$)", record.get("category", ""), re.A)
+    return int(match[1]) if match else None
+
+
+def _memory(record: Mapping[str, str], resource: str) -> float | None:
+    match = re.search(
+        rf"(?:^|[ ,]){re.escape(resource)}=([\d.]+[KMGTkmgt]?)(?=[ ,]|$)", record.get("category", ""), re.A
+    )
+    return _mib(match[1]) if match else None
+
+
+def _mib(text: str | None) -> float | None:
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)([KMGT]?)B?", (text or "").upper(), re.A)
+    return float(match[1]) * _MIB[match[2]] if match else None
+
+
+def _iso(text: str | None) -> str | None:
+    """Return ``Fri Nov 27 17:53:35 2026`` as ISO, in UTC, in which it is asked for; ``-/-``: it did not begin."""
+    try:
+        return datetime.strptime(text or "", _MOMENT).replace(tzinfo=timezone.utc).isoformat()
+    except ValueError:
+        return None
+
+
+def _known(text: str | None) -> str | None:
+    return None if text in (None, "", "NONE", "none", "UNKNOWN") else text

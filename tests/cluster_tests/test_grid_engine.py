@@ -1,0 +1,150 @@
+"""Grid Engine for real, on the practice cluster: tests that other files have for every scheduler, and situations of its
+own, which are played as those of Slurm are."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from notebook_launcher.core import errors
+from tests.cluster_tests import in_box, test_copy, test_run, test_sessions
+from tests.cluster_tests.situation import (
+    CTRL_C,
+    ENTER,
+    READY,
+    STAND_IN,
+    Part,
+    Situation,
+    When,
+    do,
+    together,
+    venv,
+    wait_in,
+)
+from tests.cluster_tests.situations import LIGHT
+from tests.cluster_tests.test_run import lab
+from tests.cluster_tests.test_sessions import root
+from tests.cluster_tests.test_situations import play
+from tests.conftest import PROFILE, Session, assert_nothing_left, write_profile
+from tests.practice_cluster import PracticeCluster
+
+__all__ = ["lab", "root"]  # fixtures of the tests that are run again
+
+LAUNCH = in_box.launch
+Start = Callable[..., Session]
+PEOPLE = ("alice", "ivan")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _grid_engine(cluster: PracticeCluster) -> Iterator[None]:
+    with cluster.grid_engine():
+        for box in ("laptop", "login"):
+            for user in PEOPLE:
+                write_profile(cluster, box, user, PROFILE.replace('"slurm"', '"gridengine"'))
+        yield
+    for box in ("laptop", "login"):
+        for user in PEOPLE:
+            write_profile(cluster, box, user)
+
+
+def _for_each_scheduler(module: types.ModuleType) -> dict[str, object]:
+    """Return the tests of a module that are marked so."""
+    return {
+        name: test
+        for name, test in vars(module).items()
+        if any(mark.name == "each_scheduler" for mark in getattr(test, "pytestmark", ()))
+    }
+
+
+for _module in (test_sessions, test_run, test_copy):
+    globals().update(_for_each_scheduler(_module))
+
+
+def asked(cluster: PracticeCluster, *words: str) -> tuple[int, str]:
+    done = in_box.launcher(cluster, "laptop", "alice", *words)
+    return done.returncode, " ".join(f"{done.stdout}{done.stderr}".split())
+
+
+def test_what_is_free_and_what_would_start(cluster: PracticeCluster) -> None:
+    code, told = asked(cluster, "queue")
+    assert code == 0 and "all.q" in told and "gpu.q" in told, told
+    assert asked(cluster, "when", "-n", "1", "-t", "5")[0] == 0
+    code, told = asked(cluster, "when", "-p", "gpu.q", "-t", "60:00:00")
+    assert code == errors.SizeRefused.exit_code and "No queue can ever run a job like this" in told, told
+    code, told = asked(cluster, "doctor", "-n", "1", "--gpus", "1", "-t", "5")
+    assert code == 0 and "its partitions are all.q, gpu.q" in told, told
+    assert cluster.squeue() == []
+
+
+def test_init_writes_a_profile(cluster: PracticeCluster) -> None:
+    code, told = asked(cluster, "init", "login", "--name", "grid")
+    text = cluster.run("laptop", "alice", ["cat", ".config/notebook-launcher/clusters/grid.toml"], check=True).stdout
+    cluster.run("laptop", "alice", ["rm", ".config/notebook-launcher/clusters/grid.toml"], check=True)
+    assert code == 0 and 'scheduler = "gridengine" # qconf is there, and no sinfo' in text, told + text
+    # without a profile it is found as well
+    code, told = asked(cluster, "--host", "login", "-n", "1", "-p", "nosuch", "--venv", "~/light")
+    assert code == errors.PartitionRefused.exit_code, told
+
+
+# --- what differs ---------------------------------------------------------------------------------------------------
+
+FULL = "for node in node1 node2; do qsub -b y -pe smp 20 -q all.q@$node -N full -o /dev/null -j y sleep 300; done"
+
+
+@contextlib.contextmanager
+def all_cores_taken(cluster: PracticeCluster) -> Iterator[None]:
+    """Bob has all cores of node1 and node2 that the queue gives."""
+    cluster.run("login", "bob", ["sh", "-c", FULL], check=True)
+    wait_in(cluster, "login", "[ $(qstat -u bob -s r | grep -c full) = 2 ]", 30)
+    yield
+    cluster.run("login", "bob", ["qdel", "-f", "-u", "bob"])
+
+
+SITUATIONS = (
+    Situation(Part.REFUSED, "no such queue", "`-p nosuch`", ("-n", "1", "-p", "nosuch", *LIGHT),
+              (r"The partitions are: all.q, gpu.q", r"→ .*-p"), errors.PartitionRefused),
+    Situation(Part.REFUSED, "no such project", "`-A nosuch`", ("-n", "1", "-A", "nosuch", *LIGHT),
+              (r"no such project", r"→ .*qconf -sprjl"), errors.AccountRefused),
+    Situation(Part.REFUSED, "no such resource", "`-C nosuch=1`", ("-n", "1", "-C", "nosuch=1", *LIGHT),
+              (r"not ones that Grid Engine knows", r"→ .*qconf -sc"), errors.ConstraintRefused),
+    Situation(Part.REFUSED, "a flag without counterpart", "`--qos=high`", ("-n", "1", "--qos=high", *LIGHT),
+              (r"On Grid Engine there is nothing like --qos",), errors.UsageError),
+    Situation(Part.WAITS, "no free cores", "bob's jobs have all cores of all.q, `-n 2 -p all.q`; they end",
+              ("-n", "2", "-p", "all.q", *LIGHT), (r"only 0 cores are free", r"JupyterLab runs on node"), None,
+              arranged=all_cores_taken,
+              acts=(When("only 0 cores are free", do("login", "qdel -u bob")), ENTER)),
+    Situation(Part.WAITS, "held by the user", "`--hold`, then `qrls JOB`",
+              ("-n", "1", "--hold", *LIGHT), (r"held.*release.* qrls \d+", r"JupyterLab runs on"), None,
+              acts=(When("is held", do("login", "qrls JOB", "alice")), ENTER)),
+    Situation(Part.ENDS, "cancelled by an operator", "`qdel JOB` by root, JupyterLab runs",
+              ("-n", "1", *LIGHT), (r"by whom is not known",), errors.JobCancelled,
+              acts=(When(READY, do("login", "qdel JOB")),)),
+    Situation(Part.ENDS, "cancelled while it waits", "`qdel JOB` by alice on the login node",
+              ("-n", "1", "--hold", *LIGHT), (r"cancelled",), errors.JobCancelled,
+              acts=(When("is held", do("login", "qdel JOB", "alice")),)),
+    Situation(Part.ENDS, "walltime over", "`-t 0:08`, and nobody ends it",
+              ("-n", "1", "-t", "0:00:08", *LIGHT), (r"reached its walltime",), errors.JobTimedOut,
+              acts=(When(READY, lambda *_: None),)),
+    Situation(Part.INTERRUPTED, "Ctrl-C while it waits", "`-b now+1hour`, Ctrl-C",
+              ("-n", "1", "-b", "now+1hour", *LIGHT), (r"Interrupted",), errors.Interrupted,
+              acts=(When("waits for its begin time", CTRL_C),)),
+    Situation(Part.REFUSED, "no master", "sge_qmaster is away", ("-n", "1", *LIGHT),
+              (r"Grid Engine does not answer", r"→ .*again"), errors.SchedulerAway,
+              arranged=lambda cluster: cluster.no_qmaster()),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def _light(cluster: PracticeCluster, _grid_engine: None) -> Iterator[None]:
+    with together(venv("light", STAND_IN))(cluster):
+        yield
+
+
+@pytest.mark.usefixtures("_light")
+@pytest.mark.parametrize("situation", [pytest.param(one, id=one.name) for one in SITUATIONS])
+def test_a_situation_is_told(cluster: PracticeCluster, start: Start, situation: Situation) -> None:
+    play(cluster, start, lambda *_: None, situation)
+    assert_nothing_left(cluster)
