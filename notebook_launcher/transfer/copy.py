@@ -327,7 +327,7 @@ class Copy:
             remember("copies", self._renamed, "", RENAMED)
         self._with_reconnect(lambda: self._destination.folders(base, modes))
         if remembers:
-            which = next((self._destination.created(posixpath.join(base, name)) for name in modes if "/" not in name))
+            which = next(self._destination.created(posixpath.join(base, name)) for name in modes if "/" not in name)
             remember("copies", self._renamed, which, RENAMED)
 
     def _move_file(self, work: Work, item: Item) -> None:
