@@ -100,7 +100,8 @@ def _report_removed(context: Context, index: SessionIndex) -> None:
 
 
 def _clusters(names: Sequence[str]) -> str:
-    return f"You have a profile of {names[0]}." if len(names) == 1 else f"You have profiles of {', '.join(names)}."
+    profiles = "a profile" if len(names) == 1 else "profiles"
+    return f"You have {profiles} named {', '.join(names)}."
 
 
 def connect(

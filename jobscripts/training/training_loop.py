@@ -223,7 +223,7 @@ class Training:
         many, on = ("es" * (place.processes > 1), "s" * (len(nodes) > 1))
         self.say(
             f"{place.processes} process{many} on {len(nodes)} node{on} ({', '.join(nodes)}), {self.team.devices}, "
-            f"{self.team.backend if place.processes > 1 else 'alone'}; "
+            f"{self.team.backend if place.processes > 1 else 'no backend'}; "
             f"a step is {self.options.batch_size} images, {self.split.per_process} of each process"
         )
 

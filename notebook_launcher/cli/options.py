@@ -224,7 +224,7 @@ _SHOWN = {
     "partition": "The partition (queue).",
     "qos": "The quality of service.",
     "reservation": "A reservation, for example of a course.",
-    "time": "Walltime: 2:00:00 or 2h is two hours, 30 is thirty minutes. Without it: 59 minutes.",
+    "time": "Walltime: 2:00:00 or 2h is two hours, 30 or 30:00 thirty minutes. Without it: 59 minutes.",
 }
 
 

@@ -16,6 +16,7 @@ _FORMS = (  # the six formats in sbatch's manual for --time, in its order
     re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7})"),
     re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
 )
+_MINUTES_AND_SECONDS = _FORMS[1]
 _IN_UNITS = re.compile(
     r"(?:(?P<days>[0-9]{1,7})\s*d(?:ays?)?\s*)?(?:(?P<hours>[0-9]{1,7})\s*h(?:ours?)?\s*)?"
     r"(?:(?P<minutes>[0-9]{1,7})\s*m(?:in(?:utes?)?)?\s*)?(?:(?P<seconds>[0-9]{1,7})\s*s(?:ec(?:onds?)?)?)?"
@@ -57,6 +58,14 @@ class Walltime(timedelta):
         """Whether a walltime is written as no scheduler reads it: ``2h``, ``90m``."""
         value = text.strip().lower()
         return value != "" and len(value) <= _LONGEST and _IN_UNITS.fullmatch(value) is not None
+
+    @classmethod
+    def note_on_minutes(cls, text: str) -> str:
+        """Return a sentence for ``25:00``, which Slurm reads as minutes and seconds; "" for any other form."""
+        if not _MINUTES_AND_SECONDS.fullmatch(text.strip()):
+            return ""
+        hours = text.strip().partition(":")[0].lstrip("0") or "0"
+        return f"-t {text.strip()} is {cls.parse(text).as_text()}; {counted(int(hours), 'hour')} would be: -t {hours}h"
 
     @property
     def is_unlimited(self) -> bool:

@@ -50,6 +50,7 @@ MAYBE_IN_THE_LOG = frozenset({"jupyter-failed", "container-failed", "jupyter-sil
 #: the exit code of a job script that cannot write to its session's directory
 EXIT_UNUSABLE = 73
 
+_MAKE_ONE = "or make one: launch-notebook env create requirements.txt --name NAME"
 _DISK_SPACE = "make room in your home folder (quota -s), or name another place with session_root in the profile"
 _MEMORY = "ask for more with --mem"
 _AGAIN = "start again"
@@ -99,7 +100,7 @@ BY_SCRIPT: dict[str, Cause] = {
     "activate-failed": Cause(ActivationFailed, "check `activate` in the profile's environment"),
     "workers-missing": Cause(
         WorkersFailed,
-        "take an environment that has it (launch-notebook env list), or make one: launch-notebook env create",
+        f"take an environment that has it (launch-notebook env list), {_MAKE_ONE}",
     ),
     "workers-failed": Cause(WorkersFailed, LOG),
     "session-unusable": Cause(HomeUnusable, _DISK_SPACE),
@@ -186,10 +187,7 @@ def missing_module_hint(message: str) -> str:
     if missing is None:
         return ""
     name = missing[1].partition(".")[0]
-    return (
-        f"take an environment that has {name} (name it after --; see: launch-notebook env list), "
-        "or make one: launch-notebook env create"
-    )
+    return f"take an environment that has {name} (name it after --; see: launch-notebook env list), {_MAKE_ONE}"
 
 
 # --- messages in a log ---------------------------------------------------------------------------------------------

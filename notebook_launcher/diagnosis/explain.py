@@ -38,6 +38,7 @@ class Explanation(Frozen):
 _NOTHING_KNOWN = Evidence()
 _WORTH: dict[Topic, frozenset[Worth]] = {
     "queue": frozenset({"ahead"}),
+    "nodes": frozenset({"ahead", "partitions"}),
     "partition": frozenset({"partitions"}),
     "limit": frozenset({"limits"}),
     # what the scheduler reports only when these are over
@@ -88,6 +89,8 @@ def _by_reason(reason: str | None, evidence: Evidence | None, job: str) -> Expla
         explanation = _partition(meaning, known)
     elif meaning.topic == "queue":
         explanation = Explanation(_queue(meaning, known, asked_for_more=evidence is not None), meaning.action)
+    elif meaning.topic == "nodes":
+        explanation = Explanation(_queue(meaning, known, asked_for_more=False), _with_others(meaning.action, known))
     else:
         explanation = Explanation(meaning.summary, meaning.action, meaning.never)
     return Explanation(explanation.summary, explanation.action.replace("JOB", job), explanation.never)

@@ -122,7 +122,7 @@ def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_
         return choose_session(index, prefix, context.host.label, ended_too=ended_too)
     except SessionNotFound as error:
         if context.target.name == "this machine" and not index.entries and (names := user_profiles()):
-            have = f"a profile of {names[0]}" if len(names) == 1 else f"profiles of {', '.join(names)}"
+            have = f"a profile named {names[0]}" if len(names) == 1 else f"profiles named {', '.join(names)}"
             error.why = f"You have {have}."
             error.hint = f"name one to look there: --cluster {names[0]}"
         raise

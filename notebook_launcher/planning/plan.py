@@ -15,6 +15,7 @@ from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, override_flags, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, unlisted
+from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -114,6 +115,7 @@ def make_plan(
     is_plain = chosen.environment.is_plain and not chosen.image
     idle = target.profile.idle_stop if options.idle_stop is None else options.idle_stop
     course_notes = _course_notes(target.course, options, here) if target.course else []
+    on_time = Walltime.note_on_minutes(options.flags.get("time") or "")
     return Plan(
         target=target,
         request=request,
@@ -127,7 +129,7 @@ def make_plan(
         idle_stop=parse_idle(idle) if idle else 0,
         panel=target.profile.panel and not options.no_panel,
         always_new=options.always_new,
-        notes=(*translated.notes, *course_notes),
+        notes=(*([on_time] if on_time else []), *translated.notes, *course_notes),
         gpu_type=translated.gpu_type,
         container_typed=chosen.image_typed,
         open_at=options.open_at,

@@ -41,7 +41,8 @@ def _notebooks_copied(event: events.NotebooksCopied) -> str:
     if not event.copied:
         return ""  # as last time
     kept = f" Left as you have changed them: {_listed(event.kept)}." if event.kept else ""
-    return f"Notebooks copied to {event.folder}: {_listed(event.copied)}.{kept}"
+    what = "Notebook" if len(event.copied) == 1 else "Notebooks"
+    return f"{what} copied to {event.folder}: {_listed(event.copied)}.{kept}"
 
 
 def _listed(names: Sequence[str], at_most: int = 6) -> str:

@@ -272,6 +272,8 @@ class _Login:
             if "keyboard-interactive" not in verdict.left or not (attempt.prompted or attempt.replayed):
                 return verdict
             times += attempt.prompted or not attempt.replayed
+            if attempt.prompted:
+                self._say_refused("answer" if attempt.password is None else "password", times)
         return verdict
 
     def _keep(self, attempt: _Attempt) -> None:
@@ -340,6 +342,8 @@ class _Login:
                 self._credentials.refused(self._account)
             if "password" not in verdict.left:
                 return verdict
+            if not replayed:
+                self._say_refused("password", times)
         return verdict
 
     def _password(self) -> tuple[str | None, bool]:
@@ -366,6 +370,11 @@ class _Login:
         answer = self._credentials.secret(printable(text), echo=shown)
         self._unanswered = answer is None
         return answer
+
+    def _say_refused(self, what: str, times: int) -> None:
+        """Show that before the next question, if there is one: the same question alone looks like a mistake."""
+        if times < self._settings.password_prompts:
+            self._messages.append(f"{self._settings.hostname} refused this {what}; try again.")
 
     def _keep_unused(self, typed: Iterable[tuple[str, str, float]]) -> NoReturn:
         from notebook_launcher.hosts.paramiko.userauth import ServerTimedOut

@@ -15,8 +15,9 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.schedulers.slurm import limit_reasons as limits
 
 #: what a reason is about, and so what to read to explain it: the queue, the partition, or a limit of the account or
-#: QOS; ``later``: it hides a reason that is known only when it is over
-Topic = Literal["queue", "partition", "limit", "later", ""]
+#: QOS; ``nodes``: the queue, and which other partitions there are; ``later``: it hides a reason that is known only when
+#: it is over
+Topic = Literal["queue", "nodes", "partition", "limit", "later", ""]
 
 
 class ReasonMeaning(Frozen):
@@ -212,7 +213,9 @@ _SENTENCES: tuple[tuple[str, ReasonMeaning | Callable[[re.Match[str]], ReasonMea
     (
         r"Nodes required for job are DOWN, DRAINED or reserved",
         ReasonMeaning(
-            "the nodes that it could use are down, drained or taken by partitions that go first", _OTHER_PARTITION
+            "the nodes that it could use are taken by jobs that go first, or are down or drained",
+            _OTHER_PARTITION,
+            topic="nodes",
         ),
     ),
     (r"Job's (?P<what>account|QOS) (?:not permitted|not known).*?(?:\((?P<rule>[^)]*)\)|$)", _not_permitted),

@@ -20,7 +20,7 @@ def test_who_forgets_the_cluster_is_told_of_the_profile_that_there_is(
     monkeypatch.setattr("notebook_launcher.jobs.lookup.user_profiles", lambda: ["mine"])
     assert app.run(words) == 40
     said = capsys.readouterr().err
-    assert "There is no session on this machine." in said and "You have a profile of mine." in said
+    assert "There is no session on this machine." in said and "You have a profile named mine." in said
     assert "--cluster mine" in said
 
 

@@ -122,3 +122,9 @@ def test_no_limit_is_longer_than_any_other() -> None:
     assert UNLIMITED.is_unlimited and not Walltime(days=9_999_999).is_unlimited
     assert Walltime(days=9_999_999) < UNLIMITED
     assert Walltime.parse(UNLIMITED.as_typed()) == UNLIMITED
+
+
+def test_minutes_and_seconds_may_have_been_meant_as_hours() -> None:
+    assert Walltime.note_on_minutes("25:00") == "-t 25:00 is 25 minutes; 25 hours would be: -t 25h"
+    assert Walltime.note_on_minutes("1:30") == "-t 1:30 is 1 minute 30 seconds; 1 hour would be: -t 1h"
+    assert [Walltime.note_on_minutes(text) for text in ("25", "25:00:00", "1-2:30", "2h", "")] == [""] * 5

@@ -98,6 +98,18 @@ def test_how_many_are_ahead(reason: str | None, known: Evidence | None, summary:
     assert pending(reason, known) == Explanation(summary)
 
 
+def test_nodes_that_others_have_taken_are_not_called_broken() -> None:
+    """It is Slurm's word for a node that is simply busy, too."""
+    reason = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+    assert evidence_needed(reason) == {"ahead", "partitions"}
+    known = evidence(request(partition="node"), partitions=(NODE, CORE), ahead=1)
+    assert pending(reason, known) == Explanation(
+        "the nodes that it could use are taken by jobs that go first, or are down or drained, "
+        "1 job is ahead in partition node",
+        "another partition: -p, for example -p core",
+    )
+
+
 GROUP_GPUS = Limit("account proj1", "gres/gpu", "group", "4", "4")
 
 

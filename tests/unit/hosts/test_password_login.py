@@ -98,6 +98,13 @@ def test_a_password_that_is_good_no_more_is_given_once_and_then_asked_for(a_door
     assert len(user.asked) == 2
 
 
+@pytest.mark.parametrize("method", ["password", KBD])
+def test_the_same_question_again_says_that_the_answer_was_refused(a_door: Open, method: str) -> None:
+    door, user = a_door(method), User("wrong", "sesame")
+    enter(door, Credentials(user))
+    assert "refused" not in user.asked[0] and "refused this password; try again.\n" in user.asked[1]
+
+
 @pytest.mark.parametrize("methods", ["password", KBD, f"{KBD},password"])
 def test_a_known_password_that_is_refused_is_sent_only_once(a_door: Open, methods: str) -> None:
     door, user = a_door(methods), User("sesame")
