@@ -12,7 +12,7 @@ from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.scripts.directives import for_scheduler, with_input
 from notebook_launcher.scripts.prepare import PreparedScript, prepare_script
 
-LAPTOP = LocalMachine("laptop", has_slurm=False)
+LAPTOP = LocalMachine("laptop")
 BOTH = "#!/bin/sh\n#SBATCH -t 5\n#BSUB -W 0:10\n"
 
 
