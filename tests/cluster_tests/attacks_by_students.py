@@ -105,10 +105,10 @@ def lied_about_her(scene: Scene) -> str:
     try:
         event = json.loads(seen_by_teacher(scene, "--json").splitlines()[-1])
         states = {one["user"]: one["state"] for one in event["students"]}
-        assert states["alice"] != "idle" and states["bob"] in ("not_started", "ended"), states
+        assert states["alice"] == "running" and states["bob"] in ("not_started", "ended"), states
     finally:
         must(scene, "bob", f"rm -rf {MINE}")
-    return "alice's session runs, and bob's does not"
+    return "alice's session runs, bob has none"
 
 
 def wrote_nonsense(scene: Scene) -> str:
@@ -288,7 +288,7 @@ STUDENT = (
            "carol's session writes nothing there; the teacher reads “.*(belongs to bob|others may write).*”",
            "folder, file and name have to be one user's"),
     Attack(By.STUDENT, "report that alice's session is idle", "a report with her job's number in his folder",
-           lied_about_her, "alice's session runs, and bob's does not",
+           lied_about_her, "alice's session runs, bob has none",
            "a report counts for the user whose folder it is in, and for their own jobs"),
     Attack(By.STUDENT, "write on the teacher's terminal", "control characters and HTML in a report", wrote_nonsense,
            "it is no report; nothing of it is shown", "only known words, numbers and times are taken from it"),
