@@ -101,6 +101,11 @@ class Student:
         return not self.is_ready and bool(self.last("pending").get("reason")) and not self.last("running")
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the session works or is pending, or the launcher has given up."""
+        return self.is_ready or self.waits or (self.process is not None and self.process.poll() is not None)
+
+    @property
     def tries_again(self) -> bool:
         """Whether the login node was too busy at first."""
         return any("trying again" in event.get("text", "") for event in self.events if event["event"] == "querying")
@@ -225,6 +230,7 @@ def main() -> None:
     parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
     parser.add_argument("words", nargs="*", default=["--", "module"], help="what is launched; by default -- module")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what was made is removed all the same
     cluster = PracticeCluster(arguments.slurm)
     was_up = cluster.is_up()
     cluster.up(until_end_of=None if was_up else os.getpid())
@@ -258,9 +264,9 @@ def measure(cluster: PracticeCluster, students: Sequence[Student], words: Sequen
     for student in students:
         student.launch(cluster, words)
     print(f"{len(students)} launches started within {time.monotonic() - began:.1f} s", flush=True)
-    room = min(ROOM, len(students))
+    until(lambda: all(one.is_settled for one in students), "each session works or is pending", 420)
+    room = min(ROOM, sum(one.is_ready or one.waits for one in students))
     until(lambda: sum(one.is_ready for one in students) >= room, f"{room} sessions work", 420)
-    until(lambda: sum(one.waits for one in students) >= len(students) - room, "the others are pending", 120)
     ready = [one for one in students if one.is_ready]
     pending = [one for one in students if one.waits]
     print(f"work: {len(ready)}; pending: {len(pending)}; lost: {len(students) - len(ready) - len(pending)}", flush=True)

@@ -66,7 +66,7 @@ def main() -> None:
     """Measure all in turn, over each line, and print the medians of the times and of the round trips."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--delays", default="150,300,900", help="ms added to each round trip: a usual one, long, longer")
+    parser.add_argument("--delays", default="150,300,900", help="ms more for each round trip: usual, long, longer")
     parser.add_argument("--slurm", default="24.11")
     arguments = parser.parse_args()
     delays = [float(one) for one in arguments.delays.split(",")]
@@ -95,15 +95,15 @@ def main() -> None:
 def show(taken: Mapping[tuple[str, float], Sequence[float]], ways: Sequence[str], delays: Sequence[float]) -> None:
     """Print a line for each way: its times, its round trips in each round, and how many more than the first way."""
     longer, longest = delays[-2:]
-    trips = {
-        way: [1000 * (far - near) / (longest - longer) for near, far in zip(taken[way, longer], taken[way, longest])]
-        for way in ways
-    }
+    trips = {}
+    for way in ways:
+        rounds = zip(taken[way, longer], taken[way, longest], strict=True)
+        trips[way] = [1000 * (far - near) / (longest - longer) for near, far in rounds]
     print("\nuntil the job is queued, with so many ms more for each round trip (medians); round trips")
     print(f"  {'':<28}" + "".join(f"{delay:>9.0f} ms" for delay in delays))
     for way in ways:
         times = "".join(f"{statistics.median(taken[way, delay]):>10.2f} s" for delay in delays)
-        more = statistics.median(a - b for a, b in zip(trips[way], trips[ways[0]]))
+        more = statistics.median(a - b for a, b in zip(trips[way], trips[ways[0]], strict=True))
         each = " ".join(f"{one:.1f}" for one in trips[way])
         print(f"  {way:<28}{times}  {statistics.median(trips[way]):5.1f}  ({more:+.1f}; in each round: {each})")
 

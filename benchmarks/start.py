@@ -40,7 +40,7 @@ SIGN = b"connecting"
 def measure_first_sign(environment: Mapping[str, str]) -> float:
     """Return the seconds until a launch says on its terminal that it connects."""
     ours, theirs = pty.openpty()
-    with open(ours, "rb", buffering=0) as screen:
+    with os.fdopen(ours, "rb", buffering=0) as screen:
         began = time.perf_counter()
         process = subprocess.Popen(
             LAUNCH, env={**environment, "TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs

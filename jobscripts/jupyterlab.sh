@@ -33,9 +33,10 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
-readonly OPTIONAL=(quick_start.py page_files.py idle_guard.py idle_rules.py {image,heartbeat,stage,stage_disk}.sh
-  staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py {worker_node,torchrun_nodes,engine_{dask,ray}}.sh
-  {engine,dask,ray}_node.py)
+readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat}.sh
+  stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
+  {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view}.js
+  panel{,_facts,_saving}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -74,7 +75,7 @@ run_job() {
   # shellcheck source=jobscripts/lib/engine.sh
   source "$scripts/engine.sh"
   find_job_id
-  find_node_names
+  find_node
   # By this list_stragglers knows what was started.
   export NBL_RUN=$$-$RANDOM$RANDOM
   trap 'leave_unforeseen $?' EXIT
@@ -104,10 +105,10 @@ run_jupyterlab() {
   fi
   start_sampler
   start_heartbeat
-  remove_left_folders
   if await_program; then
     await_workers
     report_endpoint
+    remove_left_folders
     start_noting_image
     start_staging
   fi
@@ -126,7 +127,8 @@ open_session_dir() {
   [[ $NBL_SESSION_DIR == /* ]] || NBL_SESSION_DIR=$PWD/$NBL_SESSION_DIR
   export NBL_SESSION_DIR NBL_CAUSE_FILE=$NBL_SESSION_DIR/runtime/cause
   export NBL_CONTAINER_FILE=$NBL_SESSION_DIR/runtime/container
-  mkdir -p -- "$NBL_SESSION_DIR" || unusable "The session directory $NBL_SESSION_DIR cannot be made on $(uname -n)."
+  [[ -d $NBL_SESSION_DIR ]] || mkdir -p -- "$NBL_SESSION_DIR" ||
+    unusable "The session directory $NBL_SESSION_DIR cannot be made on $(uname -n)."
   # Scripts are read from it, so it must be nobody else's.
   [[ -O $NBL_SESSION_DIR ]] || unusable "The session directory $NBL_SESSION_DIR belongs to somebody else."
   chmod 700 -- "$NBL_SESSION_DIR" || unusable "The session directory $NBL_SESSION_DIR cannot be closed to others."
@@ -135,15 +137,19 @@ open_session_dir() {
 # Set scripts to the directory with the other job scripts. A launcher puts copies into the session directory. By hand
 # they lie in lib/ beside this file; but Slurm runs a copy of it from its spool directory, and only says where it was.
 find_scripts() {
-  local places dir
-  places=("$(dirname -- "${BASH_SOURCE[0]}")" "$(submitted_from)" "$NBL_SESSION_DIR")
-  [[ -e $NBL_SESSION_DIR/session.json ]] && places=("$NBL_SESSION_DIR" "${places[@]}")
-  for dir in "${places[@]}"; do
-    for scripts in "$dir" "$dir/lib"; do
-      [[ -z $dir ]] || ! has_scripts "$scripts" || return 0
-    done
-  done
-  unusable "${NEEDED[*]} were not found; put the files of jobscripts/lib/ into $NBL_SESSION_DIR."
+  local here=${BASH_SOURCE[0]}
+  [[ $here == */* ]] || here=./$here
+  [[ ! -e $NBL_SESSION_DIR/session.json ]] || ! find_scripts_in "$NBL_SESSION_DIR" || return 0
+  # Slurm's controller is asked only where that matters.
+  find_scripts_in "${here%/*}" || find_scripts_in "$(submitted_from)" || find_scripts_in "$NBL_SESSION_DIR" ||
+    unusable "${NEEDED[*]} were not found; put the files of jobscripts/lib/ into $NBL_SESSION_DIR."
+}
+
+# find_scripts_in FOLDER
+find_scripts_in() {
+  [[ -n $1 ]] || return 1
+  for scripts in "$1" "$1/lib"; do ! has_scripts "$scripts" || return 0; done
+  return 1
 }
 
 # has_scripts FOLDER
@@ -163,10 +169,8 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging,unsaved}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
-  # For a shell (shell.sh), which is started from elsewhere.
-  write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
   read_settings "$NBL_SESSION_DIR/session.env"
   [[ -n $want_container && $NBL_SESSION_DIR == *[:,]* ]] || return 0
   leave session-unusable "$EXIT_UNUSABLE" "The session directory's name, $NBL_SESSION_DIR, holds a ':' or ',', which\
@@ -180,9 +184,11 @@ leave_unwritable() {
 
 # The inner part and JupyterLab's configuration are read in the session directory, which is seen in the container too.
 #
-# By as few processes as it takes, and a whole file at a time: a shell that is open may read those of an earlier run.
+# By as few processes as it takes, and a whole file at a time: a shell that is open may read those of an earlier run. A
+# launcher has put all of them there.
 copy_scripts() {
   local name new=$NBL_SESSION_DIR/runtime/scripts files=()
+  [[ ! $scripts -ef $NBL_SESSION_DIR || ! -e $NBL_SESSION_DIR/session.json || ! -r $NBL_SESSION_DIR/jupyterlab.sh ]] || return 0
   for name in "${NEEDED[@]}"; do files+=("$scripts/$name"); done
   for name in "${OPTIONAL[@]}"; do
     [[ ! -r $scripts/$name ]] || files+=("$scripts/$name")
@@ -217,6 +223,9 @@ find_log_is_new() {
 
 report_started() {
   local names keys
+  # For a shell (shell.sh), which is started from elsewhere.
+  write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
+  find_node_names
   find_host_keys
   json_list "${node_names[@]}"
   names=$REPLY
@@ -292,7 +301,7 @@ leave() {
 # Where the container has a /tmp of its own, it has gone with that.
 remove_kernel_folder() {
   read_line "$NBL_SESSION_DIR/runtime/kernels" || return 0
-  is_kernel_folder "$REPLY" || return 0
+  is_session_folder "$REPLY" || return 0
   rm -rf -- "$REPLY"
 }
 
@@ -341,8 +350,8 @@ run_notebook() {
   start_program
   [[ -n $want_with ]] || report_started
   start_sampler
-  remove_left_folders
   if await_program; then
+    remove_left_folders
     start_noting_image
     start_staging
   fi

@@ -320,6 +320,10 @@ def _credentials_and_files(
     env = session_env(plan, context.scheduler, context.site, payload)
     token = new_token()
     more = {**payload.files, **engine_files(plan.distributed, session.id)}
+    if payload.program == "jupyterlab" and plan.panel:
+        from notebook_launcher.usage.panel_file import PANEL_FILE, panel_file
+
+        more[PANEL_FILE] = panel_file(plan, context.scheduler, session)
     # no SSH server is needed on this machine, or in a batch job
     if context.scheduler.same_machine or payload.is_batch:
         access = Access(token, lambda: join_keys(context.host, session.directory))
@@ -376,6 +380,8 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
         others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan), **_class_lines(plan, site)}
         if not plan.target.profile.fast_start:
             others["fast_start"] = "no"
+        if not plan.panel:
+            others["panel"] = "no"
     else:
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
     if plan.distributed:

@@ -162,6 +162,7 @@ activate_uv() {
 # The profile's own shell code: the one place where something is evaluated, because that is what it is for.
 activate_code() {
   local code status
+  ((${#want_activate[@]})) || return 0
   for code in "${want_activate[@]}"; do
     # Said beforehand, and taken back afterwards: the code may end this shell.
     write_file "$NBL_CAUSE_FILE" \

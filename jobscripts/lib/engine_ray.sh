@@ -48,9 +48,10 @@ count_workers() {
   local file cores bytes
   nodes=0 threads=0 memory=0
   for file in "$NBL_SESSION_DIR"/runtime/ray-joined-*; do
-    [[ $file != *.new.* ]] && read_line "$file" || continue
-    read -r cores bytes <<<"$REPLY"
-    ((nodes++, threads += cores, memory += bytes))
+    if [[ $file != *.new.* ]] && read_line "$file"; then
+      read -r cores bytes <<<"$REPLY"
+      ((nodes++, threads += cores, memory += bytes))
+    fi
   done
   count=$nodes
 }

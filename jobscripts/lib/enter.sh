@@ -13,7 +13,10 @@ set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${B
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
 
+readonly SESSION_NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
+
 enter() {
+  [[ $want_program != jupyterlab ]] || lay_quick_start
   [[ $want_stage != yes ]] || use_staged
   set_up_node
   if [[ -n $want_container ]]; then
@@ -26,8 +29,8 @@ enter() {
 # Go on with the copy of the image or of the environment's folders on this node's own disk, where there is one.
 use_staged() {
   staged_way=()
-  if [[ ! -r $NBL_SESSION_DIR/stage.sh || ! -r $NBL_SESSION_DIR/stage_disk.sh ]]; then
-    log "stage.sh or stage_disk.sh is not in $NBL_SESSION_DIR, so nothing is staged"
+  if [[ ! -r $NBL_SESSION_DIR/stage.sh || ! -r $NBL_SESSION_DIR/stage_disk.sh || ! -r $NBL_SESSION_DIR/stage_squash.sh ]]; then
+    log "stage.sh, stage_disk.sh or stage_squash.sh is not in $NBL_SESSION_DIR, so nothing is staged"
     : >"$NBL_SESSION_DIR/runtime/staging-over"
     return
   fi
@@ -59,6 +62,7 @@ await_holding() {
 enter_container() {
   show_folder
   [[ -n ${staged-} ]] || note_identity
+  name_imports
   prepare_container
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
   open_guard
@@ -70,7 +74,19 @@ enter_container() {
 # Leave for the note which file is entered.
 note_identity() {
   [[ ! -f $want_container ]] ||
-    write_file "$NBL_SESSION_DIR/runtime/image" "$(stat -L -c '%i-%s-%Y-%Z' -- "$want_container" 2>/dev/null)"
+    (umask 077 && exec stat -L -c '%i-%s-%Y-%Z' -- "$want_container" >"$NBL_SESSION_DIR/runtime/image" 2>/dev/null)
+}
+
+# Name the file for what JupyterLab imports from this image (import_cache.py), beside the sessions.
+name_imports() {
+  local folder=${NBL_SESSION_DIR%/*}/.imports
+  unset NBL_IMPORTS
+  [[ $want_program == jupyterlab && $want_fast_start == yes && ${NBL_SESSION_DIR##*/} =~ $SESSION_NAME ]] &&
+    read_line "$NBL_SESSION_DIR/runtime/image" || return 0
+  [[ -e $folder ]] || (umask 077 && mkdir -- "$folder") 2>/dev/null
+  [[ -d $folder && -O $folder && ! -L $folder ]] || return 0
+  export NBL_IMPORTS=$folder/$REPLY
+  [[ $folder == "$HOME"/* ]] || want_binds+=("$folder")
 }
 
 # The container should see the folder of the notebook or script. A home and the working directory are there by themselves.
@@ -81,8 +97,7 @@ show_folder() {
 
 run_in_container() {
   know_session "$1" "$2"
-  write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
-    printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
+  mark inside "$$" || printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
   if [[ -n ${NBL_GUARDED-} ]]; then guard become_program; else become_program; fi
 }
 
@@ -91,6 +106,9 @@ run_staged() {
   set_up_node
   exec_program
 }
+
+# mark NAME TEXT: leave a word for jupyterlab.sh, without a program: in a container, each has to be read from the image.
+mark() { (umask 077 && printf '%s\n' "$2" >"$NBL_SESSION_DIR/runtime/$1") 2>/dev/null; }
 
 know_session() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause
@@ -126,12 +144,17 @@ add_commands() {
 # 127.0.0.1, as Jupyter has it by default, every other user of the node could listen to what is run and what it prints.
 # A socket's path may have 107 characters, too few for one in many a session directory. jupyterlab.sh removes the folder.
 name_kernel_folder() {
-  local place
+  local place name
   unset NBL_KERNEL_FOLDER
+  if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
+    printf -v name %08x "$SRANDOM"
+  else
+    name=$(mktemp -u XXXXXXXX)
+  fi
   for place in "${TMPDIR-}" /tmp /var/tmp; do
-    [[ $place == /* && ${#place} -le 60 && -d $place && -w $place ]] || continue
-    NBL_KERNEL_FOLDER=$(mktemp -u -- "$place/nl-kernels-XXXXXXXX") || continue
-    write_file "$NBL_SESSION_DIR/runtime/kernels" "$NBL_KERNEL_FOLDER" || break
+    [[ -n $name && $place == /* && ${#place} -le 60 && -d $place && -w $place ]] || continue
+    NBL_KERNEL_FOLDER=$place/nl-kernels-$name
+    mark kernels "$NBL_KERNEL_FOLDER" || break
     export NBL_KERNEL_FOLDER
     return
   done
@@ -141,21 +164,25 @@ name_kernel_folder() {
 exec_jupyterlab() {
   find_jupyterlab
   export NBL_LISTEN=$listen_address
-  export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage
+  export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage NBL_PANEL=$want_panel
   quicken_start
   find_inherited_options
   exec "${as_inherited[@]}" "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
 }
 
 # Lay quick_start.py where JupyterLab's Python runs it first: it leaves out what takes long and nobody needs, and takes
-# the folder from the path again, before there is a kernel that could see it.
-quicken_start() {
+# the folder from the path again, before there is a kernel that could see it. Laid outside of a container, where programs
+# start sooner; with the folder for its bytecode, which would have the umask of the user's own files.
+lay_quick_start() {
   local folder=$NBL_SESSION_DIR/runtime/python
   [[ $want_fast_start == yes && -r $NBL_SESSION_DIR/quick_start.py && $folder != *:* ]] || return 0
-  # With the folder for its bytecode, which would have the umask of the user's own files.
   (umask 077 && mkdir -p -- "$folder/__pycache__" && cat -- "$NBL_SESSION_DIR/quick_start.py" >"$folder/sitecustomize.py") \
-    2>/dev/null || return 0
-  export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
+    2>/dev/null
+}
+
+quicken_start() {
+  local folder=$NBL_SESSION_DIR/runtime/python
+  [[ ! -r $folder/sitecustomize.py ]] || export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
 }
 
 find_jupyterlab() {

@@ -220,15 +220,15 @@ remove_half_copies() {
 
 is_staging() { [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]]; }
 
-# ------------------------------------------------------------------------------------- the folders of kernels' sockets
+# ------------------------------------------------------------------------------ the folders of kernels' and Ray's sockets
 
-# A job that was killed as a whole has not removed its folder: remove those in which no socket is open, and whose name no
-# process was started with, as JupyterLab is. Not those in $TMPDIR, which other machines may see, with processes that are
-# unseen here.
+# A job that was killed as a whole has not removed its folders: remove those in which no socket is open, and whose name no
+# process was started with, as JupyterLab and Ray are. Not those in $TMPDIR, which other machines may see, with processes
+# that are unseen here.
 remove_left_folders() {
   local folder known folders=()
-  for folder in {/tmp,/var/tmp}/nl-kernels-*; do
-    if is_kernel_folder "$folder"; then folders+=("$folder"); fi
+  for folder in {/tmp,/var/tmp}/nl-kernels-* /tmp/nl-ray-*; do
+    if is_session_folder "$folder"; then folders+=("$folder"); fi
   done
   ((${#folders[@]})) && [[ -r /proc/net/unix ]] || return 0
   known=$(cat /proc/net/unix /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n')
@@ -239,4 +239,4 @@ remove_left_folders() {
   done
 }
 
-is_kernel_folder() { [[ $1 =~ ^/.*/nl-kernels-[[:alnum:]]{8}$ && -O $1 && -d $1 && ! -L $1 ]]; }
+is_session_folder() { [[ $1 =~ ^/.*/nl-(kernels|ray)-[[:alnum:]]{8}$ && -O $1 && -d $1 && ! -L $1 ]]; }

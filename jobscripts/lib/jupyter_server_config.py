@@ -11,6 +11,7 @@ The token is read from the session's file, so it stands in no process's argument
 
 import asyncio
 import atexit
+import contextlib
 import ipaddress
 import json
 import os
@@ -19,6 +20,8 @@ import secrets
 import shutil
 import socket
 import sys
+import threading
+import time
 import types
 from pathlib import Path
 
@@ -32,8 +35,8 @@ from traitlets.config import Application
 c = get_config()  # noqa: F821 - Jupyter puts it into this file's names
 
 
-def end_quick_start() -> bool:
-    """Undo what ``quick_start.py`` leaves out, which is for this server's start alone; return whether it did.
+def end_quick_start() -> "types.ModuleType | None":
+    """Undo what ``quick_start.py`` leaves out, which is for this server's start alone; return it, if it did.
 
     It has taken its folder from the path, unless Python ran without ``sitecustomize``.
     """
@@ -47,7 +50,7 @@ def end_quick_start() -> bool:
     else:
         os.environ.pop("PYTHONPATH", None)
     sys.path[:] = [folder for folder in sys.path if folder != ours]
-    return quick_start is not None
+    return quick_start
 
 
 def session_token() -> str:
@@ -285,18 +288,15 @@ def load_beside(folder: str, name: str) -> types.ModuleType:
     return module
 
 
-def send_files_compressed(*, is_quick: bool) -> None:
-    """Have JupyterLab's own files sent compressed, and kept by browsers. It starts in any case.
-
-    ``is_quick``: whether they are compressed before a browser asks for them.
-    """
+def send_files_compressed() -> None:
+    """Have JupyterLab's own files sent compressed, and kept by browsers. It starts in any case."""
     folder = os.environ["NBL_SESSION_DIR"]
     try:
         page_files = load_beside(folder, "page_files")
         c.ServerApp.tornado_settings["transforms"] = [page_files.StaticFilesSentOnce]
         page_files.compare_files_by_content()
-        if is_quick:
-            page_files.compress_ahead(app)
+        if quick_start is not None:
+            when_it_answers.append(lambda: page_files.compress_ahead(app))
     except Exception as problem:
         app.log.warning("notebook-launcher: JupyterLab's page is sent uncompressed: %r", problem)
 
@@ -315,10 +315,56 @@ def guard_against_idleness() -> None:
         app.log.warning("notebook-launcher: this session does not end when nobody uses it: %r", problem)
 
 
+def bring_panel() -> None:
+    """Have the session's panel shown in JupyterLab's page, unless that is not asked for. It starts in any case."""
+    folder = os.environ["NBL_SESSION_DIR"]
+    if os.environ.pop("NBL_PANEL", "") != "yes" or not Path(folder, "panel.py").exists():
+        return
+    try:
+        for name in ("panel_facts", "panel_saving"):
+            load_beside(folder, name)
+        load_beside(folder, "panel").bring(app, c, folder)
+    except Exception as problem:
+        app.log.warning("notebook-launcher: JupyterLab's page has no panel: %r", problem)
+
+
+LOOKS, EVERY = 600, 0.2  # so often, and each so many seconds, it is looked for the job's word that the server answers
+NICER = 10  # by which what is done then yields to the server
+
+
+def do_later(steps: list, answers: Path) -> None:
+    """Do these things one after the other once there is a file ``answers``, which the job writes as the server does so.
+
+    Until then the start has the processor, and the launcher's tunnel; then they yield to everything else.
+    """
+
+    def do() -> None:
+        for _ in range(LOOKS):
+            if answers.exists():
+                break
+            time.sleep(EVERY)
+        with contextlib.suppress(OSError):
+            if sys.platform == "linux":  # where each thread has a priority
+                os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER))
+        for step in steps:
+            with contextlib.suppress(Exception):
+                step()
+
+    set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
+
+    def set_up_and_do() -> None:
+        set_up()
+        with contextlib.suppress(RuntimeError):  # no more threads are allowed here: the server does without
+            threading.Thread(target=do, name="after-start", daemon=True).start()
+
+    if steps:
+        app.init_shutdown_no_activity = set_up_and_do
+
+
 app = Application.instance()  # the server, which reads this file
 own = load_beside(os.environ["NBL_SESSION_DIR"], "own_connections")
 token = session_token()
-is_quick = end_quick_start()
+quick_start = end_quick_start()
 address = listening_address()
 
 server: dict = {
@@ -372,10 +418,15 @@ lab: dict = {
 }
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
-send_files_compressed(is_quick=is_quick)
+when_it_answers = []
+if getattr(quick_start, "imports", None) is not None:
+    when_it_answers.append(quick_start.imports.end)
+send_files_compressed()
 close_replaced_connections_at_once()
 append_each_part_once()
 own.turn_strangers_away(app.log.warning)
 tell_whose_ports()
 hide_kernels()
+bring_panel()
 guard_against_idleness()
+do_later(when_it_answers, Path(os.environ["NBL_SESSION_DIR"], "endpoint.json"))

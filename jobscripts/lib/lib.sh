@@ -20,7 +20,7 @@ read_settings() {
   want_uv='' want_with=''
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
   want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes want_script='' want_input=''
-  want_stage=no want_stage_dir='' want_stage_limit=50 want_class_folder='' want_course_folder=''
+  want_stage=no want_stage_dir='' want_stage_limit=50 want_class_folder='' want_course_folder='' want_panel=yes
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -50,6 +50,7 @@ read_settings() {
       idle_stop)         want_idle_stop=$value ;;
       gpu_idle)          want_gpu_idle=$value ;;
       fast_start)        want_fast_start=$value ;;
+      panel)             want_panel=$value ;;
       stage)             want_stage=$value ;;
       stage_dir)         want_stage_dir=$value ;;
       stage_limit)       want_stage_limit=$value ;;
@@ -81,6 +82,10 @@ read_settings() {
   if [[ $want_fast_start != yes && $want_fast_start != no ]]; then
     log "fast_start='$want_fast_start' is neither yes nor no; using yes"
     want_fast_start=yes
+  fi
+  if [[ $want_panel != yes && $want_panel != no ]]; then
+    log "panel='$want_panel' is neither yes nor no; using yes"
+    want_panel=yes
   fi
   if [[ $want_stage != yes && $want_stage != no ]]; then
     log "stage='$want_stage' is neither yes nor no; nothing is staged"
@@ -276,11 +281,16 @@ find_job_id() { job_id=${SLURM_JOB_ID:-${PBS_JOBID:-${LSB_JOBID:-${JOB_ID:-${NBL
 # Is this a job of a scheduler with a queue, and not of local.sh or started by hand?
 has_queue() { [[ -n ${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${JOB_ID:-} ]]; }
 
-# Set node, and node_names to all names this machine answers to. $HOSTNAME is not asked: a batch job may inherit the
-# login node's.
+# Set node; its other names are not asked for yet. $HOSTNAME is not asked: a batch job may inherit the login node's.
+find_node() {
+  read_line /proc/sys/kernel/hostname || REPLY=$(uname -n)
+  node=$REPLY node_names=()
+}
+
+# Set node_names to all names this machine answers to.
 find_node_names() {
   local name
-  node=$(uname -n)
+  find_node
   node_names=("$node")
   for name in "${SLURMD_NODENAME:-}" "$(full_hostname)"; do
     [[ -n $name && " ${node_names[*]} " != *" $name "* ]] && node_names+=("$name")
@@ -297,6 +307,7 @@ full_hostname() {
 find_listen_address() {
   listen_address=127.0.0.1
   [[ $want_listen == node ]] || return 0
+  ((${#node_names[@]})) || find_node_names
   if find_node_address; then
     log "JupyterLab will listen on $listen_address: whoever reaches this node can connect, and only the token keeps\
  strangers out"

@@ -7,8 +7,6 @@ import contextlib
 import hashlib
 import os
 import re
-import sys
-import threading
 import zlib
 from pathlib import Path
 
@@ -24,7 +22,6 @@ LAB = "/static/lab/"  # where the page's program is
 LOADED_FIRST = ("main.", "jlab_core.")
 MOST_AHEAD = 16 * 1024 * 1024  # bytes of a file that is compressed before a browser asks for it
 LEVEL_AHEAD, LEVEL_ON_REQUEST = 6, 4  # of gzip; 4 takes half of the time, and its files are 6 % larger
-NICER = 10  # by which the compressing yields to the server
 
 
 def is_named_by_content(path: str) -> bool:
@@ -49,18 +46,6 @@ class CompressedAhead:
                 content = path.read_bytes()
                 gzip = zlib.compressobj(LEVEL_AHEAD, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
                 self._ready[LAB + name] = len(content), gzip.compress(content) + gzip.flush()
-
-    def start(self, folders: "list[str]") -> None:
-        """Do so in a thread of its own, which yields to whatever else there is to do."""
-
-        def compress() -> None:
-            with contextlib.suppress(OSError):
-                if sys.platform == "linux":  # where each thread has a priority
-                    os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER))
-                self.compress(folders)
-
-        with contextlib.suppress(RuntimeError):  # no more threads are allowed here: it is done on request, then
-            threading.Thread(target=compress, name="compress", daemon=True).start()
 
     def of(self, path: str, size: "str | None") -> "bytes | None":
         """Return the compressed file of an address, if it is ready and has this size."""
@@ -145,11 +130,5 @@ def compare_files_by_content() -> None:
 
 
 def compress_ahead(app: object) -> None:
-    """Compress the page's program as soon as the server is set up: a browser is about to ask for it."""
-    set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
-
-    def set_up_and_compress() -> None:
-        set_up()
-        StaticFilesSentOnce.ahead.start(list(app.web_app.settings.get("lab_static_paths", ())))
-
-    app.init_shutdown_no_activity = set_up_and_compress
+    """Compress the page's program: a browser is about to ask for it."""
+    StaticFilesSentOnce.ahead.compress(list(app.web_app.settings.get("lab_static_paths", ())))

@@ -41,7 +41,7 @@ await_program() {
       log "waiting for $program_name to $begin ($SECONDS s)"
       ((said += 15))
     fi
-    pause 0.05
+    if ((SECONDS < 10)); then pause 0.01; else pause 0.05; fi
   done
 }
 

@@ -5,20 +5,10 @@ It takes that folder away at once, so that nothing this process starts will find
 that would have been found without it. Nothing here may end the start: what is not as expected stays as it is.
 """
 
-import contextlib
-import functools
-import gc
-import importlib
-import importlib.machinery
 import os
 import sys
-import types
-from pathlib import Path
 
-FOLDER = str(Path(__file__).parent)
-NAME = "notebook_launcher_quick_start"  # by which jupyter_server_config.py finds this module
-undone_later = []
-asked_for = set()  # modules that are being looked for
+FOLDER = os.path.dirname(__file__)
 
 
 def leave_import_path():
@@ -33,6 +23,38 @@ def leave_import_path():
     else:
         os.environ.pop("PYTHONPATH", None)
     sys.path[:] = [folder for folder in sys.path if folder != FOLDER]
+
+
+def begin_imports():
+    """Import what was kept of an earlier start (``import_cache.py``), where the job names a file for that."""
+    file, module = os.environ.pop("NBL_IMPORTS", ""), {}
+    if not file:
+        return None
+    module["__file__"] = os.environ["NBL_SESSION_DIR"] + "/import_cache.py"
+    module["__name__"] = "import_cache"
+    try:
+        with open(module["__file__"], encoding="utf-8") as source:
+            exec(compile(source.read(), module["__file__"], "exec"), module)  # noqa: S102
+        return module["Imports"](file)
+    except Exception:
+        return None
+
+
+if __name__ == "sitecustomize":
+    leave_import_path()
+    imports = begin_imports()
+
+# after that, as even these are imported sooner then
+import contextlib  # noqa: E402
+import functools  # noqa: E402
+import gc  # noqa: E402
+import importlib  # noqa: E402
+import importlib.machinery  # noqa: E402
+import types  # noqa: E402
+
+NAME = "notebook_launcher_quick_start"  # by which jupyter_server_config.py finds this module
+undone_later = []
+asked_for = set()  # modules that are being looked for
 
 
 def around(change):
@@ -163,11 +185,10 @@ class Finder:
 
 def begin():
     """Begin to leave out; the configuration ends it, when JupyterLab's own modules are there."""
-    leave_import_path()
     # Hundreds of thousands of objects come with the modules, and all of them stay: looking through them again and again
     # for garbage finds none.
     undone_later.append(functools.partial(gc.set_threshold, *gc.get_threshold()))
-    gc.set_threshold(100_000)
+    gc.set_threshold(1_000_000)
     # With this library, jsonschema builds 38 grammars, for two formats that nothing in JupyterLab uses.
     sys.modules["rfc3987_syntax"] = None
     sys.meta_path.insert(0, Finder)

@@ -75,7 +75,7 @@ run_shell() {
 use_staged() {
   local told=0
   staged_way=()
-  [[ $want_stage == yes && -r $NBL_SESSION_DIR/stage_disk.sh && -e $NBL_SESSION_DIR/started.json ]] || return 0
+  [[ $want_stage == yes && -r $NBL_SESSION_DIR/stage_squash.sh && -e $NBL_SESSION_DIR/started.json ]] || return 0
   # shellcheck source=jobscripts/lib/stage.sh
   source "$NBL_SESSION_DIR/stage.sh"
   # Every five seconds, and what went wrong is said by log.

@@ -4,8 +4,9 @@
 #
 #   stage.sh SESSION_DIR       once JupyterLab runs: make what was not there yet, for the next job
 #
-# An image in one file is copied before JupyterLab starts. A folder is read from an archive of it, which lies beside it.
-# To make that takes longer than to start from the folder once: so JupyterLab does that, and the archive is made meanwhile.
+# An image in one file is copied before JupyterLab starts. Of a folder, an archive is copied that lies beside it: a file
+# system in one file, which is mounted (stage_squash.sh), or where that can't be done, a tar archive, which is unpacked. To
+# make that takes longer than to start from the folder once: so JupyterLab does that, and the archive is made meanwhile.
 #
 # Where copies lie is said in stage_disk.sh. Whatever goes wrong is told, and JupyterLab then starts from the shared file
 # system.
@@ -25,6 +26,8 @@ readonly STAGE_TRIES=3 STAGE_SECONDS=${NBL_STAGE_SECONDS:-3600} STAGE_STALL_SECO
 
 # shellcheck source=jobscripts/lib/stage_disk.sh
 source "${BASH_SOURCE[0]%/*}/stage_disk.sh" || exit
+# shellcheck source=jobscripts/lib/stage_squash.sh
+source "${BASH_SOURCE[0]%/*}/stage_squash.sh" || exit
 
 # Beside JupyterLab: archives are made, and nobody waits for anything.
 stage_for_the_next() {
@@ -51,10 +54,14 @@ end_copying() {
 # Let the image be its copy on this node. What it is called in messages stays in staged_from.
 stage_image() {
   staged_from=$want_container
+  squash=''
   image_kind
   case $REPLY in
     file | squash)  stage_copy file "$want_container" || return 0 ;;
-    folder)         stage_copy folder "$want_container" || return 0 ;;
+    folder)
+      find_squash_runner
+      stage_copy folder "$want_container" || return 0
+      ;;
     *)              not_staged "it is no file and no folder, but kept by what runs it"; return 0 ;;
   esac
   want_container=$staged
@@ -68,6 +75,7 @@ stage_folders() {
   local folder python script=$NBL_SESSION_DIR/staged_mount.py pairs=()
   staged_way=()
   find_stage_folders
+  find_squashfuse
   for folder in "${stage_folders[@]}"; do
     staged_from=$folder
     find_mounting_python "$folder" "$script" || {
@@ -77,7 +85,7 @@ stage_folders() {
     stage_copy folder "$folder" && pairs+=("$staged_source" "$staged")
   done
   # shellcheck disable=SC2034  # for enter.sh and shell.sh
-  ((!${#pairs[@]})) || staged_way=("$python" -I "$script" "${pairs[@]}" --)
+  ((!${#pairs[@]})) || staged_way=("$python" -I "$script" ${squashfuse:+"--with=$squashfuse"} "${pairs[@]}" --)
 }
 
 # Set stage_folders to those of conda, venv and uv that are there.
@@ -109,10 +117,14 @@ find_conda_prefix() {
   )
 }
 
-# Set python to one that can mount here.
+# Set python to one that can mount here, and squash to `mount` if it can mount archives as well.
 find_mounting_python() {
+  squash=''
   for python in /usr/bin/python3 /usr/libexec/platform-python "$(type -P python3)" "$1/bin/python"; do
-    [[ -x $python ]] && within 20 "$python" -I "$2" --try >/dev/null 2>&1 </dev/null && return
+    [[ -x $python ]] || continue
+    squash=$(within 20 "$python" -I "$2" --try 2>/dev/null </dev/null) || continue
+    [[ $squash == mount && -n $squashfuse ]] || squash=''
+    return 0
   done
   return 1
 }
@@ -245,23 +257,36 @@ copy_file() {
 
 # A folder is read from an archive of it, in one go.
 copy_folder() {
-  local in='' bytes archive name=${staged_source##*/} beside
+  local in='' bytes archive name=${staged_source##*/} beside squash_form=()
   stage_why=''
-  beside=${staged_source%/*}/.$name.stage-$key.tar
+  beside=${staged_source%/*}/.$name.stage-$key
   remove_old_archives
-  if ! open_archive "$beside"; then
+  if ! { [[ -n $squash ]] && open_archive "$beside.sqfs"; } && ! open_archive "$beside.tar"; then
     is_for_us_to_pack || return
     [[ -n ${stage_thorough-} ]] || { stage_why=later; return 1; }
-    make_archive "$beside" || return
+    make_best_archive || return
     open_archive "$archive" || { stage_why="its archive cannot be read"; return 1; }
   fi
   bytes=$(stat -L -c %s -- "/dev/fd/$in")
-  make_room "$((bytes / 1024))" && mkdir -- "$new/$content" &&
-    stream copying "$in" "$bytes" tar -xp --no-same-owner -f - -C "$new/$content"
+  make_room "$((bytes / 1024))" && unpack_archive
   set -- "$?"
   exec {in}<&-
-  [[ $archive != "$new"/* ]] || rm -f -- "$archive"
+  [[ $archive != "$new"/archive.* ]] || rm -f -- "$archive"
   return "$1"
+}
+
+# One that is mounted stays as it is.
+unpack_archive() {
+  if [[ $archive == *.sqfs ]]; then
+    content=content.sqfs
+    stream copying "$in" "$bytes" cat || return
+    [[ $squash != image ]] || try_running "$new/$content" || {
+      stage_why="${squash_runner##*/} on $(uname -n) does not run its archive"
+      return 1
+    }
+  else
+    mkdir -- "$new/$content" && stream copying "$in" "$bytes" tar -xp --no-same-owner -f - -C "$new/$content"
+  fi
 }
 
 # open_archive FILE: set in, if it is the archive of whoever owns the folder, or ours, and nobody else can have written
@@ -288,24 +313,34 @@ is_for_us_to_pack() {
   if [[ ! -O $staged_source ]]; then
     stage_why="there is no archive of it that you may read; only its owner, $owner, can make one (Slow file systems in\
  docs/environments.md)"
-  elif [[ -n $(find "${beside%/*}" -maxdepth 1 -name "${beside##*/}.new-*" -mmin -10 2>/dev/null) ]]; then
+  elif [[ -n $(find "${beside%/*}" -maxdepth 1 -name "${beside##*/}.*.new-*" -mmin -10 2>/dev/null) ]]; then
     stage_why='another job is just making its archive'
-  elif [[ -O $beside.tried-$STAGE_TRIES ]]; then
+  elif [[ -O $beside.tar.tried-$STAGE_TRIES || -O $beside.sqfs.tried-$STAGE_TRIES ]]; then
     stage_why="its archive was not done by the end of $STAGE_TRIES jobs; after a day it is tried again"
   fi
   [[ -z $stage_why ]]
 }
 
+make_best_archive() {
+  if find_squash_form; then
+    make_archive "$beside.sqfs" || return
+    [[ $squash == image ]] && ! try_running "$archive" || return 0
+    rm -f -- "$archive"
+    squash=''
+  fi
+  make_archive "$beside.tar"
+}
+
 # make_archive FILE: set archive to FILE, or to one in the copy's folder, where FILE cannot be written. For us alone: it
 # holds also what only we can read in the folder.
 make_archive() {
-  local out temporary code stage_room=${1%/*} words=(-c --exclude=./dev/* -f - -C "$staged_source" .)
+  local out temporary code stage_room=${1%/*}
   temporary=$1.new-$(uname -n)-$$
   archive=$1
   if open_new "$temporary"; then
     printf '%s\n' "$temporary" >"$NBL_SESSION_DIR/runtime/packing-$key"
     note_try "$1"
-    if has_room 0 && stream packing "$out" '' tar "${words[@]}" && make_lasting "$temporary" &&
+    if has_room 0 && pack "$1" && make_lasting "$temporary" &&
       mv -T -- "$temporary" "$1"; then
       exec {out}>&-
       rm -f -- "$1".tried-*
@@ -319,12 +354,21 @@ make_archive() {
     rm -f -- "$1".tried-*
   fi
   log "no archive can be written in $stage_room, so there is one on $(uname -n) alone${stage_why:+ ($stage_why)}"
-  archive=$new/archive.tar stage_why='' stage_room=''
+  archive=$new/archive.${1##*.} stage_why='' stage_room=''
   open_new "$archive" || { stage_why="$stage_place cannot be written"; return 1; }
-  stream packing "$out" '' tar "${words[@]}"
+  pack "$archive"
   set -- "$?"
   exec {out}>&-
   return "$1"
+}
+
+# pack FILE: into the file that is open as out, by the ending of its name.
+pack() {
+  if [[ $1 == *.sqfs ]]; then
+    stream packing "$out" '' mksquashfs "$staged_source" "/dev/fd/$out" "${squash_form[@]}" -e 'dev/*'
+  else
+    stream packing "$out" '' tar -c --exclude='./dev/*' -f - -C "$staged_source" .
+  fi
 }
 
 # note_try FILE: leave one more of these; never through a name that is there already.
@@ -361,8 +405,8 @@ remove_old_archives() {
   local file
   for file in "${staged_source%/*}/.${staged_source##*/}".stage-*; do
     [[ -f $file && ! -L $file && -O $file ]] || continue
-    if [[ $file == *.tar ]]; then
-      [[ $file == "$beside" ]] || rm -f -- "$file"
+    if [[ $file == *.tar || $file == *.sqfs ]]; then
+      [[ ${file%.*} == "$beside" ]] || rm -f -- "$file"
     elif [[ -n $(find "$file" -mmin +1440 2>/dev/null) ]]; then
       rm -f -- "$file"
     fi
@@ -370,22 +414,23 @@ remove_old_archives() {
 }
 
 # stream copying|packing FD BYTES COMMAND...: run it with FD as its input, and new/content as its output where it is cat;
-# with FD as its output to pack. How far it is, is told; without BYTES, of how many is not known. It ends with us, and
+# with FD as its output to pack, or as an argument. How far it is, is told; without BYTES, of how many is not known. It ends with us, and
 # when nothing comes any more, when the disk gets full, or after STAGE_SECONDS.
 stream() {
   local doing=$1 fd=$2 bytes=$3 child place=0 before=-1 moved=$SECONDS told=-1 deadline=$((SECONDS + STAGE_SECONDS))
   shift 3
   case $doing-$1 in
+    packing-mk*) "$@" </dev/null >/dev/null & ;;
     packing-*)   "$@" >&"$fd" </dev/null & ;;
     copying-cat) "$@" <&"$fd" >"$new/$content" & ;;
     *)           "$@" <&"$fd" & ;;
   esac
   child=$!
   while kill -0 "$child" 2>/dev/null; do
-    pause 0.1
+    pause 0.02
+    ((SECONDS > told)) || continue
     place=$(position_of "$fd")
     [[ $place == "$before" ]] || { before=$place moved=$SECONDS; }
-    ((SECONDS > told)) || continue
     told=$SECONDS
     tell_staging "$doing" "$place" "$bytes"
     if ((SECONDS > moved + STAGE_STALL_SECONDS)); then stage_why="no more came within $STAGE_STALL_SECONDS seconds"
@@ -402,9 +447,10 @@ stream() {
   return 1
 }
 
-# Print how far FD is, which the command moves.
+# Print how far FD is, which the command moves: where it reads, or how much it has written.
 position_of() {
   local name value
+  [[ $doing != packing ]] || { stat -L -c %s -- "/dev/fd/$1"; return; }
   while read -r name value; do
     [[ $name != pos: ]] || { printf '%d' "$value"; return; }
   done 2>/dev/null <"/proc/$BASHPID/fdinfo/$1"

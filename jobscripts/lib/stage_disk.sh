@@ -5,8 +5,8 @@
 #
 # Copies lie in PLACE/notebook-launcher-stage-UID, which nobody else may enter:
 #
-#   KEY/        a whole copy: `content` (a folder, or a file with its ending), `size` (KiB), and
-#               `count` (its entries, or the file's bytes); for KEY see stage_key
+#   KEY/        a whole copy: `content` (a folder, or a file with its ending; that of a folder's archive is .sqfs), `size`
+#               (KiB), and `count` (its entries, or the file's bytes); for KEY see stage_key
 #   new-KEY/    one that is being made; what a killed job has left of it is removed by the next one
 #   KEY.lock    locked by whoever makes or removes it, exclusively, and by whoever uses it, shared
 #   KEY.done    while it is made: `packing` or `copying`, the bytes so far, and of how many
@@ -115,6 +115,8 @@ remove_unused() {
 # Is the copy there, and all of it? A site's cleaner of /tmp takes single files that are old.
 is_whole() {
   local noted
+  [[ $kind != folder ]] || content=content
+  [[ $kind != folder || -z $squash || ! -e $stage_place/$key/content.sqfs ]] || content=content.sqfs
   [[ -e $stage_place/$key/$content ]] && read_line "$stage_place/$key/count" && [[ $REPLY =~ ^[0-9]+$ ]] || return
   noted=$REPLY
   count_in "$stage_place/$key/$content"
@@ -143,7 +145,7 @@ remove_half_made() {
   for file in "$1"/{copying,packing}-*; do
     read_line "$file" || continue
     rm -f -- "$file"
-    if [[ $REPLY =~ ^/.*/\.[^/]*\.stage-[0-9a-f]{32}\.tar\.new-[^/]+$ ]]; then
+    if [[ $REPLY =~ ^/.*/\.[^/]*\.stage-[0-9a-f]{32}\.(tar|sqfs)\.new-[^/]+$ ]]; then
       [[ ! -f $REPLY || -L $REPLY || ! -O $REPLY ]] || rm -f -- "$REPLY"
     elif [[ $REPLY =~ ^/.*/notebook-launcher-stage-[0-9]+/new-[0-9a-f]{32}$ && -O $REPLY ]]; then
       half=$REPLY

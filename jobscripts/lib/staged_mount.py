@@ -1,15 +1,18 @@
 """Run a command that sees copies on the node's own disk in the place of the folders that they are copies of.
 
-    python3 -I staged_mount.py FOLDER COPY [FOLDER COPY]... -- COMMAND ARG...
-    python3 -I staged_mount.py --try            whether this node allows it
+    python3 -I staged_mount.py [--with=SQUASHFUSE] FOLDER COPY [FOLDER COPY]... -- COMMAND ARG...
+    python3 -I staged_mount.py --try [ARCHIVE SQUASHFUSE]       whether this node allows it, and can mount this archive
 
+A copy is a folder, or an archive that the program SQUASHFUSE can mount (squashfuse_ll, as Apptainer has it).
 In a user and a mount namespace of its own, as an ordinary user: nobody else sees these mounts, and they are gone with
 the last process. Each is read-only. The command keeps its user, its groups and its environment, and has no more rights
 than before. Needs Python 3.6 alone; util-linux could do it too, but older ones not without becoming root in there.
 """
 
+import contextlib
 import ctypes
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +21,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = 1024, 2048, 4096, 16384, 1 << 18, 1 << 21
 # what a mount has, and may not lose in a user namespace (statvfs and mount number them differently)
 KEPT = ((2, MS_NOSUID), (4, MS_NODEV), (8, MS_NOEXEC), (1024, MS_NOATIME), (2048, MS_NODIRATIME), (4096, MS_RELATIME))
+
+MNT_DETACH, PR_SET_PDEATHSIG = 2, 1
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -57,17 +62,86 @@ def show(folder, copy):
     mount("none", folder, MS_REMOUNT | MS_BIND | MS_RDONLY | flags, f"{folder} cannot be made read-only")
 
 
+def mount_archive(program, archive, folder):
+    """Mount a file system in one file over ``folder``, read-only; ``program`` serves it until this process ends.
+
+    Nothing is read there, and no Python of a folder is asked for a module, between the mounting and the serving.
+    """
+    device, ready = os.open("/dev/fuse", os.O_RDWR), os.pipe()
+    parent, server = os.getpid(), os.fork()
+    if server == 0:
+        os.close(ready[1])
+        if os.read(ready[0], 1):
+            serve(program, archive, device, parent)
+        os._exit(1)
+    try:
+        mount_fuse(device, folder)
+        os.write(ready[1], b"m")
+        os.close(device)
+        next(Path(folder).iterdir(), None)  # waits until it is served, and fails if that has ended
+    except OSError:
+        libc.umount2(os.fsencode(folder), MNT_DETACH)
+        os.kill(server, signal.SIGKILL)
+        raise
+    finally:
+        os.close(ready[0])
+        os.close(ready[1])
+
+
+def serve(program, archive, device, parent):
+    """Become ``program``, for as long as ``parent`` is there.
+
+    Signals to all processes of a job are not for it: the others may still need their files to end.
+    """
+    os.setpgid(0, 0)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    silence = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(silence, standard)
+    os.set_inheritable(device, True)
+    if os.getppid() == parent:
+        os.execv(program, [program, "-f", archive, f"/dev/fd/{device}"])  # noqa: S606
+
+
+def mount_fuse(device, folder):
+    """Mount what will be served through an open ``/dev/fuse``."""
+    options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}"
+    flags = ctypes.c_ulong(MS_RDONLY | MS_NOSUID | MS_NODEV)
+    words = (b"squashfuse_ll", os.fsencode(folder), b"fuse.squashfuse_ll", flags, options.encode())
+    check(libc.mount(*words), f"nothing can be mounted over {folder}")
+
+
+def attempt(archive=None, program=None):
+    """Print ``mount`` if archives can be mounted, too. Raises ``OSError`` if no folder can be, or not the archive."""
+    enter()
+    mount("/proc", "/proc", MS_BIND | MS_REC, "nothing can be mounted")
+    if archive is not None:
+        mount_archive(program, archive, "/sys")
+    else:
+        with contextlib.suppress(OSError):
+            mount_fuse(os.open("/dev/fuse", os.O_RDWR), "/sys")
+            print("mount")
+
+
 def main(words):
     """Enter, mount, and become the command."""
-    if words == ["--try"]:
-        enter()
-        mount("/proc", "/proc", MS_BIND | MS_REC, "nothing can be mounted")
+    if words[0] == "--try":
+        attempt(*words[1:])
         return
+    program = words.pop(0).partition("=")[2] if words[0].startswith("--with=") else ""
     border = words.index("--")
     here = Path.cwd()
     enter()
     for folder, copy in zip(words[:border:2], words[1:border:2]):  # noqa: B905 - Python 3.6 has no strict
-        show(folder, copy)
+        if os.path.isdir(copy):  # noqa: PTH112
+            show(folder, copy)
+            continue
+        try:
+            mount_archive(program, copy, folder)
+        except OSError as error:
+            sys.stderr.write(f"notebook-launcher: {copy} could not be mounted, going on with {folder}: {error}\n")
     os.chdir(here)  # which may lie below one of them
     # Not being root, the command has none of the rights that this process has in the namespace.
     os.execvp(words[border + 1], words[border + 1 :])  # noqa: S606

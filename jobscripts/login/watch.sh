@@ -27,9 +27,10 @@ set -u
 
 readonly HEARTBEAT_SECONDS=2
 
-# Twenty looks a second are for the moments between the job's start and JupyterLab's. When these get long, the file
-# server deserves some rest; and more of it where nothing has changed for long, as with a job that waits for hours.
-readonly EAGER_SECONDS=30
+# Twenty looks a second are for the moments between the job's start and JupyterLab's; and ten for the first moments of a
+# watch, as a job may start as soon as it is queued. When these get long, the file server deserves some rest; and more of
+# it where nothing has changed for long, as with a job that waits for hours.
+readonly EAGER_SECONDS=30 FIRST_SECONDS=10
 readonly QUIET_SECONDS=600 REST_SECONDS=5
 
 # usage.csv is read on so often: soon after a new sample, and ever more rarely while there is none.
@@ -45,7 +46,7 @@ readonly USAGE_READS=128
 
 main() {
   dir=${1%/}
-  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='' [notice]='') found=()
+  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='' [notice]='' [unsaved]='') found=()
   eager_until=0
   changed_at=0
   look_due=0
@@ -68,8 +69,8 @@ look() {
   [[ -d $dir ]] || return 1
   # Read in the reverse of the order in which the job writes them, and told in that order: whatever was there when a file
   # was written is read after it, and told before it.
-  for name in notice idle exit progress endpoint staging started; do read_file "$name"; done
-  for name in started staging endpoint progress exit idle notice; do tell "$name"; done
+  for name in notice unsaved idle exit progress endpoint staging started; do read_file "$name"; done
+  for name in started staging endpoint progress unsaved exit idle notice; do tell "$name"; done
   ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))
@@ -174,6 +175,8 @@ choose_pace() {
   if [[ -n ${content[started]} && -z ${content[endpoint]}${content[progress]}${content[exit]} ]]; then
     pace=0.25
     ((SECONDS >= eager_until)) || pace=0.05
+  elif [[ -z ${content[started]} ]] && ((SECONDS < FIRST_SECONDS)); then
+    pace=0.1
   fi
 }
 

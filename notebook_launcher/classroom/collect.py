@@ -63,7 +63,7 @@ def collect(
     if folder is None:
         raise UsageError(
             "There is no class folder to collect from.",
-            hint='the course needs a line such as class_folder = "/proj/…/class", or name one with --folder',
+            hint='the course needs a line such as class_folder = "/shared/class", or name one with --folder',
         )
     title = course.name if course else folder.rstrip("/").rpartition("/")[2]
     base = (options.out or Path(f"{title}-results")).expanduser()

@@ -11,7 +11,8 @@ from notebook_launcher.classroom.distribution import Configuration
 
 MOST_ROWS = 24
 _BOX, _DOT, _FAR = "#b9d3e8", "#1f5f94", "#c0392b"
-_THICK, _GAP, _SPREAD = 22.0, 16.0, 7.0  # pixels
+_GAP = 16.0  # pixels
+_THICK = ((6, 54.0), (12, 34.0), (math.inf, 22.0))  # of a box, in pixels, by the number of rows
 _MARGIN = 10.0
 _MOST_OF_NAMES = 0.36  # of the width
 _NARROW = 500.0  # pixels: in a narrower picture the names are above the rows
@@ -30,19 +31,21 @@ def draw(title: str, configurations: Sequence[Configuration], width: float) -> s
     names = [f"{one.what}, {one.where}" for one in shown]
     left = 0.0 if width < _NARROW else min(max(map(width_of, names)) + 14, _MOST_OF_NAMES * width)
     axis = _Axis(shown, left + _MARGIN, width - left - 2 * _MARGIN)
+    thick = next(pixels for most, pixels in _THICK if len(shown) <= most)
     top, rows = canvas.height, []
     for one, name in zip(shown, names, strict=True):
         lines = wrapped(name, left - 14 if left else width)
         above = 0.0 if left else LINE * len(lines)
-        height = max(_THICK, LINE * len(lines)) if left else above + _THICK
-        rows.append((one, lines, canvas.height, canvas.height + above + (height - above) / 2))
+        height = max(thick, LINE * len(lines)) if left else above + thick
+        middle = canvas.height + above + (height - above) / 2
+        rows.append((one, lines, middle - LINE * len(lines) / 2 if left else canvas.height, middle))
         canvas.height += height + _GAP
     for tick in axis.ticks:
         canvas.line([(axis.x(tick), top), (axis.x(tick), canvas.height - _GAP / 2)], GRID, 1)
     for one, lines, begin, middle in rows:
         for number, line in enumerate(lines):
             canvas.text(0, begin + LINE * number + 13, line)
-        _draw_row(canvas, axis, one, middle)
+        _draw_row(canvas, axis, one, middle, thick)
     canvas.line([(axis.left, canvas.height - _GAP / 2), (axis.left + axis.width, canvas.height - _GAP / 2)], DIM, 1)
     canvas.height += LINE
     for tick in axis.ticks:
@@ -51,17 +54,17 @@ def draw(title: str, configurations: Sequence[Configuration], width: float) -> s
     return canvas.done()
 
 
-def _draw_row(canvas: Canvas, axis: _Axis, one: Configuration, y: float) -> None:
+def _draw_row(canvas: Canvas, axis: _Axis, one: Configuration, y: float, thick: float) -> None:
     low, middle, high = map(axis.x, (one.low, one.middle, one.high))
-    canvas.rectangle(low, y - _THICK / 2, max(2.0, high - low), _THICK, _BOX)
-    canvas.line([(middle, y - _THICK / 2), (middle, y + _THICK / 2)], INK, 2)
+    canvas.rectangle(low, y - thick / 2, max(2.0, high - low), thick, _BOX)
+    canvas.line([(middle, y - thick / 2), (middle, y + thick / 2)], INK, 2)
     for place, time in enumerate(one.times):
         # spread a little, always in the same way, so that equal times are seen as several
-        x, up = axis.x(time.seconds), _SPREAD * ((place * 0.618034) % 1.0 * 2 - 1)
+        x, up = axis.x(time.seconds), 0.4 * thick * ((place * 0.618034) % 1.0 * 2 - 1)
         canvas.shape(list(_dot(x, y + up)), _FAR if time.is_outlier else _DOT)
 
 
-def _dot(x: float, y: float, radius: float = 2.2) -> Iterator[tuple[float, float]]:
+def _dot(x: float, y: float, radius: float = 1.8) -> Iterator[tuple[float, float]]:
     for corner in range(8):
         angle = math.pi * (corner + 0.5) / 4
         yield x + radius * math.cos(angle), y + radius * math.sin(angle)

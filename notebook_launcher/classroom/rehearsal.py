@@ -39,7 +39,8 @@ _LOOK = (
 def rehearse(checks: CheckRunner, context: Context, plan: Plan, count: int, *, reserved: bool) -> None:
     """Launch so many sessions, wait until JupyterLab works in each, and end them, whatever happens.
 
-    ``reserved``: whether the plan's reservation, if it has one, has begun; otherwise they go without it. Raises ``Interrupted``, after ending them.
+    ``reserved``: whether the plan's reservation, if it has one, has begun; otherwise they go without it. Raises
+    ``Interrupted``, after ending them.
     """
     if checks.skip_unless_passed(NAME, ["start", "image", "environment"]):
         return

@@ -13,19 +13,22 @@ LIBRARY = ("lib.sh", "containers.sh", "activate.sh")
 _LIB = (
     *LIBRARY,
     *("enter.sh", "program.sh", "job_services.sh", "sshd.sh", "shell.sh"),
-    *("usage.sh", "usage_gpu.sh", "image.sh", "heartbeat.sh", "stage.sh", "stage_disk.sh"),
+    *("usage.sh", "usage_gpu.sh", "image.sh", "heartbeat.sh", "stage.sh", "stage_disk.sh", "stage_squash.sh"),
     *("engine.sh", "engine_dask.sh", "engine_ray.sh", "worker_node.sh", "torchrun_nodes.sh"),
 )
 _LOGIN = ("submit.sh", "watch.sh", "shared_query.sh", "local.sh")
 _PYTHON = (
-    *("jupyter_server_config.py", "quick_start.py", "page_files.py", "idle_guard.py", "idle_rules.py"),
+    *("jupyter_server_config.py", "quick_start.py", "import_cache.py", "page_files.py"),
+    *("idle_guard.py", "idle_rules.py"),
     *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py"),
     *("execute_script.py", "execute_html.py", "staged_mount.py"),
     *("own_connections.py", "engine_node.py", "dask_node.py", "ray_node.py"),
+    *("panel.py", "panel_facts.py", "panel_saving.py"),
 )
+_PAGE = ("panel.js", "panel_view.js")
 
 # copied into each session directory, side by side, so that the cluster needs nothing installed
-JOB_FILES = ("jupyterlab.sh", *_LIB, *_LOGIN, *_PYTHON)
+JOB_FILES = ("jupyterlab.sh", *_LIB, *_LOGIN, *_PYTHON, *_PAGE)
 
 
 def folder(name: str) -> Path:

@@ -23,7 +23,8 @@ class Timing(Frozen):
     address_refused_for: float = 600.0  # after failed logins: sshd's longest PerSourcePenalties, unless configured
     address_refused_pause: float = 15.0  # between two attempts; its shortest
 
-    login_busy_for: float = 60.0  # to a login node that closes connections because many are made at the same time
+    address_maybe_busy_for: float = 20.0  # for soon another attempt: sshd says the same to one of a crowd
+    login_busy_for: float = 120.0  # to a login node that closes connections because many are made at the same time
     login_busy_pause: float = 1.0  # between two attempts, at random up to this; doubled each time
     longest_login_busy_pause: float = 8.0
 

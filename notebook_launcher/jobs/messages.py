@@ -64,6 +64,12 @@ class StagingReported(Frozen):
     data: Mapping[str, object]
 
 
+class UnsavedReported(Frozen):
+    """A page of JupyterLab reports what it could not save before the end, in ``unsaved.json``."""
+
+    data: Mapping[str, object]
+
+
 class ProgressReported(Frozen):
     """The job reports the progress of a notebook, in ``progress.json`` (see ``docs/job-script.md``)."""
 

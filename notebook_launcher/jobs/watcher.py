@@ -33,6 +33,7 @@ from notebook_launcher.jobs.messages import (
     SchedulerUnresponsive,
     StagingReported,
     StatusChanged,
+    UnsavedReported,
     UsageSampled,
 )
 from notebook_launcher.jobs.polling import QUERY_RPCS, Polling
@@ -44,6 +45,16 @@ from notebook_launcher.schedulers.cluster_info import Evidence
 #: RPCs at Slurm's controller (measured, see docs/politeness.md): for the query of this job while no other launcher
 #: queries; for the one that is not shared; for each part of the evidence on why it is pending; for all of it
 ALONE, OWN_QUERY_RPCS, EVIDENCE_PART_RPCS, EVIDENCE = 1, 3, 2, 4
+
+
+#: what a watcher reports of these files; of the others, that they are there
+_REPORTS = {
+    "idle": IdleReported,
+    "notice": NoticeReported,
+    "progress": ProgressReported,
+    "staging": StagingReported,
+    "unsaved": UnsavedReported,
+}
 
 
 class WatcherStopped(Frozen):
@@ -129,18 +140,14 @@ class JobWatcher:
                 self._inbox.put(UsageSampled(sample))
         elif line == "gone idle":
             self._inbox.put(IdleReported(None))
-        if name not in ("started", "endpoint", "exit", "idle", "notice", "progress", "staging"):
+        if name not in ("started", "endpoint", "exit", "idle", "notice", "progress", "staging", "unsaved"):
             return  # a sign of life
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)
             if isinstance(data, dict):
                 if name == "started":
                     self._started_at = time.monotonic()
-                others = {
-                    **{"idle": IdleReported, "notice": NoticeReported},
-                    **{"progress": ProgressReported, "staging": StagingReported},
-                }
-                self._inbox.put(others[name](data) if name in others else FileAppeared(name, data))
+                self._inbox.put(_REPORTS[name](data) if name in _REPORTS else FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:
         if not self._directory_gone:

@@ -30,13 +30,13 @@ class Plan(Frozen):
     """All that a launch needs before it contacts anything. ``user_flags``: the names of the flags that the user typed.
 
     ``command``: the arguments that repeat the launch, without the program's name. ``idle_stop``: seconds of idleness
-    after which the session ends, 0: never. ``always_new``: whether to ignore a session that is already running.
-    ``notes``: what the user should know about how the options were read. ``gpu_type``: the type of the GPUs according
-    to the profile, if known. ``container_typed``: whether the user named the container, rather than the profile.
-    ``open_at``: the folder or notebook that JupyterLab opens with, if the user named one. ``course_notebook``: the one
-    of the course's that it opens with otherwise. ``placeholders``: see ``LaunchOptions``.
-    ``environment_notice``: what the profile says of JupyterLab in the environment. ``distributed``: see
-    ``LaunchOptions``.
+    after which the session ends, 0: never. ``panel``: whether JupyterLab's page has one. ``always_new``: whether to
+    ignore a session that is already running. ``notes``: what the user should know about how the options were read.
+    ``gpu_type``: the type of the GPUs according to the profile, if known. ``container_typed``: whether the user named
+    the container, rather than the profile. ``open_at``: the folder or notebook that JupyterLab opens with, if the user
+    named one. ``course_notebook``: the one of the course's that it opens with otherwise. ``placeholders``: see
+    ``LaunchOptions``. ``environment_notice``: what the profile says of JupyterLab in the environment. ``distributed``:
+    see ``LaunchOptions``.
     """
 
     target: LaunchTarget
@@ -49,6 +49,7 @@ class Plan(Frozen):
     forwards: tuple[int, ...] = ()
     command: str = ""
     idle_stop: int = 0
+    panel: bool = True
     always_new: bool = False
     notes: tuple[str, ...] = ()
     gpu_type: str | None = None
@@ -126,6 +127,7 @@ def make_plan(
         forwards=options.forwards,
         command=_relaunch_arguments(typed, target),
         idle_stop=parse_idle(idle) if idle else 0,
+        panel=target.profile.panel and not options.no_panel,
         always_new=options.always_new,
         notes=(*([on_time] if on_time else []), *translated.notes, *course_notes),
         gpu_type=translated.gpu_type,
@@ -165,6 +167,7 @@ def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
     )
     for name, value in pairs:
         argv += [f"--{name}", value] if value else []
+    argv += ["--no-panel"] if options.no_panel else []
     argv += [word for name in options.modules for word in ("--module", name)]
     argv += [word for port in options.forwards for word in ("--forward", str(port))]
     argv += ["--", *options.arguments] if options.arguments else []

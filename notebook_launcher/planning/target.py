@@ -47,6 +47,7 @@ class LaunchOptions(Frozen):
     forwards: tuple[int, ...] = ()
     open_at: str | None = None
     idle_stop: str | None = None
+    no_panel: bool = False
     always_new: bool = False
     course: str | None = None
     uv: str | None = None

@@ -268,6 +268,7 @@ class ClusterProfile(Table):
     idle_stop: IdleTime | None = None  # a time without use that ends a session: 30m
     gpu_idle: Literal["warn", "end"] = "warn"
     fast_start: YesNo = True  # whether JupyterLab's start leaves out what it does not need
+    panel: YesNo = True  # whether JupyterLab's page has the session's panel
     stage: YesNo = False  # whether environments are copied to the node's own disk first
     stage_dir: Folder | None = None  # where on the node; absent: its folder for temporary files
     stage_limit: Count = 50  # GB of copies that a user has on a node

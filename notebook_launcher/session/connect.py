@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
@@ -35,7 +35,9 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import inspect_host
 
 if TYPE_CHECKING:
-    from notebook_launcher.hosts import engine_choice
+    from notebook_launcher.hosts.engine_choice import EngineChoice
+
+LoggedIn = TypeVar("LoggedIn")
 
 
 @contextlib.contextmanager
@@ -104,59 +106,62 @@ def naming_contact(target: LaunchTarget) -> Iterator[None]:
 def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing = DEFAULT_TIMING) -> Host:
     """Open the target's host: the login node, or this machine; say before why it is not the one that was named.
 
-    If somebody is at the terminal, who can end it with Ctrl-C, wait while the login node refuses this address.
+    While the login node turns connections away before any login, try again: soon at first, because a crowd may be
+    logging in at the same time, and, if somebody is at the terminal, who can end it with Ctrl-C, for longer where it
+    refuses this address.
     """
     for note in target.notes:
         view.show(events.Note(note))
     if target.destination is None:
         return LocalHost(prompts)
-    view.show(events.Connecting(str(target.destination)))
+    destination, engine = target.destination, target.profile.engine
+    view.show(events.Connecting(str(destination)))
     from notebook_launcher.hosts import engine_choice  # nobody waits for it without a sign
 
-    deadline, told = time.monotonic() + timing.address_refused_for, False
-    while True:
-        try:
-            host, choice = _open_unless_busy(target, view, prompts, timing)
-            break
-        except AddressRefused as error:
-            if not prompts.asks or time.monotonic() + timing.address_refused_pause > deadline:
-                raise
-            if not told:
-                view.show(events.Querying(_waiting_text(error, timing)))
-                told = True
-        time.sleep(timing.address_refused_pause)
+    def log_in() -> tuple[Host, EngineChoice]:
+        return engine_choice.open_ssh_host(destination, prompts, engine)
+
+    deadline = time.monotonic() + timing.address_refused_for
+    try:
+        host, choice = log_in()
+    except (LoginBusy, AddressRefused) as error:
+        view.show(events.Querying(_waiting_text(error, timing, is_watched=prompts.asks)))
+        host, choice = _after_the_crowd(log_in, timing, until=deadline if prompts.asks else 0.0)
     view.show(events.Connected(host.label, choice.engine, choice.reason))
     host.login_setup = login_setup_of(target)
     return host
 
 
-def _open_unless_busy(
-    target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
-) -> tuple[Host, engine_choice.EngineChoice]:
-    """Open the login node; while it closes connections because too many are made at once, try again, and say so.
+def _after_the_crowd(log_in: Callable[[], LoggedIn], timing: Timing, until: float) -> LoggedIn:
+    """Log in, once the crowd that does so at the same minute has gone, as a class does (``MaxStartups``).
 
-    A class that logs in at the same minute is such a crowd (``MaxStartups``). Nothing has been asked by then. The
-    pauses are random, so that they do not come back together.
+    A server of OpenSSH 9.8 or newer says the same to one of a crowd and to a refused address, so that is tried for some
+    seconds as well, and then every now and then ``until`` a monotonic time. Nothing has been asked by then. The first
+    pauses are random, so that all do not come back together.
     """
-    from notebook_launcher.hosts import engine_choice
-
-    assert target.destination is not None  # noqa: S101  # the caller has looked
-    destination, engine = target.destination, target.profile.engine
-    try:
-        return engine_choice.open_ssh_host(destination, prompts, engine)
-    except LoginBusy as error:
-        what = f"{error.what.rstrip('.')}; trying again, for {timing.login_busy_for:.0f} s at most"
-        view.show(events.Querying(what))
     import tenacity  # which a launch needs only now
 
+    began = time.monotonic()
+
+    def is_over(state: tenacity.RetryCallState) -> bool:
+        refused = state.outcome is not None and isinstance(state.outcome.exception(), AddressRefused)
+        patience = timing.address_maybe_busy_for if refused else timing.login_busy_for
+        return time.monotonic() - began > patience
+
     attempts = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(LoginBusy),
+        retry=tenacity.retry_if_exception_type((LoginBusy, AddressRefused)),
         wait=tenacity.wait_random_exponential(timing.login_busy_pause, timing.longest_login_busy_pause),
-        stop=tenacity.stop_after_delay(timing.login_busy_for),
+        stop=is_over,
         reraise=True,
     )
-    time.sleep(random.uniform(0.0, timing.login_busy_pause))  # noqa: S311  # all were refused at the same moment
-    return attempts(lambda: engine_choice.open_ssh_host(destination, prompts, engine))
+    time.sleep(random.uniform(0.0, timing.login_busy_pause))  # noqa: S311  # all were turned away at the same moment
+    while True:
+        try:
+            return attempts(log_in)
+        except AddressRefused:
+            if time.monotonic() + timing.address_refused_pause > until:
+                raise
+        time.sleep(timing.address_refused_pause)
 
 
 def login_setup_of(target: LaunchTarget) -> LoginSetup:
@@ -167,10 +172,15 @@ def login_setup_of(target: LaunchTarget) -> LoginSetup:
     return LoginSetup(target.profile.login_setup, where, target.cluster)
 
 
-def _waiting_text(error: AddressRefused, timing: Timing) -> str:
-    every, at_most = f"{timing.address_refused_pause:.0f} s", f"{timing.address_refused_for / 60:.0f} min"
+def _waiting_text(error: LoginBusy | AddressRefused, timing: Timing, *, is_watched: bool) -> str:
     what = error.what.rstrip(".")
-    return f"{what}, after failed logins from it; trying again every {every} for {at_most} at most; Ctrl-C stops"
+    if isinstance(error, LoginBusy):
+        return f"{what}; trying again, for {timing.login_busy_for:.0f} s at most"
+    what += ", after failed logins from it, or because many log in at the same time"
+    if not is_watched:
+        return f"{what}; trying again, for {timing.address_maybe_busy_for:.0f} s at most"
+    every, at_most = f"{timing.address_refused_pause:.0f} s", f"{timing.address_refused_for / 60:.0f} min"
+    return f"{what}; trying again, at last every {every}, for {at_most} at most; Ctrl-C stops"
 
 
 def _scheduler_of(host: Host, target: LaunchTarget, submits: bool) -> str:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from notebook_launcher.core import events
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.text import printable
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.jobs.cancel import command_to_repeat
@@ -69,6 +70,13 @@ class AttachedStatus:
     def idle_reported(self, report: Mapping[str, object] | None) -> None:
         """Handle the job's report that nobody uses it; ``None``: it is used again."""
         self._idle = report
+
+    def unsaved_reported(self, report: Mapping[str, object]) -> None:
+        """Show what pages of JupyterLab could not save, if there is something."""
+        listed = report.get("paths")
+        paths = tuple(printable(path) for path in listed if isinstance(path, str)) if isinstance(listed, list) else ()
+        if paths and self._attached:
+            self._context.view.show(events.NotSaved(self._session.id, job_of(self._session).id, paths))
 
     def attach(self) -> None:
         """Start showing it."""

@@ -80,7 +80,7 @@ class StepUseWatch:
         try:
             answer = self._context.host.run(command, login_shell=True, timeout=_WITHIN)
             samples = self._context.scheduler.read_running_steps(job_of(self._session), answer)
-        except LauncherError:
+        except (LauncherError, OSError):
             pass  # the next time, or never: the job goes on all the same
         finally:
             self._inbox.put(StepsReported(self, samples, asked))

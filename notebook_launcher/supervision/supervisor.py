@@ -39,6 +39,7 @@ from notebook_launcher.jobs.messages import (
     SchedulerUnresponsive,
     StagingReported,
     StatusChanged,
+    UnsavedReported,
     UsageSampled,
 )
 from notebook_launcher.jobs.outcome import exit_error, exit_record, final_status, notice_text, why_requeued
@@ -80,7 +81,7 @@ class Tick:
 
 #: after these exits the job is gone already
 _JOB_ENDED = (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed, ScriptFailed)
-_ASK_FOR_KEYS = ([], ["help"], ["h"], ["?"])
+_ASK_FOR_KEYS: tuple[list[str], ...] = ([], ["help"], ["h"], ["?"])
 _EXPECTED = (StopRequested, DetachRequested, ConnectionGivenUp, Finished, SchedulerSilent, *_JOB_ENDED)
 
 
@@ -261,6 +262,8 @@ class Supervisor:
             self._note(notice_text(item.data, self._context.clock()))
         elif isinstance(item, StagingReported):
             self._staging_reported(item)
+        elif isinstance(item, UnsavedReported):
+            self._attached_status.unsaved_reported(item.data)
         elif isinstance(item, DirectoryRemoved):
             self._note(f"The session's directory {self._session.directory} was removed; its job goes on.")
         elif isinstance(item, ReconnectSucceeded):

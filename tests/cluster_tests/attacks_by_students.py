@@ -146,7 +146,7 @@ def came_before_her(scene: Scene) -> str:
     must(scene, "bob", f"mkdir -m 777 {FOLDER}/carol; echo '{{}}' >{FOLDER}/carol/heartbeat.json")
     try:
         folder, session = f"{FOLDER}/carol", "/tmp/carols-session"
-        copies = fill(scene, "cp DIR/heartbeat.sh DIR/lib.sh")
+        copies = fill(scene, "cp DIR/*.sh")
         in_box.run(
             scene.cluster,
             "login",

@@ -30,8 +30,8 @@ venv = "~/stand-in"
 """
 #: where Slurm and the file system look a group up
 _BOXES = ("login", "ctl", "node1", "node2", "gpu1")
-_JOIN = f"groupadd -f -g 3000 {GROUP}; for user do usermod -aG {GROUP} $user; done"
-_LEAVE = f"groupdel {GROUP}"
+_JOIN = f"grep -q ^{GROUP}: /etc/group || echo {GROUP}:x:3000:$1 >>/etc/group"
+_LEAVE = f"sed -i /^{GROUP}:/d /etc/group"
 _FOLDER = f"mkdir -p {FOLDER}; chown {TEACHER}:{GROUP} {FOLDER}; chmod 3770 {FOLDER}"
 _VENV = """\
 mkdir -p ~/stand-in/bin ~/lab; cd ~/stand-in/bin; ln -sf /usr/bin/python3 python
@@ -46,7 +46,7 @@ def class_on(cluster: PracticeCluster, *others: str) -> Iterator[None]:
     members = (TEACHER, *STUDENTS, *others)
     try:
         for box in _BOXES:
-            in_box.run(cluster, box, "root", ["sh", "-c", _JOIN, "join", *members]).check_returncode()
+            in_box.run(cluster, box, "root", ["sh", "-c", _JOIN, "join", ",".join(members)]).check_returncode()
         in_box.run(cluster, "login", "root", ["sh", "-c", _FOLDER]).check_returncode()
         for user in members:
             program = f"#!/bin/bash\n{STAND_IN}"

@@ -173,7 +173,7 @@ REFUSED = (
               arranged=profile_of("alice", "setup", LOGIN_SETUP)),
     Situation(Part.REFUSED, "address that the login node refuses",
               "failed logins, and an sshd with `PerSourcePenalties`; then Ctrl-C. "
-              "Without a terminal it ends at once: 19 AddressRefused",
+              "Without a terminal it ends after 20 s: 19 AddressRefused",
               ONE, (r"login refuses this machine's address for a while",), errors.Interrupted,
               arranged=refused_address, acts=(When("refuses this machine's address", CTRL_C),), alone=True),
     Situation(Part.REFUSED, "reservation that is over", "`--reservation=past`, which ended a minute ago",

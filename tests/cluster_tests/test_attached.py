@@ -112,6 +112,7 @@ def test_the_next_session_finds_its_environment_on_the_nodes_own_disk(cluster: P
             assert '"state":"later"' in staging(cluster, first)
             made = ["sh", "-c", f"test -e {copies}/[0-9a-f]*/size"]
             wait_until(lambda: cluster.root("node1", made).returncode == 0, 30, "the copy is made")
+            assert ".sqfs" in cluster.run("login", "alice", ["sh", "-c", f"ls {archive}"]).stdout
             first.send("\n")
             assert first.end() == 0
             second = start(*words, columns=80)

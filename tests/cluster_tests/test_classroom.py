@@ -19,9 +19,10 @@ from tests.unit.bench.recorded import record
 LAUNCH = in_box.launch
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def lesson(cluster: PracticeCluster) -> Iterator[PracticeCluster]:
-    with class_on(cluster):
+    """The class; jobs learn on their node which groups their user is in: slurmctld has cached that before."""
+    with class_on(cluster), cluster.configured(LaunchParameters="disable_send_gids"):
         yield cluster
         clear(cluster)
     for user in ("alice", "ivan", TEACHER):

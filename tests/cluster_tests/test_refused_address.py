@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -26,10 +27,15 @@ def refused(cluster: PracticeCluster) -> Iterator[None]:
 def test_a_refused_address_is_told_and_waited_for(
     cluster: PracticeCluster, refused: None, start: Callable[..., Session]
 ) -> None:
-    for engine in ("paramiko", "openssh"):
-        done = in_box.launcher(cluster, "laptop", "alice", "list", "--engine", engine)
+    session = start("list", columns=200)
+    session.expect(r"refuses this machine's address for a while.*trying again, at last every 15 s, for 10 min at most")
+    session.read_along()
+    with ThreadPoolExecutor() as pool:  # each tries for 20 s
+        engines = ("paramiko", "openssh")
+        lists = pool.map(
+            lambda engine: in_box.launcher(cluster, "laptop", "alice", "list", "--engine", engine), engines
+        )
+    for engine, done in zip(engines, lists, strict=True):
         assert done.returncode == AddressRefused.exit_code, f"{engine}: {done.stderr}"
         assert "login refuses this machine's address for a while." in done.stderr
-    session = start("list", columns=200)
-    session.expect(r"refuses this machine's address for a while.*trying again every 15 s for 10 min at most")
     assert session.end(timeout=90) == 0

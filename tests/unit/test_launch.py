@@ -78,6 +78,15 @@ def test_a_profile_can_have_jupyterlab_start_with_everything(fast: bool, program
     assert session_env(plan, Slurm(), site, Payload(program=program)).splitlines().count("fast_start=no") == said
 
 
+@pytest.mark.parametrize(("panel", "said"), [(True, 0), (False, 1)])
+def test_a_session_can_go_without_a_panel(panel: bool, said: int) -> None:
+    plan = Plan(
+        LaunchTarget(ClusterProfile(), None, None, "slurm"), Request({}), None, Environment(), None, panel=panel
+    )
+    site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
+    assert session_env(plan, Slurm(), site).splitlines().count("panel=no") == said
+
+
 def test_workers_are_asked_for_in_a_session_of_each_kind() -> None:
     plan = Plan(LaunchTarget(ClusterProfile(), None, None, "slurm"), Request({}), "plain", Environment(), None)
     site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))

@@ -42,6 +42,7 @@ class _Launch(TakesEnvironment):
 @click.option(
     "--idle-stop", metavar="TIME", help="End the session when nobody has used it for this long: 30m, 2h; 0 for never."
 )
+@click.option("--no-panel", is_flag=True, help="Leave out the panel in JupyterLab with the time left and what is used.")
 @click.option("--open-at", metavar="PATH", help="Open this folder or notebook in JupyterLab; a notebook here is sent.")
 @click.option("--save", metavar="NAME", help="Save this launch as a preset, for: again NAME.")
 @click.option("--dry-run", is_flag=True, help="Show the submit command and the session file; submit nothing.")
@@ -64,6 +65,7 @@ def launch(
     always_new: bool,
     notify: bool,
     idle_stop: str | None,
+    no_panel: bool,
     open_at: str | None,
     save: str | None,
     dry_run: bool,
@@ -82,6 +84,7 @@ def launch(
         route=route,
         forwards=forwards,
         idle_stop=idle_stop,
+        no_panel=no_panel,
         open_at=open_at,
         always_new=always_new,
         distributed=distributed,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import CancelFailed, Interrupted, LauncherError
 from notebook_launcher.core.quantities import time_left_of_warning
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import listed, printable
 
 TITLE = "launch-notebook"
 GONE_WITHIN = 3.0  # seconds that a program may take, once we want to end ourselves
@@ -48,6 +48,8 @@ def worth_telling(event: events.Event) -> str | None:
         return f"{time_left_of_warning(event.seconds_left)} left: job {event.job} ends then."
     if isinstance(event, events.Idle):
         return event.text
+    if isinstance(event, events.NotSaved):
+        return f"JupyterLab's page could not save {listed(event.paths)}."
     if isinstance(event, events.Ended) and event.by_itself:
         return event.text
     return None

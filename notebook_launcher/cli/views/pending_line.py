@@ -105,9 +105,8 @@ class WaitingLine:
         from rich.segment import Segment
 
         mark = _MARKS[int((time.monotonic() - self._began) * _MARKS_PER_SECOND) % len(_MARKS)]
-        for line in console.render_lines(
-            PendingLine(self.parts), options.update_width(options.max_width - 2), pad=False
-        ):
+        room = options.update_width(options.max_width - 2)
+        for line in console.render_lines(PendingLine(self.parts), room, pad=False):
             yield Segment(f"{mark} ", console.get_style("status.spinner"))
             yield from line
             yield Segment.line()

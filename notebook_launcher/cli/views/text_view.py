@@ -23,7 +23,7 @@ from notebook_launcher.cli.views.runs import finished_text, prepared_text, progr
 from notebook_launcher.cli.views.shell import shell_text
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import time_left_of_warning
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import listed, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -276,6 +276,11 @@ class TextView(BaseView):
     @_display.register(events.Idle)
     def _(self, event: events.Idle) -> None:
         self._say(event.text, style="yellow")
+        self._ring()
+
+    @_display.register(events.NotSaved)
+    def _(self, event: events.NotSaved) -> None:
+        self._say(f"JupyterLab's page could not save {listed(event.paths)}: look there.", style="yellow")
         self._ring()
 
     @_display.register(events.Bill)

@@ -250,6 +250,14 @@ class Idle(Event, name="idle"):
     ends: str | None
 
 
+class NotSaved(Event, name="not_saved"):
+    """Pages of JupyterLab could not save these documents in the last minute; ``paths``: below JupyterLab's folder."""
+
+    session: str
+    job: str
+    paths: tuple[str, ...]
+
+
 class ShellOpening(Event, name="shell_opening"):
     """A shell on a node is about to open. ``inside``: in the session's environment, or outside its container.
 

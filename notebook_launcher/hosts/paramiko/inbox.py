@@ -9,7 +9,10 @@ without waiting. The rest goes through the buffer.
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from array import array
+from typing import Any, cast
 
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.receive_window import ReceiveWindow
@@ -17,11 +20,18 @@ from notebook_launcher.hosts.paramiko.receive_window import ReceiveWindow
 _AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)  # Windows has none: all goes through the buffer there
 
 
-class Inbox(paramiko.buffered_pipe.BufferedPipe):
+class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
     """The buffer of a channel, with the window that says how much the far end may send ahead.
 
     The channel has made it already, and paramiko's thread may be filling it: ``Inbox.of`` only changes what it does.
     """
+
+    # paramiko's own
+    _lock: threading.Lock
+    _cv: threading.Condition
+    _buffer: array[int]
+    _event: threading.Event | None
+    _closed: bool
 
     _window: ReceiveWindow
     _near: socket.socket | None = None
@@ -31,10 +41,10 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):
     @classmethod
     def of(cls, channel: paramiko.Channel, window: ReceiveWindow) -> Inbox:
         """Turn a channel's buffer into one, with all that has arrived."""
-        buffer = channel.in_buffer
+        buffer = cast("Any", channel.in_buffer)
         buffer._window = window
         buffer.__class__ = cls
-        return buffer  # type: ignore[no-any-return]
+        return cast("Inbox", buffer)
 
     def pass_on(self, near: socket.socket) -> None:
         """Give what arrives to a local connection, whenever the reader has nothing more to give to it.
@@ -56,12 +66,12 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):
         Nor does it send: what the far end is to be allowed it leaves to the reader, as the far end may read nothing.
         """
         with self._lock:
-            if self._near is not None and not self._in_hand and not self._buffer:
-                if given := _given(self._near, data):
-                    self._due += self._window.received(given, time.monotonic())
-                    data = data[given:]
+            is_next = not self._in_hand and not self._buffer
+            if self._near is not None and is_next and (given := _given(self._near, data)):
+                self._due += self._window.received(given, time.monotonic())
+                data = data[given:]
             self._buffer.frombytes(data)
-            if self._event is not None:
+            if data and self._event is not None:
                 self._event.set()
             if data or self._due:
                 self._cv.notify_all()
@@ -85,7 +95,7 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):
 
 
 def _given(near: socket.socket, data: bytes) -> int:
-    """Return how many bytes a connection has taken without waiting; of one that is broken, none: its writer will see."""
+    """Return how many bytes a connection has taken without waiting; a broken one takes none, as its writer will see."""
     try:
         return near.send(data, _AT_ONCE or 0)
     except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -13,7 +14,7 @@ from rich.console import Console
 from notebook_launcher.cli.views import pending_line
 from notebook_launcher.cli.views.clock import ago, clock
 from notebook_launcher.cli.views.factory import make_view
-from notebook_launcher.cli.views.pending_line import PendingLine, is_news, pending_parts
+from notebook_launcher.cli.views.pending_line import PendingLine, WaitingLine, is_news, pending_parts
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events
 
@@ -103,6 +104,21 @@ def test_one_line_where_it_fits_and_one_for_each_part_where_it_does_not(monkeypa
     assert printed(78, parts) == ["1:05  " + parts[0], *parts[1:]]
     assert all(len(line) <= 30 for line in printed(30, parts))
     assert " ".join(printed(30, parts)).split() == ["1:05", *" ".join(parts).split()]
+
+
+def test_what_is_waited_for_is_shown_at_once_behind_a_mark_and_its_next_lines_below_it() -> None:
+    screen = io.StringIO()
+    line = WaitingLine(Console(file=screen, width=30, force_terminal=True, color_system=None), lambda: ["one"])
+    try:
+        assert "⠋ " in screen.getvalue() and screen.getvalue().endswith("  one")
+        line.parts = lambda: ["the first part, which is long", "→ the second"]
+        deadline = time.monotonic() + 10
+        while "second" not in screen.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "\n  → the second" in screen.getvalue()
+    finally:
+        line.stop()
+    assert screen.getvalue().endswith("\x1b[2K"), "nothing of it is left"
 
 
 def view(*, terminal: bool) -> tuple[TextView, io.StringIO]:

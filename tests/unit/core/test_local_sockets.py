@@ -27,7 +27,7 @@ MAPPED = (socket.AF_INET6, "::ffff:127.0.0.1")
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways in which a socket is looked for; a sandbox may forbid the first."""
     if request.param == "all listed":
-        monkeypatch.setattr(socket, "AF_NETLINK", -1)
+        monkeypatch.setattr(socket, "AF_NETLINK", 9999)
 
 
 @pytest.fixture(params=[*LISTENERS])
@@ -114,7 +114,7 @@ def test_who_has_hung_up_is_not_let_in(listener: socket.socket, how: str, monkey
 
 
 def test_who_is_on_no_list_is_on_another_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(socket, "AF_NETLINK", -1)
+    monkeypatch.setattr(socket, "AF_NETLINK", 9999)
     (tmp_path / "tcp").write_text("  sl  local_address rem_address ...\n")
     monkeypatch.setattr(local_sockets, "TABLES", (str(tmp_path / "tcp"), str(tmp_path / "tcp6")))
     with socket.create_server(("127.0.0.1", 0)) as listener:

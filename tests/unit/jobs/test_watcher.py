@@ -18,7 +18,13 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.timing import DEFAULT_TIMING as USUAL
 from notebook_launcher.jobs import status, watcher
-from notebook_launcher.jobs.messages import IdleReported, SchedulerUnresponsive, StatusChanged, UsageSampled
+from notebook_launcher.jobs.messages import (
+    IdleReported,
+    SchedulerUnresponsive,
+    StatusChanged,
+    UnsavedReported,
+    UsageSampled,
+)
 from notebook_launcher.jobs.polling import QUERY_RPCS
 from notebook_launcher.jobs.status import NoAnswer
 from notebook_launcher.jobs.watcher import JobWatcher, WatcherStopped
@@ -70,15 +76,17 @@ def test_samples_and_idleness_come_over_the_stream(following: Following) -> None
     host.on_line(f"usage {row.format(0)}|{row.format(1)}")
     host.on_line('idle {"version":1}')
     host.on_line("gone idle")
+    host.on_line('unsaved {"version":1}')
     for damaged in ("usage", "usage |", "usage time,seconds", f"usage {row[:40]}", 'usage "', "idle []", "gone"):
         host.on_line(damaged)
     host.on_line(f"usage {row.format(0)[:30]}|{row.format(1)}\r")
-    sampled, idle, used_again, late = all_of(inbox)
+    sampled, idle, used_again, unsaved, late = all_of(inbox)
     assert isinstance(sampled, UsageSampled)
     assert (sampled.sample.cpu_cores, sampled.sample.memory_mib) == (0.5, 100)
     assert [(gpu.index, gpu.percent) for gpu in sampled.sample.gpus] == [("0", 97), ("1", 97)]
     assert isinstance(late, UsageSampled) and len(late.sample.gpus) == 1
     assert (idle, used_again) == (IdleReported({"version": 1}), IdleReported(None))
+    assert unsaved == UnsavedReported({"version": 1})
 
 
 # --- what is asked -------------------------------------------------------------------------------------------

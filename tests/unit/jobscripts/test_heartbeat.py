@@ -15,6 +15,7 @@ import pytest
 
 from tests.doubles import wait_until
 from tests.paths import JOBSCRIPTS
+from tests.unit.jobscripts.job import BASH
 
 pytestmark = pytest.mark.real_time
 ME = getpass.getuser()
@@ -35,7 +36,7 @@ class Beating:
         words = [str(self.dir), str(self.class_), str(self.course), str(os.getpid()), str(self.program.pid)]
         env = {**os.environ, "SLURM_JOB_ID": "7", "NBL_HEARTBEAT_SECONDS": "2"}
         self.script = subprocess.Popen(
-            ["bash", JOBSCRIPTS / "lib" / "heartbeat.sh", *words], env=env, stderr=subprocess.PIPE
+            [BASH, JOBSCRIPTS / "lib" / "heartbeat.sh", *words], env=env, stderr=subprocess.PIPE
         )
 
     @property

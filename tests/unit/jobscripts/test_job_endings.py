@@ -61,6 +61,7 @@ def test_values_of_a_run_that_nobody_knows(program: str, tmp_path: Path) -> None
         ("listen=everywhere", "local", "listen='everywhere' is neither local nor node"),
         ("html=maybe", "no", "html='maybe' is neither yes nor no"),
         ("fast_start=$(id)", "yes", "fast_start='$(id)' is neither yes nor no"),
+        ("panel=maybe", "yes", "panel='maybe' is neither yes nor no"),
         ("sshd=maybe", "no", "sshd='maybe' is neither yes nor no"),
     ],
 )
@@ -168,12 +169,12 @@ def test_a_script_that_is_killed_says_nothing(quick: Job) -> None:
 
 
 @pytest.fixture
-def folder_of_sockets() -> Iterator[Callable[[], Path]]:
-    """Makes folders as jobs make them for the sockets of their kernels."""
+def folder_of_sockets() -> Iterator[Callable[..., Path]]:
+    """Makes folders as jobs make them for the sockets of their kernels, or of Ray."""
     made: list[Path] = []
 
-    def make() -> Path:
-        path = Path("/tmp", f"nl-kernels-{secrets.token_hex(4)}")
+    def make(whose: str = "kernels") -> Path:
+        path = Path("/tmp", f"nl-{whose}-{secrets.token_hex(4)}")
         path.mkdir(mode=0o700)
         made.append(path)
         return path
@@ -184,10 +185,11 @@ def folder_of_sockets() -> Iterator[Callable[[], Path]]:
 
 
 def test_the_folder_of_a_job_that_was_killed_as_a_whole_is_removed_by_the_next(
-    quick: Job, folder_of_sockets: Callable[[], Path], tmp_path: Path
+    quick: Job, folder_of_sockets: Callable[..., Path], tmp_path: Path
 ) -> None:
     """But only the user's own, and none that a process has to do with."""
     left, listened, named, linked = (folder_of_sockets() for _ in range(4))
+    of_ray = folder_of_sockets("ray")
     (left / "abc-1").touch()
     kept = [listened, named, linked]
     (tmp_path / "precious").mkdir()
@@ -202,7 +204,7 @@ def test_the_folder_of_a_job_that_was_killed_as_a_whole_is_removed_by_the_next(
         try:
             quick.start()
             quick.endpoint()
-            wait_until(lambda: not left.exists())
+            wait_until(lambda: not left.exists() and not of_ray.exists())
             assert all(path.exists() for path in kept)
         finally:
             server.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import random
-import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -116,13 +115,3 @@ def test_what_was_not_compressed_ahead_is_compressed_while_it_is_sent(page_files
     text = script(tmp_path, NAME, MIB)
     (sent,) = answers(page_files, tmp_path, {"name": NAME, "headers": GZIP})
     assert (gzip.decompress(sent.body), sent.headers["Content-Encoding"]) == (text.encode(), "gzip")
-
-
-def test_a_server_starts_where_no_more_threads_are_allowed(
-    page_files: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    page_files.CompressedAhead().start([str(tmp_path)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,6 +97,48 @@ def test_the_configuration_takes_the_folder_from_the_path_where_python_has_not(
             patch.setattr(sys, "path", [str(tmp_path / "session/runtime/python"), "/users"])
             exec(f"{function}end_quick_start()", {"os": os, "sys": sys, "Path": Path})
             assert (os.environ.get("PYTHONPATH"), sys.path) == (left, ["/users"])
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> tuple[dict[str, Any], Path]:
+    """The names of the configuration's ``do_later``, with a server that is set up at once; and what it waits for."""
+    text = job_script("jupyter_server_config.py").read_text()
+    (function,) = re.findall(r"^LOOKS, EVERY = .*?\n\n\n(?=app = )", text, re.M | re.S)
+    names = {"os": os, "sys": sys, "Path": Path, "time": SimpleNamespace(), "threading": SimpleNamespace()}
+    names |= {"contextlib": contextlib, "app": SimpleNamespace(init_shutdown_no_activity=lambda: None)}
+    exec(function, names)
+    return names, tmp_path / "endpoint.json"
+
+
+def test_what_is_done_later_waits_for_the_servers_answer_and_one_that_fails_keeps_none_from_it(
+    later: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, answers = later
+    done: list[str] = []
+
+    def look_again(_seconds: float) -> None:
+        done.append("looked")
+        if len(done) == 3:
+            answers.touch()
+
+    monkeypatch.setattr(os, "setpriority", lambda *_: done.append("yields"))
+    names["time"].sleep = look_again
+    names["threading"].Thread = lambda target, **_: SimpleNamespace(start=target)
+    names["do_later"]([lambda: 1 / 0, lambda: done.append("done")], answers)
+    names["app"].init_shutdown_no_activity()
+    assert done == ["looked", "looked", "looked", "yields", "done"]
+
+
+def test_a_server_starts_where_no_more_threads_are_allowed(later: tuple[dict[str, Any], Path]) -> None:
+    names, answers = later
+
+    def refused(**_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    names["threading"].Thread = refused
+    names["do_later"]([answers.touch], answers)
+    names["app"].init_shutdown_no_activity()
+    assert not answers.exists()
 
 
 PYPI = "class PyPIExtensionManager:\n    def __init__(self, *args): self.args = args\n"
@@ -240,7 +284,7 @@ meanwhile = gc.get_threshold()[0]
 {CONFIGURED}
 print(json.dumps([meanwhile, gc.isenabled(), gc.get_threshold()]))
 """
-    assert run(tmp_path, code) == [100_000, True, list(gc_threshold_of(sys.executable))]
+    assert run(tmp_path, code) == [1_000_000, True, list(gc_threshold_of(sys.executable))]
 
 
 def gc_threshold_of(python: str) -> tuple[int, ...]:
@@ -290,7 +334,8 @@ def test_the_job_lays_it_unless_it_is_switched_off(tmp_path: Path, asked: str, h
     session.mkdir()
     if has_it:
         shutil.copy(QUICK_START, session)
-    code = 'source "$1/lib.sh"; source "$1/enter.sh"; want_fast_start=$2; quicken_start; printf %s "$PYTHONPATH"'
+    code = 'source "$1/lib.sh"; source "$1/enter.sh"; want_fast_start=$2; lay_quick_start; quicken_start; '
+    code += 'printf %s "$PYTHONPATH"'
     env = {"PATH": os.environ["PATH"], "NBL_SESSION_DIR": str(session), "PYTHONPATH": "/users"}
     argv = ["bash", "-c", code, "job", str(QUICK_START.parent), asked]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=True)

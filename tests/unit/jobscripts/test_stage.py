@@ -35,14 +35,26 @@ class Node:
         self.disk, self.shared, self.session = root / "disk", root / "shared", root / "session"
         for folder in (self.disk, self.shared, self.session / "runtime"):
             folder.mkdir(parents=True)
-        for name in ("lib.sh", "containers.sh", "activate.sh", "stage.sh", "stage_disk.sh", "staged_mount.py"):
-            shutil.copy(job_script(name), self.session)
+        for name in ("lib", "containers", "activate", "stage", "stage_disk", "stage_squash"):
+            shutil.copy(job_script(f"{name}.sh"), self.session)
+        shutil.copy(job_script("staged_mount.py"), self.session)
         self.image, self.folder = self.shared / "torch.sif", self.shared / "env"
         self.image.write_bytes(b"image" * 1000)
         (self.folder / "lib").mkdir(parents=True)
         (self.folder / "lib" / "a.py").write_text("first\n")
-        self.env = {"PATH": "/usr/bin:/bin", "HOME": str(root), "NBL_SESSION_DIR": str(self.session)}
+        # archives are tar archives, where a test asks for nothing else
+        self.bin = root / "bin"
+        self.bin.mkdir()
+        self.tool("mksquashfs", "exit 1")
+        self.path = f"{self.bin}:/usr/bin:/bin"
+        self.env = {"PATH": self.path, "HOME": str(root), "NBL_SESSION_DIR": str(self.session)}
         self.env |= {"NBL_CAUSE_FILE": str(self.session / "runtime" / "cause"), "NBL_STAGE_RESERVE": "0"}
+
+    def tool(self, name: str, text: str) -> Path:
+        """Put a command before the real one."""
+        (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.bin / name).chmod(0o755)
+        return self.bin / name
 
     @property
     def copies(self) -> Path:
@@ -220,6 +232,34 @@ def test_a_folder_is_packed_beside_jupyterlab_and_then_seen_in_its_place(node: N
     assert archive not in node.shared.glob(".env.stage-*"), "that of what was there before"
 
 
+def test_archives_that_cannot_be_mounted_are_not_made(node: Node) -> None:
+    node.tool("mksquashfs", ': >"$2"')
+    node.tool("squashfuse_ll", "exit 1")
+    node.beside()
+    assert [archive.suffix for archive in node.shared.glob(".env.stage-*")] == [".tar"]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not (shutil.which("mksquashfs") and shutil.which("squashfuse_ll")),
+    reason="needs squashfs-tools and squashfuse; on the practice cluster, test_attached.py does the same",
+)
+def test_a_folders_archive_is_mounted_and_one_that_is_damaged_is_not(node: Node) -> None:
+    (node.bin / "mksquashfs").unlink()
+    node.beside()
+    (archive,) = node.shared.glob(".env.stage-*")
+    assert (archive.suffix, permissions(archive)) == (".sqfs", 0o600)
+    (node.folder / "lib" / "a.py").write_text("changed deep inside\n")
+    shutil.rmtree(node.copies)
+    for state in ("copied", "kept"):
+        assert (node.stage_folder().splitlines()[:2], node.told["state"]) == (["first", "read-only"], state)
+    (copy,) = node.copies.glob("*/content.sqfs")
+    servers = ["pgrep", "-f", f"^/.*squashfuse_ll -f {copy}"]
+    wait_until(lambda: subprocess.run(servers, check=False).returncode == 1)
+    copy.write_bytes(bytes(copy.stat().st_size))
+    assert node.stage_folder().startswith("changed deep inside")
+    assert "could not be mounted" in node.log
+
+
 def test_a_folder_whose_neighbours_cannot_be_written_has_its_copy_all_the_same(node: Node) -> None:
     node.stage_folder()
     node.beside()
@@ -233,11 +273,11 @@ def test_a_folder_whose_neighbours_cannot_be_written_has_its_copy_all_the_same(n
 
 def use_tar(node: Node, text: str) -> str:
     """Put another tar before the real one, and return the PATH."""
-    tool = node.shared.parent / "bin" / "tar"
+    tool = node.bin.parent / "tar" / "tar"
     tool.parent.mkdir()
     tool.write_text(f"#!/bin/sh\n{text}\n")
     tool.chmod(0o755)
-    return f"{tool.parent}:/usr/bin:/bin"
+    return f"{tool.parent}:{node.path}"
 
 
 def test_a_packing_that_stands_still_is_given_up_and_tried_three_times(node: Node) -> None:
@@ -282,12 +322,9 @@ def test_somebody_elses_folder_is_not_packed_by_everybody(node: Node) -> None:
 
 
 def test_without_room_for_the_archive_there_is_one_on_the_node_alone(node: Node) -> None:
-    path = use_tar(node, 'exec /bin/tar "$@"')
-    tool = node.shared.parent / "bin" / "df"
-    tool.write_text('#!/bin/sh\ncase $3 in *shared*) echo; echo x 9 9 0 1% / ;; *) exec /bin/df "$@" ;; esac\n')
-    tool.chmod(0o755)
+    node.tool("df", 'case $3 in *shared*) echo; echo x 9 9 0 1% / ;; *) exec /bin/df "$@" ;; esac')
     node.env["NBL_STAGE_RESERVE"] = "1"
-    node.beside(PATH=path)
+    node.beside()
     assert f"no archive can be written in {node.shared}" in node.log
     assert not list(node.shared.glob(".*"))
     assert list(node.copies.glob("*/content/lib/a.py"))
@@ -387,6 +424,7 @@ def test_a_jobs_virtual_environment_is_staged_for_the_next_one(quick: Job) -> No
     (venv / "bin" / "jupyter-lab").chmod(0o755)
     (venv / "bin" / "python").symlink_to(sys.executable)
     quick.env["NBL_STAGE_RESERVE"] = "0"
+    quick.tool("mksquashfs", "#!/bin/sh\nexit 1\n")
     for state in ("later", "kept"):
         quick.ask(f"venv={venv}", "stage=yes", f"stage_dir={quick.root}")
         quick.start()

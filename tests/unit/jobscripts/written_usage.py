@@ -12,7 +12,8 @@ from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.usage_samples import COLUMNS
 
 
-def _loaded(name: str) -> Any:
+def loaded(name: str) -> Any:
+    """Return a module of the job scripts."""
     spec = importlib.util.spec_from_file_location(name, job_script(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # the guard imports the rules
@@ -20,8 +21,8 @@ def _loaded(name: str) -> Any:
     return module
 
 
-rules = _loaded("idle_rules")
-guard = _loaded("idle_guard")
+rules = loaded("idle_rules")
+guard = loaded("idle_guard")
 
 BEGAN = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
 
@@ -31,7 +32,8 @@ class Sampler:
 
     def __init__(self, path: Path, began: datetime = BEGAN) -> None:
         self.path, self.began = path, began
-        self.path.write_text(",".join(COLUMNS) + "\n")
+        if not self.path.exists():
+            self.path.write_text(",".join(COLUMNS) + "\n")
 
     def sample(self, second: float, *percents: str, cores: str = "0.01") -> None:
         moment = (self.began + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -166,7 +166,8 @@ class LoginNode:
 
 
 TARGET = LaunchTarget(ClusterProfile(), "new", Destination("new"), "slurm")
-QUICK = Timing(address_refused_pause=0.001, address_refused_for=60.0)
+SOON = Timing(login_busy_pause=0.001, longest_login_busy_pause=0.002, address_maybe_busy_for=0.02)
+QUICK = replace(SOON, address_refused_pause=0.001, address_refused_for=60.0)
 
 
 def test_somebody_at_a_terminal_is_told_of_the_wait_until_the_address_is_allowed_again(
@@ -233,13 +234,23 @@ def test_the_wait_for_an_address_has_an_end(monkeypatch: pytest.MonkeyPatch) -> 
     login = LoginNode(1_000_000)
     monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
     with pytest.raises(AddressRefused):
-        open_host(TARGET, RecordingView(), FakePrompts(), Timing(address_refused_pause=0.001, address_refused_for=0.02))
-    assert login.refusals > 1_000_000 - 100
+        open_host(TARGET, RecordingView(), FakePrompts(), replace(QUICK, address_refused_for=0.05))
+    assert login.refusals > 1_000_000 - 300
 
 
-def test_where_nobody_waits_a_refused_address_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    login = LoginNode(1)
+def test_where_nobody_waits_a_refused_address_is_soon_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    login, view = LoginNode(1_000_000), RecordingView()
     monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
     with pytest.raises(AddressRefused):
-        open_host(TARGET, RecordingView(), NoPrompts(), QUICK)
-    assert login.refusals == 0
+        open_host(TARGET, view, NoPrompts(), QUICK)
+    assert login.refusals > 1_000_000 - 100
+    assert view.one(events.Querying).text.endswith(
+        "because many log in at the same time; trying again, for 0 s at most"
+    )
+
+
+def test_one_of_a_crowd_hears_the_same_from_a_new_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = LoginNode(3)
+    monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
+    timing = replace(QUICK, address_maybe_busy_for=5.0)
+    assert open_host(TARGET, RecordingView(), NoPrompts(), timing) is login  # type: ignore[comparison-overlap]

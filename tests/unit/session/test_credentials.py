@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -54,7 +54,7 @@ SOUND: dict[str, st.SearchStrategy[Any]] = {
     "cells": COUNTS, "done": COUNTS, "cell": COUNTS, "title": TEXTS, "version": COUNTS,
 }  # fmt: skip
 RECORDS = st.fixed_dictionaries({}, optional={key: kind | kind | JSON_VALUES for key, kind in SOUND.items()})
-FILES = st.sampled_from(["started", "endpoint", "exit", "idle", "progress"])
+FILES = st.sampled_from(["started", "endpoint", "exit", "idle", "notice", "progress"])
 FIELDS = (
     TIMES | TEXTS | st.sampled_from(["", "0", "1.5", "-1", "nan", "inf", "1e400", "9" * 5000, "2026-11-21T12:00:00Z"])
 )

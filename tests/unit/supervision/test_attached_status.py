@@ -245,6 +245,18 @@ def test_an_old_sample_is_none() -> None:
     assert [event.sampled for event in session.told] == [None]
 
 
+def test_what_could_not_be_saved_is_named() -> None:
+    session = AttachedSession()
+    session.status.unsaved_reported({"paths": ["before.ipynb"]})
+    session.begins()
+    for damaged in ({}, {"paths": "a"}, {"paths": [7]}, {"paths": []}):
+        session.status.unsaved_reported(damaged)
+    session.status.unsaved_reported({"paths": ["a\x1b[2J.ipynb", "b.txt"]})
+    named = [event for event in session.shown if isinstance(event, events.NotSaved)]
+    assert named == [events.NotSaved(SESSION, "7", (named[0].paths[0], "b.txt"))]
+    assert "\x1b" not in named[0].paths[0]
+
+
 def test_idleness_is_told_once_and_taken_back() -> None:
     session = AttachedSession()
     told = {"message": "Nobody has used it for 25 minutes.", "ends": "2026-11-21T11:35:00Z"}

@@ -164,6 +164,19 @@ def test_a_session_that_nobody_used_ends_well(launcher: Launcher, attached: bool
     assert launcher.shown(events.Ended).text == "Nobody used JupyterLab for 30 minutes, so the session was ended."
 
 
+def test_the_teacher_gives_notice_and_ends_the_class(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.host.says("notice", message="Save\nyour \x1b[31mwork.", ends="soon")
+    launcher.host.says("notice", message=["?"] * 10000, ends=7)
+    launcher.host.state = "COMPLETED"
+    launcher.host.says("exit", cause="class-ended", message="The teacher has ended the class.")
+    launcher.well()
+    notes = [event.text for event in launcher.view.all(events.Note) if "teacher" in event.text]
+    assert notes[0] == "The teacher ends the class: Save your work." and len(notes[1]) < 600
+    assert launcher.shown(events.Ended).text == "The teacher has ended the class, and with it the session."
+
+
 def test_ended_by_another_launcher_is_a_good_end(launcher: Launcher) -> None:
     launcher.connect()
     launcher.attach()

@@ -27,7 +27,7 @@ WHOLE = {
     "reservations": [{"name": "res1", "first": "2026-02-02", "last": "2026-02-03", "open_at": "n2.ipynb"}],
     "image_dir": "/dir-1",
     "idle_stop": "21m", "gpu_idle": "end", "notice": "N-1", "notebooks": ["n1.ipynb"], "folder": "~/f1",
-    "open_at": "n3.ipynb",
+    "open_at": "n3.ipynb", "class_folder": "/cls-1",
     "defaults": {"mem": "3G", "exclusive": False},
     "environments": {"e1": {
         "description": "D-2", "notice": "N-2", "container": "c1.sif", "container_command": "shifter", "source": "s-1",

@@ -1,0 +1,317 @@
+// The session's panel in JupyterLab's page: what it knows, its warnings before the end, and what it saves by then. What
+// is to be seen of it is in `panel_view.js`, which `panel.py` puts in front of this file, with a function around both.
+//
+// There is no build step: this is a module-federation container, written by hand, as JupyterLab's loader takes it.
+// `panel.py` answers it. Nothing that fails here may concern the page, so everything that JupyterLab calls is guarded.
+const ADDRESS = 'api/notebook-launcher/session';
+const SAVE = 'https://notebook-launcher.invalid/save'; // the server's event, as panel_saving.py has it
+const SECONDS = 5; // between two requests, while the page is to be seen
+const PATIENCE = 10; // seconds for an answer
+const LONGEST_PAUSE = 60; // seconds between two requests, where none is answered
+const WARN_AT = [900, 300, 60]; // seconds before the end, as the terminal does
+const LONGER_BY = 4 / 3; // who asks for ten minutes knows that they pass
+const SAVE_FROM = 60; // seconds before the end
+const SAVE_UNTIL = 300; // seconds after the end: it was another one, then
+const SAVED_WITHIN = 5; // seconds; what takes longer is not saved yet
+
+// --------------------------------------------------------------------------------------------------- what is known
+
+// What the server tells, asked for while the page is to be seen, and once more as soon as it is to be seen again.
+class Session {
+  constructor(services, settings, changed) {
+    this.services = services;
+    this.settings = settings;
+    this.changed = changed;
+    this.facts = null;
+    this.samples = [];
+    this.skew = 0; // of the server's clock, in seconds
+    this.failures = 0;
+    this.timer = 0;
+    this.asking = false;
+    this.over = false;
+    document.addEventListener('visibilitychange', () => this.ask());
+  }
+
+  get now() {
+    return Date.now() / 1000 + this.skew;
+  }
+
+  get left() {
+    return this.facts && known(this.facts.ends) ? this.facts.ends - this.now : null;
+  }
+
+  get cost() {
+    const facts = this.facts || {};
+    return facts.price && known(facts.began) ? ((this.now - facts.began) / 3600) * facts.price.per_hour : null;
+  }
+
+  async ask() {
+    clearTimeout(this.timer);
+    if (document.hidden || this.asking || this.over) {
+      return;
+    }
+    this.asking = true;
+    try {
+      await this.request();
+      this.failures = 0;
+    } catch (problem) {
+      this.failures += 1;
+    }
+    this.asking = false;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.ask(), 1000 * Math.min(LONGEST_PAUSE, SECONDS * 2 ** Math.min(this.failures, 9)));
+    guarded(this.changed);
+  }
+
+  async send(init, query) {
+    const stop = new AbortController();
+    const patience = setTimeout(() => stop.abort(), 1000 * PATIENCE);
+    try {
+      const { ServerConnection } = this.services;
+      const url = this.settings.baseUrl.replace(/\/*$/, '/') + ADDRESS + (query || '');
+      const answer = await ServerConnection.makeRequest(url, { ...init, signal: stop.signal }, this.settings);
+      if (!answer.ok) {
+        throw new Error(`${answer.status}`);
+      }
+      return answer.status === 204 ? null : await answer.json();
+    } finally {
+      clearTimeout(patience);
+    }
+  }
+
+  async request() {
+    // The last one again: not all of its rows may have been there.
+    const newest = this.samples.length > 1 ? this.samples[this.samples.length - 2].time : 0;
+    const facts = await this.send({}, newest ? `?since=${newest}` : '');
+    this.skew = facts.now - Date.now() / 1000;
+    const more = Array.isArray(facts.samples) ? facts.samples : [];
+    this.samples = [...this.samples.filter(sample => sample.time <= newest), ...more].slice(-SAMPLES);
+    this.facts = facts;
+  }
+}
+
+// ----------------------------------------------------------------------------------------- saved before it is too late
+
+// Saves the documents that are open, and reports those that could not be saved.
+class Saver {
+  constructor(shell, documents, report) {
+    this.shell = shell;
+    this.documents = documents;
+    this.report = report;
+    this.page = Math.random().toString(36).slice(2);
+    this.saving = new Map();
+    this.reported = '';
+  }
+
+  // `wanted`: whether the server waits for the answer. Returns the paths of what is not saved.
+  async save(wanted) {
+    const unsaved = [];
+    await Promise.all(this.unsaved().map(async context => {
+      if (!(await this.saved(context))) {
+        unsaved.push(context.path);
+      }
+    }));
+    const list = JSON.stringify(unsaved.sort());
+    if (wanted || (list !== this.reported && (unsaved.length || this.reported))) {
+      this.reported = list;
+      await this.report({ page: this.page, unsaved });
+    }
+    return unsaved;
+  }
+
+  unsaved() {
+    const found = new Set();
+    ['main', 'down', 'left', 'right'].forEach(area => guarded(() => {
+      for (const widget of each(this.shell.widgets(area))) {
+        const context = this.documents && this.documents.contextForWidget(widget);
+        if (context && context.model.dirty) {
+          found.add(context);
+        }
+      }
+    }));
+    return [...found];
+  }
+
+  // Where the file has changed on disk, or cannot be written, JupyterLab asks, and the answer may never come.
+  saved(context) {
+    if (!this.saving.has(context)) {
+      const done = () => this.saving.delete(context);
+      const saving = context.contentsModel && !context.contentsModel.writable ? Promise.resolve(false)
+        : context.save().then(() => true, () => false);
+      this.saving.set(context, saving);
+      saving.then(done, done);
+    }
+    return Promise.race([this.saving.get(context), new Promise(late => setTimeout(late, 1000 * SAVED_WITHIN, false))]);
+  }
+}
+
+// JupyterLab 3 has iterators of its own.
+function* each(iterator) {
+  if (iterator[Symbol.iterator]) {
+    yield* iterator;
+    return;
+  }
+  for (let one = iterator.next(); one !== undefined; one = iterator.next()) {
+    yield one;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------- warnings
+
+// JupyterLab's notifications, which are read aloud; where it has none, the panel says it.
+class Warnings {
+  constructor(notification, sayInPanel, keep) {
+    this.notification = notification;
+    this.sayInPanel = sayInPanel;
+    this.keep = keep;
+    this.given = new Set();
+    this.shown = {};
+    this.idle = '';
+  }
+
+  show(session) {
+    const { facts, left } = session;
+    if (!facts) {
+      return;
+    }
+    if (left !== null && left > 0) {
+      this.warnOfTheEnd(facts, left);
+    }
+    const idle = facts.idle && facts.idle.message ? `${facts.idle.message} ${facts.idle.ends}` : '';
+    if (idle !== this.idle) {
+      this.idle = idle;
+      // An unused GPU can only be kept by using it.
+      const actions = idle && facts.idle.why === 'unused' ? [{ label: 'Keep it', callback: () => guarded(this.keep) }] : [];
+      this.say('idle', idle && facts.idle.message, actions);
+    }
+  }
+
+  warnOfTheEnd(facts, left) {
+    const whole = facts.ends - facts.began;
+    const due = WARN_AT.filter(before => left <= before && whole >= before * LONGER_BY);
+    if (due.every(before => this.given.has(before))) {
+      return;
+    }
+    due.forEach(before => this.given.add(before));
+    const minutes = Math.max(1, Math.round(left / 60));
+    const what = left <= SAVE_FROM ? 'Open documents are being saved.'
+      : 'Open documents are saved in the last minute; what kernels have in memory is lost.';
+    this.say('end', `${minutes} ${minutes === 1 ? 'minute' : 'minutes'} left: the session ends ${moment(facts.ends)}. ${what}`);
+  }
+
+  // One of each kind at a time; without a text, none.
+  say(kind, text, actions) {
+    if (!this.notification) {
+      this.sayInPanel(text || '');
+      return;
+    }
+    const shown = this.shown[kind] || {};
+    if (text === shown.text) {
+      return;
+    }
+    if (shown.id) {
+      this.notification.dismiss(shown.id);
+    }
+    const id = text ? this.notification.warning(text, { autoClose: false, actions: actions || [] }) : '';
+    this.shown[kind] = { id, text };
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------- in JupyterLab
+
+let shared = {}; // packages of the page, by name and version
+// The page's own version: services are known by objects of it.
+async function load(name) {
+  const versions = Object.values(shared[name] || {});
+  const own = versions.find(version => version.loaded) || versions[0];
+  return own ? (await own.get())() : {};
+}
+
+function activate(packages, app, documents, statusBar) {
+  const { Widget, services, icons, notification } = packages;
+  document.head.append(element('style', {}, STYLE));
+  const open = () => app.shell.activateById(panel.id);
+  const post = words => session.send({ method: 'POST', body: JSON.stringify(words) });
+  const keep = () => post({ keep: true }).then(() => session.ask(), () => {});
+  const view = new View(open, keep);
+  const warnings = new Warnings(notification, text => {
+    setText(view.alert, text);
+    if (text) {
+      open();
+    }
+  }, keep);
+  const saver = new Saver(app.shell, documents, post);
+  const panel = new Widget({ node: view.node });
+  const session = new Session(services, app.serviceManager.serverSettings, () => {
+    view.show(session);
+    warnings.show(session);
+    if (session.left !== null && session.left <= SAVE_FROM && session.left > -SAVE_UNTIL) {
+      saver.save(false).catch(() => {});
+    }
+  });
+  panel.id = `${NAME}-panel`;
+  panel.title.caption = 'Session: time left and use';
+  if (icons.LabIcon) {
+    panel.title.icon = new icons.LabIcon({ name: `${NAME}:session`, svgstr: ICON });
+  } else {
+    panel.title.label = 'Session';
+  }
+  app.shell.add(panel, 'right', { rank: 1000 });
+  if (statusBar) {
+    const item = new Widget();
+    item.node.append(view.status);
+    statusBar.registerStatusItem(`${NAME}:session`, { item, align: 'right', rank: 1, isActive: () => true });
+  }
+  const { events } = app.serviceManager; // older ones have none, nor a server that tells when to save
+  if (events && events.stream) {
+    events.stream.connect((_, event) => guarded(() => saveAsAsked(event, saver, warnings)));
+  }
+  view.show(session);
+  app.restored.then(() => session.ask(), () => {});
+}
+
+// The server tells in the last minute, also a page that is not to be seen, and when its job is being ended.
+function saveAsAsked(event, saver, warnings) {
+  if (event.schema_id !== SAVE) {
+    return;
+  }
+  saver.save(event.last).then(unsaved => {
+    if (unsaved.length) {
+      warnings.say('unsaved', `Not saved: ${unsaved.join(', ')}`);
+    }
+    if (event.last) {
+      const words = unsaved.length ? '' : ' Open documents were saved.';
+      warnings.say('end', `The session is being ended: its time is over, or its job was cancelled or preempted.${words}`);
+    }
+  }, () => {});
+}
+
+async function plugin() {
+  const names = ['docmanager', 'statusbar', 'services', 'ui-components', 'apputils'].map(name => `@jupyterlab/${name}`);
+  const [{ Widget }, { IDocumentManager }, { IStatusBar }, services, icons, { Notification }] =
+    await Promise.all(['@lumino/widgets', ...names].map(load));
+  const packages = { Widget, services, icons, notification: Notification };
+  const tokens = [IDocumentManager, IStatusBar];
+  return {
+    id: `${NAME}:panel`,
+    autoStart: true,
+    optional: tokens.filter(Boolean),
+    activate: (app, ...found) => guarded(() => activate(packages, app, ...tokens.map(token => token && found.shift())))
+  };
+}
+
+window._JUPYTERLAB = window._JUPYTERLAB || {};
+window._JUPYTERLAB[NAME] = {
+  init: async scope => {
+    shared = scope;
+  },
+  get: async () => {
+    let plugins = [];
+    try {
+      plugins = [await plugin()];
+    } catch (problem) {
+      console.warn(`${NAME}:`, problem);
+    }
+    return () => ({ __esModule: true, default: plugins });
+  }
+};

@@ -1,0 +1,139 @@
+"""The panel in JupyterLab's page: what it is told about the session. The page's half of it is ``panel.js``.
+
+Loaded by ``jupyter_server_config.py`` into JupyterLab's server. Python 3.6 must be able to read it, beside JupyterLab 3
+or 4, and it needs nothing but what the server needs itself. Whatever goes wrong here is no reason not to start.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
+from panel_facts import Samples, session_facts
+from panel_saving import Saving
+from tornado import web
+
+ADDRESS = "api/notebook-launcher/session"
+EXTENSION = "notebook-launcher"  # the name under which JupyterLab loads the page's half
+SCRIPT = "static/panel.js"
+ANSWERS_WITHIN = 2  # seconds for the session's files; after that the page gets what was read before
+
+
+class Reader:
+    """Reads the session's files in a thread: a file system that hangs must not hold the server."""
+
+    def __init__(self, folder):
+        self.folder, self.samples = Path(folder), Samples(Path(folder, "usage.csv"))
+        self.last, self.pending = {}, None
+
+    async def read(self):
+        """Return what is known of the session now; if its files cannot be read in time, what was known before."""
+        if self.pending is None:
+            self.pending = self._begin()
+        pending = self.pending
+        await asyncio.wait([pending], timeout=ANSWERS_WITHIN)
+        if pending.done():
+            self.last = pending.result()
+            if self.pending is pending:
+                self.pending = None
+        return self.last
+
+    async def end(self):
+        """Return when the session ends, ``None`` if that is not known. What is known of it stays."""
+        known = self.last if self.last.get("began") else await self.read()
+        return known.get("ends")
+
+    def _begin(self):
+        loop = asyncio.get_event_loop()
+        facts = loop.create_future()
+
+        def read():
+            found = dict(session_facts(self.folder, os.environ), samples=self.samples.read())
+            with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+                loop.call_soon_threadsafe(facts.set_result, found)
+
+        threading.Thread(target=read, name="panel", daemon=True).start()
+        return facts
+
+
+class SessionHandler(APIHandler):
+    """Tells the panel about the session."""
+
+    _track_activity = False  # a page that is open is not use
+
+    def initialize(self, reader, saving):
+        """Take what Tornado was given for this address."""
+        super().initialize()
+        self.reader, self.saving = reader, saving
+
+    @web.authenticated
+    async def get(self):
+        """Answer with ``session_facts`` and the samples after ``since``, in seconds since 1970."""
+        try:
+            since = float(self.get_query_argument("since", "0"))
+        except ValueError:
+            raise web.HTTPError(400, "since is not a number") from None
+        known = await self.reader.read()
+        samples = [sample for sample in known.get("samples", ()) if sample["time"] > since]
+        self.finish(json.dumps(dict(known, now=round(time.time(), 1), samples=samples), separators=(",", ":")))
+
+    @web.authenticated
+    async def post(self):
+        """Take ``unsaved``, a list of paths, of a ``page``; or ``keep``, of a person who keeps the session.
+
+        That this is use of the session, the idle guard sees by itself.
+        """
+        report = self.get_json_body()
+        if not isinstance(report, dict):
+            raise web.HTTPError(400, "not an object")
+        if "unsaved" in report:
+            try:
+                self.saving.report(report.get("page"), report["unsaved"])
+            except ValueError as problem:
+                raise web.HTTPError(400, str(problem)) from None
+        self.set_status(204)
+        self.finish()
+
+
+def lay_out(folder):
+    """Put the page's half where JupyterLab looks for it, and return the folder to name to it."""
+    place = Path(folder, "runtime", "labextensions")
+    parts = [Path(folder, name).read_bytes() for name in ("panel_view.js", "panel.js")]
+    script = b"(function () {\n'use strict';\n" + b"".join(parts) + b"})();\n"
+    package = {
+        "name": EXTENSION,
+        "version": "1.0.0",
+        "description": "The session's panel",
+        "jupyterlab": {"extension": True, "_build": {"load": SCRIPT, "extension": "./extension"}},
+    }
+    for made in (place, place / EXTENSION, place / EXTENSION / "static"):
+        made.mkdir(mode=0o700, exist_ok=True)
+    for name, content in ((SCRIPT, script), ("package.json", json.dumps(package).encode())):
+        descriptor = os.open(str(place / EXTENSION / name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    return str(place)
+
+
+def bring(app, config, folder):
+    """Have the panel loaded with JupyterLab's page, and answered. ``config``: the one that ``app`` reads just now."""
+    config.LabApp.extra_labextensions_path.append(lay_out(folder))
+    set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
+
+    def set_up_and_answer():
+        set_up()
+        reader = Reader(folder)
+        saving = Saving(app, folder, reader.end)
+        path = url_path_join(app.web_app.settings["base_url"], ADDRESS)
+        app.web_app.add_handlers(".*$", [(path, SessionHandler, {"reader": reader, "saving": saving})])
+        try:
+            saving.start()
+        except Exception as problem:
+            app.log.info("notebook-launcher: no events here, so a hidden page saves nothing at the end: %r", problem)
+
+    app.init_shutdown_no_activity = set_up_and_answer

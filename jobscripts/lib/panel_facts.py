@@ -1,0 +1,153 @@
+"""What the panel in JupyterLab's page shows of a session, from the files in its directory and the job's environment.
+
+Nothing here needs JupyterLab, waits or writes. Python 3.6 must be able to read it.
+"""
+
+import csv
+import datetime
+import json
+import math
+import os
+from collections import deque
+from pathlib import Path
+
+MOST_SAMPLES = 60  # five minutes, at one every 5 s
+MOST_BYTES = 64 * 1024  # of a file that is read at once
+LONGEST_TEXT = 300
+FAR_AWAY = 10 * 365 * 86400  # seconds: an end that is later is how Slurm says that there is none
+
+
+def session_facts(folder, environ):
+    """Return what is known of a session; ``None`` for what is not. Times are seconds since 1970, memory is in MiB.
+
+    ``panel.json`` has what the launcher knows of the request, ``environ`` what Slurm says to its jobs; a job that was
+    submitted by hand has only the latter.
+    """
+    requested, started, idle = (read_object(folder / f"{name}.json") for name in ("panel", "started", "idle"))
+    began = number(environ.get("SLURM_JOB_START_TIME")) or seconds(started.get("started"))
+    price = number(requested.get("price_per_hour"))
+    return {
+        "session": folder.name,
+        "job": text(started.get("job")),
+        "node": text(started.get("node")),
+        "partition": text(environ.get("SLURM_JOB_PARTITION")),
+        "began": began,
+        "ends": end_of(began, requested, environ),
+        "cores": number(environ.get("SLURM_CPUS_ON_NODE")) or number(requested.get("cores")),
+        "memory_mib": memory_of(environ) or number(requested.get("memory_mib")),
+        "price": {"per_hour": price, "unit": text(requested.get("unit"))} if price else None,
+        "connect": text(requested.get("connect")),
+        "bill": text(requested.get("bill")),
+        "idle": {
+            "why": text(idle.get("why")),
+            "ends": seconds(idle.get("ends")),
+            "message": text(idle.get("message")),
+        }
+        if idle
+        else None,
+    }
+
+
+def end_of(began, requested, environ):
+    """Return when the walltime is over, by the scheduler's word, or else by what was asked for."""
+    end = number(environ.get("SLURM_JOB_END_TIME"))
+    walltime = number(requested.get("walltime_seconds"))
+    if not end and began and walltime:
+        end = began + walltime
+    return end if end and began and end - began < FAR_AWAY else None
+
+
+def memory_of(environ):
+    """Return how much memory Slurm gives to the job on this node."""
+    whole, cores = number(environ.get("SLURM_MEM_PER_NODE")), number(environ.get("SLURM_CPUS_ON_NODE"))
+    each = number(environ.get("SLURM_MEM_PER_CPU"))
+    return whole or (each and cores and each * cores)
+
+
+class Samples:
+    """The newest samples in ``usage.csv``, read on as it grows."""
+
+    COLUMNS = 10
+
+    def __init__(self, path):
+        self.path = path
+        self._file, self._rest = None, b""  # the file by its number and how far it is read; half a line
+        self._samples = deque(maxlen=MOST_SAMPLES)
+
+    def read(self):
+        """Return the samples, the newest last: ``time``, ``cores``, ``memory_mib``, ``gpus``.
+
+        A sample may be incomplete until the next call; it is then the last one.
+        """
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                offset = self._file[1] if self._file and self._file[0] == status.st_ino else None
+                if offset is None or offset > status.st_size:
+                    self._samples.clear()
+                    self._rest, offset = b"", max(0, status.st_size - MOST_BYTES)
+                offset = max(offset, status.st_size - MOST_BYTES)
+                file.seek(offset)
+                new = file.read(MOST_BYTES)
+                self._file = status.st_ino, offset + len(new)
+        except OSError:
+            return list(self._samples)
+        lines = (self._rest + new).split(b"\n")
+        self._rest = lines.pop()[-LONGEST_TEXT:]
+        for line in lines:
+            for row in csv.reader([line.decode("utf-8", "replace").replace("\0", "")]):
+                self._take(row)
+        return list(self._samples)
+
+    def _take(self, row):
+        at = seconds(row[0]) if len(row) == self.COLUMNS else None
+        if at is None:
+            return  # the heading, or a damaged line
+        if not self._samples or self._samples[-1]["time"] != at:
+            self._samples.append({"time": at, "cores": number(row[2]), "memory_mib": number(row[3]), "gpus": []})
+        if row[4]:
+            self._samples[-1]["gpus"].append(
+                {
+                    "index": text(row[4]),
+                    "name": text(row[5]),
+                    "percent": number(row[6]),
+                    "memory_mib": number(row[7]),
+                    "total_mib": number(row[8]),
+                }
+            )
+
+
+# ------------------------------------------------------------------------------------------------- what files contain
+
+
+def read_object(path):
+    """Return the object in a JSON file, empty if there is none."""
+    try:
+        with Path(path).open("rb") as file:
+            value = json.loads(file.read(MOST_BYTES).decode("utf-8", "replace"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def number(value):
+    """Return a number that is not negative, ``None`` for anything else."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) and found >= 0 else None
+
+
+def text(value):
+    """Return a string, not too long; ``None`` for anything else, and for an empty one."""
+    return value[:LONGEST_TEXT] if isinstance(value, str) and value else None
+
+
+def seconds(stamp):
+    """Return a time as files of a session have it (``2026-11-21T01:45:00Z``) in seconds since 1970."""
+    try:
+        time = datetime.datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ")
+    except (TypeError, ValueError):
+        return None
+    return time.replace(tzinfo=datetime.timezone.utc).timestamp()

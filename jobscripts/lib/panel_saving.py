@@ -1,0 +1,136 @@
+"""Open documents are saved before a session ends: the server tells the pages of JupyterLab when.
+
+In the last minute it tells them every few seconds, so what is typed by then is saved, too; and once more when the job
+is being ended. It is an event of jupyter_server 2, on a connection that each page of JupyterLab has open anyway, so it
+also reaches pages that are not to be seen, whose own clocks browsers hold back. ``panel.js`` saves, and reports what it
+could not save. Python 3.6 must be able to read this file.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from tornado.ioloop import IOLoop, PeriodicCallback
+
+SAVE_FROM, SAVE_EVERY = 60, 5  # seconds: before the end, and between two times
+GIVEN_UP_AFTER = 300  # seconds after the end: it was another one, then
+ANSWERS_WITHIN = 2.5  # seconds that the pages have when the job is being ended; kernels have 5 afterwards, of 8 in all
+MOST_PAGES, MOST_PATHS, LONGEST_PATH = 20, 50, 1000
+
+EVENT = "https://notebook-launcher.invalid/save"
+SCHEMA = {
+    "$id": EVENT,
+    "version": "1",
+    "title": "Documents should be saved",
+    "personal-data": False,
+    "type": "object",
+    "properties": {"last": {"type": "boolean", "title": "Whether the session is being ended just now"}},
+    "required": ["last"],
+}
+
+
+class Saving:
+    """Tells the open pages when to save. ``when``: returns when the session ends, if that is known, in seconds."""
+
+    def __init__(self, app, folder, when):
+        self.app, self.path, self.when = app, Path(folder, "unsaved.json"), when
+        self.pages = set()  # connections of pages that hear events
+        self.unsaved = {}  # paths, by page
+        self.answered = set()
+        self.is_looking = self.is_ending = False
+
+    def start(self):
+        """Begin. Raises ``ImportError`` or ``AttributeError`` where the server has no events."""
+        self.loop = IOLoop.current()
+        self.app.event_logger.register_event_schema(SCHEMA)
+        self._count_pages()
+        self.callback = PeriodicCallback(lambda: self.loop.spawn_callback(self._look), 1000 * SAVE_EVERY)
+        self.callback.start()
+        self._save_before_the_end()
+
+    def _count_pages(self):
+        from jupyter_server.services.events.handlers import SubscribeWebsocket
+
+        begin, end = SubscribeWebsocket.open, SubscribeWebsocket.on_close
+
+        def opened(page, *arguments):
+            self.pages.add(page)
+            return begin(page, *arguments)
+
+        def closed(page):
+            self.pages.discard(page)
+            return end(page)
+
+        SubscribeWebsocket.open, SubscribeWebsocket.on_close = opened, closed
+
+    def _tell(self, last):
+        self.app.event_logger.emit(schema_id=EVENT, data={"last": last})
+
+    async def _look(self):
+        if not self.pages or self.is_looking:
+            return
+        self.is_looking = True
+        try:
+            ends = await self.when()
+            if ends is not None and -GIVEN_UP_AFTER < ends - time.time() <= SAVE_FROM:
+                self._tell(last=False)
+        finally:
+            self.is_looking = False
+
+    # --- the job is being ended
+
+    def _save_before_the_end(self):
+        stop = signal.getsignal(signal.SIGTERM)
+
+        def end(number, frame):
+            if self.pages and not self.is_ending:
+                self.is_ending = True
+                self.loop.add_callback_from_signal(self._end, stop, number)
+            else:
+                stop(number, frame)
+
+        if callable(stop):
+            signal.signal(signal.SIGTERM, end)
+
+    async def _end(self, stop, number):
+        try:
+            self.answered.clear()
+            self._tell(last=True)
+            until = time.monotonic() + ANSWERS_WITHIN
+            while time.monotonic() < until and len(self.answered) < len(self.pages):
+                await asyncio.sleep(0.05)
+        finally:
+            stop(number, None)
+
+    # --- what could not be saved
+
+    def report(self, page, paths):
+        """Note what a page could not save. Raises ``ValueError`` for what is no such report."""
+        if not isinstance(page, str) or len(page) > 100 or not isinstance(paths, list):
+            raise ValueError("not a report of a page")
+        if not all(isinstance(path, str) and len(path) <= LONGEST_PATH for path in paths):
+            raise ValueError("not a list of paths")
+        before = self._paths()
+        self.unsaved[page] = paths[:MOST_PATHS]
+        while len(self.unsaved) > MOST_PAGES:
+            del self.unsaved[next(iter(self.unsaved))]
+        self.answered.add(page)
+        if self._paths() != before:
+            content = json.dumps({"version": 1, "paths": self._paths()})
+            threading.Thread(target=self._write, args=(content,), name="unsaved", daemon=True).start()
+
+    def _paths(self):
+        return sorted({path for paths in self.unsaved.values() for path in paths})[:MOST_PATHS]
+
+    def _write(self, content):
+        new = self.path.with_name(f"unsaved.json.new.{os.getpid()}")
+        try:
+            with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(content + "\n")
+            new.replace(self.path)
+        except OSError as problem:
+            self.app.log.warning("notebook-launcher: unsaved.json cannot be written: %r", problem)

@@ -1,0 +1,310 @@
+"""The session's panel in JupyterLab's page, in a real browser, answered by a real JupyterLab that a job has started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, Route, expect, sync_playwright
+
+from tests.cluster_tests.jupyterlab_page import CHROMIUM, FLAGS, NO_ANIMATION
+from tests.doubles import wait_until
+from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions, read_json_if_there, token_of
+from tests.unit.jobscripts.written_usage import Sampler
+
+pytestmark = pytest.mark.real_time
+
+#: ms; a request may be under way that knows nothing yet of what has just changed, and the next one comes 5 s later
+LATEST = 12_000
+ADDRESS = "api/notebook-launcher/session"
+#: what a hostile driver would call a GPU, and whoever wrote a profile the unit of its prices
+MARKUP = "<img src=x onerror=document.title='owned'>"
+
+
+HOUR_AGO = int(time.time()) - 3600
+BEGAN = datetime.now(timezone.utc) - timedelta(seconds=10)
+
+
+def sampler_of(job: Job) -> Sampler:
+    """Write to a file that is there already, or begin it."""
+    return Sampler(job.dir / "usage.csv", BEGAN)
+
+
+def ends_in(job: Job, seconds: float) -> None:
+    """Let the walltime be over then."""
+    requested = {
+        "version": 1,
+        "walltime_seconds": time.time() - HOUR_AGO + seconds,
+        "price_per_hour": 3.5,
+        "unit": MARKUP,
+    }
+    (job.dir / "panel.json").write_text(json.dumps(requested))
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    job = Job(tmp_path_factory.mktemp("panel"))
+    job.env |= {
+        "SLURM_JOB_START_TIME": str(HOUR_AGO),
+        "SLURM_JOB_PARTITION": "gpu",
+        "SLURM_CPUS_ON_NODE": "8",
+        "SLURM_MEM_PER_NODE": "4096",
+    }
+    job.in_a_scheduler()
+    job.ask(f"path={VENV_BIN}")
+    ends_in(job, 7200)
+    for name in ("notes.txt", "refused.txt"):
+        (job.work / name).write_text("before")
+    sampler_of(job).sample(0, "40", "60", cores="1.50")
+    job.start()
+    job.endpoint()
+    yield job
+    job.end()
+
+
+@pytest.fixture(scope="module")
+def page(job: Job) -> Iterator[Page]:
+    """A page with a terminal's and a notebook's cards, and the panel open."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(f"http://127.0.0.1:{job.endpoint()['port']}/lab?token={token_of(job)}")
+        page.locator(".nbl-status").wait_for(timeout=60_000)
+        page.add_style_tag(content=NO_ANIMATION)
+        expect(page.locator(".nbl-status")).to_have_text("1:59 h left · GPU 50 % · " + job.started()["node"])
+        yield page
+        browser.close()
+
+
+def test_the_session_is_told_to_its_own_people_alone(job: Job) -> None:
+    told: dict[str, Any] = call(job, ADDRESS)
+    assert (told["session"], told["job"], told["cores"], told["memory_mib"]) == (job.dir.name, "7.pbs", 8, 4096)
+    assert abs(told["now"] - time.time()) < 5
+    assert 7100 < told["ends"] - told["now"] <= 7200
+    (sample,) = told["samples"]
+    assert [gpu["percent"] for gpu in sample["gpus"]] == [40, 60]
+    assert call(job, f"{ADDRESS}?since={sample['time']}")["samples"] == []
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        call(job, f"{ADDRESS}?since=x")
+    for method in ("GET", "POST"):
+        request = urllib.request.Request(f"http://127.0.0.1:{job.endpoint()['port']}/{ADDRESS}", method=method)
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request, timeout=10)
+    for path in (job.dir / "runtime" / "labextensions").rglob("*"):
+        assert permissions(path) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_what_is_shown_can_be_reached_by_keyboard_and_read_aloud(page: Page) -> None:
+    page.locator(".nbl-status").focus()
+    page.keyboard.press("Enter")
+    panel = page.get_by_role("region", name="Session")
+    expect(panel).to_be_visible()
+    text = panel.inner_text()
+    for part in ("1:59 h left", "Partition\ngpu", "CPU\n1.5 of 8 cores", "Memory\n0.9 of 4.0 GiB", "GPU 1\n60 %"):
+        assert part in text, text
+    assert "GPU 1 memory\n4.9 of 15 GiB" in text
+    found = [
+        violation
+        for part in (".nbl-panel", ".nbl-status")
+        for violation in Axe().run(page, context=part).response["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+    assert found == []
+
+
+def test_what_files_contain_is_text(page: Page) -> None:
+    expect(page.get_by_role("region", name="Session")).to_contain_text(MARKUP)
+    assert page.locator(".nbl-panel img").count() == 0
+    assert page.title() != "owned"
+
+
+@contextlib.contextmanager
+def requests_of(page: Page) -> Iterator[list[float]]:
+    """The times at which the panel asks."""
+    times: list[float] = []
+
+    def note(request: Any) -> None:
+        if ADDRESS in request.url:
+            times.append(time.monotonic())
+
+    page.on("request", note)
+    yield times
+    page.remove_listener("request", note)
+
+
+def be_hidden(page: Page, hidden: bool) -> None:
+    """Let the page believe that it is, or is not, to be seen."""
+    page.evaluate(
+        "hidden => { Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        hidden,
+    )
+
+
+def test_a_page_that_is_not_to_be_seen_asks_nothing(page: Page, job: Job) -> None:
+    be_hidden(page, True)
+    page.wait_for_timeout(300)  # what was under way
+    with requests_of(page) as times:
+        page.wait_for_timeout(5500)
+        assert times == []
+        sampler_of(job).sample(5, "90", "90")
+        be_hidden(page, False)
+        expect(page.locator(".nbl-status")).to_contain_text("GPU 90 %")
+        page.wait_for_timeout(5500)
+    assert len(times) == 2
+    assert times[1] - times[0] > 4.5
+
+
+def is_well(page: Page) -> None:
+    """Somebody can work in the page, which knows for how long, and complains of nothing."""
+    page.locator(".jp-LauncherCard").first.hover()
+    expect(page.locator(".nbl-status")).to_contain_text("1:5")
+    expect(page.locator(".jp-Dialog")).to_have_count(0)
+
+
+@pytest.mark.parametrize("fault", ["wrong token", "slow", "nonsense", "no connection"])
+def test_a_server_that_fails_the_panel_does_not_hurt_the_page(page: Page, fault: str) -> None:
+    slow: list[Route] = []
+
+    def answer(route: Route) -> None:
+        if fault == "wrong token":
+            route.fulfill(status=403, json={"message": "Forbidden"})
+        elif fault == "slow":
+            slow.append(route)
+        elif fault == "nonsense":
+            route.fulfill(json={"now": [], "samples": {"time": 7}, "ends": "<b>", "idle": 7})
+        else:
+            route.abort()
+
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.route(f"**/{ADDRESS}*", answer)
+    be_hidden(page, False)
+    page.wait_for_timeout(600)
+    if fault != "nonsense":
+        is_well(page)
+    assert problems == []
+    assert len(slow) <= 1
+    for route in slow:
+        route.abort()
+    page.unroute(f"**/{ADDRESS}*")
+    page.wait_for_timeout(200)
+    be_hidden(page, False)
+    expect(page.locator(".nbl-status")).to_contain_text("GPU 90 %", timeout=LATEST)
+
+
+def test_a_session_directory_that_vanishes_does_not_hurt_the_page(page: Page, job: Job, tmp_path: Path) -> None:
+    shutil.move(job.dir, tmp_path / "gone")
+    try:
+        told = wait_until(lambda: call_without_files(job, tmp_path / "gone"))
+        assert told["job"] is None and told["cores"] == 8
+        be_hidden(page, False)
+        expect(page.locator(".nbl-status")).to_have_text("Session · GPU 90 %", timeout=LATEST)
+        expect(page.locator(".jp-Dialog")).to_have_count(0)
+    finally:
+        shutil.move(tmp_path / "gone", job.dir)
+
+
+def call_without_files(job: Job, directory: Path) -> dict[str, Any]:
+    """Ask with what was in the files before they were gone."""
+    port = json.loads((directory / "endpoint.json").read_text())["port"]
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{ADDRESS}")
+    request.add_header("Authorization", f"token {(directory / 'token').read_text()}")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def toast(page: Page, text: str) -> Locator:
+    """What JupyterLab shows, and reads aloud, over the page."""
+    return page.get_by_role("alert").filter(has_text=text)
+
+
+def test_who_is_there_keeps_a_session_that_is_thought_unused(page: Page, job: Job) -> None:
+    message = "Nobody has used JupyterLab for 25 minutes: the session ends in 5 minutes unless somebody does."
+    idle = {"version": 1, "why": "unused", "ends": "2030-11-21T12:05:00Z", "message": message}
+    (job.dir / "idle.json").write_text(json.dumps(idle))
+    be_hidden(page, False)
+    with page.expect_request(lambda request: request.method == "POST" and ADDRESS in request.url) as kept:
+        toast(page, message).get_by_role("button", name="Keep it").click()
+    assert kept.value.response().status == 204
+    (job.dir / "idle.json").unlink()
+    be_hidden(page, False)
+    expect(toast(page, message)).to_have_count(0, timeout=LATEST)
+
+
+def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> None:
+    ends_in(job, 14 * 60)
+    be_hidden(page, False)
+    expect(toast(page, "14 minutes left: the session ends at")).to_be_visible(timeout=LATEST)
+    ends_in(job, 4 * 60 + 5)
+    page.wait_for_timeout(200)
+    be_hidden(page, False)
+    expect(toast(page, "4 minutes left")).to_be_visible(timeout=LATEST)
+    expect(toast(page, "14 minutes left")).to_have_count(0)
+    ends_in(job, 3 * 60 + 5)
+    page.wait_for_timeout(200)
+    be_hidden(page, False)
+    expect(page.locator(".nbl-status")).to_contain_text("3:0", timeout=LATEST)
+    expect(toast(page, "minutes left")).to_have_count(1)
+    expect(toast(page, "4 minutes left")).to_have_count(1)
+
+
+EDITOR = ".jp-FileEditor:visible :is(.cm-content, .CodeMirror)"  # of JupyterLab 4, and 3
+
+
+def write_in(page: Page, name: str, text: str) -> None:
+    """Open a file and type at its beginning."""
+    page.locator(".jp-DirListing-item", has_text=name).dblclick()
+    editor = page.locator(EDITOR)
+    expect(editor).to_contain_text("before")
+    editor.click()
+    page.keyboard.press("Control+Home")
+    page.keyboard.type(text)
+
+
+def test_a_hidden_page_saves_in_the_last_minute_and_tells_what_it_cannot_save(page: Page, job: Job) -> None:
+    page.route(
+        "**/api/contents/refused.txt*",
+        lambda route: route.abort() if route.request.method == "PUT" else route.continue_(),
+    )
+    write_in(page, "refused.txt", "lost ")
+    write_in(page, "notes.txt", "kept ")
+    assert (job.work / "notes.txt").read_text() == "before"
+    be_hidden(page, False)
+    ends_in(job, 50)
+    call(job, ADDRESS)
+    be_hidden(page, True)
+    wait_until(lambda: (job.work / "notes.txt").read_text() == "kept before", 15)
+    told = wait_until(lambda: read_json_if_there(job.dir / "unsaved.json"), 15)
+    assert told == {"version": 1, "paths": ["refused.txt"]}
+    assert permissions(job.dir / "unsaved.json") == 0o600
+
+
+def test_what_is_typed_at_the_very_end_is_saved_when_the_job_is_ended(page: Page, job: Job) -> None:
+    page.unroute("**/api/contents/refused.txt*")
+    while page.locator(".jp-Dialog").count():
+        page.keyboard.press("Escape")
+        page.wait_for_timeout(100)
+    ends_in(job, 7200)
+    call(job, ADDRESS)
+    page.locator(EDITOR).click()
+    page.keyboard.type("more ")
+    began = time.monotonic()
+    job.send(signal.SIGTERM)
+    page.wait_for_timeout(1000)
+    assert job.exit()["cause"] == "stopped"
+    assert time.monotonic() - began < 6
+    assert "more " in (job.work / "notes.txt").read_text()
+    assert (job.work / "refused.txt").read_text() == "lost before"
