@@ -220,6 +220,7 @@ _SHOWN = {
     "gpus": "GPUs: 1, or with a type a100:1; 0 for none.",
     "gres": "GPUs as a generic resource: gpu:t4:1.",
     "mem": "Memory: 16G.",
+    "nodes": "Nodes.",
     "ntasks": "Tasks; on many sites: cores.",
     "partition": "The partition (queue).",
     "qos": "The quality of service.",

@@ -12,11 +12,17 @@ if TYPE_CHECKING:
 
 
 def show_notebooks(console: Console, event: events.BundledNotebooks) -> None:
-    """Print the notebooks, the sentences beside the names."""
+    """Print the notebooks, the sentences beside the names: folded in a terminal, elsewhere a line for each."""
+    if not console.is_terminal:
+        width = max((len(name) for name, _ in event.notebooks), default=0)
+        for name, sentence in event.notebooks:
+            line = f"{printable(name):{width}}   {printable(sentence)}".rstrip()
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+        return
     from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 3, 0, 0))
+    table = Table.grid(padding=(0, 3, 0, 0), pad_edge=False)
     for name, sentence in event.notebooks:
         table.add_row(Text(printable(name), style="bold", no_wrap=True), Text(printable(sentence)))
     console.print(table)
