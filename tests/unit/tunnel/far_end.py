@@ -172,6 +172,13 @@ class SshRoute(Route):
         self.host.close()
 
 
+def _is_ssh(process: psutil.Process) -> bool:
+    try:
+        return bool(process.name() == "ssh")
+    except psutil.NoSuchProcess:  # the engine starts others, which end soon
+        return False
+
+
 class OpenSshRoute(Route):
     """The same by the system's ``ssh``."""
 
@@ -180,7 +187,7 @@ class OpenSshRoute(Route):
         running = set(psutil.Process().children(recursive=True))
         self.host = OpenSshHost.open(server.destination(), Credentials(User()))
         started = set(psutil.Process().children(recursive=True)) - running
-        self._ssh = next(process for process in started if process.name() == "ssh")
+        self._ssh = next(process for process in started if _is_ssh(process))
         self._link = self.host.open_route()
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
