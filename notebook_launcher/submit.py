@@ -295,7 +295,7 @@ def _fill(template: Template, options: LaunchOptions, here: LocalMachine) -> _Fi
     )
     notes = [*plan.notes, *unprepared]
     for name in sorted(name for name in values.keys() & template.variables.keys() if is_expanded(values[name])):
-        notes.append(f"{name} stays as it was, as a shell would expand {values[name]}: write it into the script.")
+        notes.append(f"{name} stays as it was, because a shell would expand {values[name]}: write it into the script.")
     if plan.placeholders:
         notes.append(f"Replace before you submit it: {', '.join(f'--{name}' for name in plan.placeholders)}.")
     if (scheduler := make_scheduler(plan.target.scheduler, "")).directive not in ("", "#SBATCH"):

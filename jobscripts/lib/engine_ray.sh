@@ -68,7 +68,7 @@ prepare_engine() {
 # before the job starts.
 make_certificate() {
   local keys=$NBL_SESSION_DIR/runtime/ray-$node said
-  type -P openssl >/dev/null || fail workers-failed "There is no openssl on $node, which makes the keys for Ray."
+  type -P openssl >/dev/null || fail workers-failed "openssl was not found on $node; it makes the keys for Ray."
   said=$(
     umask 077
     exec 2>&1

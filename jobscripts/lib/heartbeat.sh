@@ -62,7 +62,7 @@ open_own_folder() {
     { log "the class folder $class is not there on $(uname -n): the teacher does not see this session"; return 1; }
   mkdir -m 0750 -- "$class/$name" 2>/dev/null
   { cd -P -- "$class/$name" && [[ -O . && ! -L $class/$name ]]; } 2>/dev/null ||
-    { log "$class/$name is not a folder of one's own: the teacher does not see this session"; return 1; }
+    { log "$class/$name is not a folder of this user: the teacher does not see this session"; return 1; }
   # Where the class folder hands its group on (setgid) this is so already.
   group=$(stat -c %g -- "$class" 2>/dev/null)
   [[ -z $group ]] || chgrp -- "$group" . 2>/dev/null

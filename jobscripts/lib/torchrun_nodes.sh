@@ -18,7 +18,7 @@ IFS=$' \t\n'; unset GLOBIGNORE
 main() {
   local head port processes=1 without=() name
   (($#)) || { printf 'usage: torchrun-all-nodes [options of torchrun] SCRIPT [arguments]\n' >&2; exit 2; }
-  [[ -n ${SLURM_JOB_ID-} ]] || give_up "This is no job of Slurm. On one node: torchrun --standalone."
+  [[ -n ${SLURM_JOB_ID-} ]] || give_up "This is not a Slurm job. On one node, type: torchrun --standalone SCRIPT"
   type -P srun >/dev/null || give_up "There is no srun here, as in most images: use a job script instead, as\
  'launch-notebook jobscript train-multi-node' prints one."
   type -P torchrun >/dev/null || give_up "There is no torchrun in this environment: pip install torch."

@@ -25,8 +25,8 @@ NODES_EVERY = 4  # looks from one list of nodes to the next
 TIMEOUT = 40.0  # seconds for one look
 
 _HIDDEN = (
-    "This cluster hides other people's jobs from you (PrivateData=jobs): nobody can be seen who has not started, or "
-    "waits. Ask the cluster's support to make you a coordinator of the account."
+    "This cluster hides other people's jobs from you (PrivateData=jobs), so the students' jobs cannot be shown. "
+    "Ask the cluster's support to make you a coordinator of the account."
 )
 
 
@@ -101,7 +101,7 @@ class ClassJobs:
 
     def _merge(self, now: Sequence[UserJob] | None, past: Sequence[UserJob] | None, *, asked_history: bool) -> None:
         if now is None:
-            self.problem = "The scheduler does not answer; this is how things were."
+            self.problem = "The scheduler does not answer; these are the last known states."
             return
         listed = {job.id: job for job in now}
         gone = [key for key, job in self._by_id.items() if key not in listed and not is_settled(job)]

@@ -103,7 +103,7 @@ class _Ending:
         notified = self._notify(live)
         if not self._wait(bool(notified)):
             self._take_back()
-            self._context.view.show(events.Note("Nothing was ended, and the notice is taken back."))
+            self._context.view.show(events.Note("Nothing was ended, and the notice is withdrawn."))
             return
         denied = self._cancel(live)
         left = self._await_end(live, notified)
@@ -141,7 +141,7 @@ class _Ending:
         try:
             facts, files = read_folder(self._context.host, folder, HEARTBEAT, MOST_OF_HEARTBEAT)
             if facts.problem or facts.owner != self._context.site.user or not facts.is_sticky:
-                why = facts.problem or f"{folder} has to be yours, and to have the sticky bit"
+                why = facts.problem or f"{folder} must belong to you and have the sticky bit"
                 view.show(events.Note(f"The sessions get no notice: {why}."))
                 return frozenset()
             self._write(folder, live)
@@ -175,7 +175,9 @@ class _Ending:
         until = time.monotonic() + seconds
         self._context.interrupts.defer()
         while (left := until - time.monotonic()) > 0:
-            self._context.view.show(events.Querying(f"the class ends in {time_left(left)}; Ctrl-C takes it back"))
+            self._context.view.show(
+                events.Querying(f"the class ends in {time_left(left)}; Ctrl-C withdraws the notice")
+            )
             try:
                 item = self._context.interrupts.inbox.get(timeout=min(left, 1.0 if left < 90 else 15.0))
             except queue.Empty:
@@ -242,5 +244,5 @@ def _not_ended(users: Sequence[str], jobs: Sequence[str], why: str) -> LauncherE
     return CancelFailed(
         f"{counted(len(jobs), 'session')} of the class could not be ended: {listed(users, 8)}.",
         why=why,
-        hint=f"whoever may do so ends them with: scancel {' '.join(jobs[:50])}",
+        hint=f"somebody who may do so can type: scancel {' '.join(jobs[:50])}",
     )

@@ -118,7 +118,7 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
     if options.install == INSTALL:
         view.show(
             events.Note(
-                "It tells students to install a folder that you give them; --install COMMAND says it otherwise."
+                "It tells students to install a folder that you give them; for another way, add --install COMMAND."
             )
         )
     if not ADDRESS.match(kept.source):
@@ -174,7 +174,7 @@ def _install(options: HandoutOptions) -> Iterator[Line]:
     yield _item(
         "Windows: open PowerShell. py -m pip install --user pipx, then py -m pipx ensurepath, then open it again"
     )
-    yield _text("Then, on each of them:")
+    yield _text("Then, on any of them:")
     yield _command(options.install)
 
 
@@ -200,7 +200,7 @@ def _elsewhere(options: HandoutOptions) -> Iterator[Section]:
     places = [("ThinLinc: log in to", options.thinlinc), ("Web portal: log in at", options.portal)]
     lines = [_item(f"{how} {where}, open a terminal there, and type the same lines.") for how, where in places if where]
     more = _text(
-        "The address opens in a browser on that desktop. A portal's terminal alone has none: the launcher then says "
+        "The address opens in a browser on that desktop. A portal may have only a terminal: the launcher then says "
         "what to type on your own computer."
     )
     if lines:
@@ -211,7 +211,7 @@ def _end(kept: SavedCourse) -> Iterator[Line]:
     yield _text(
         "Save your notebook. Press ENTER in the terminal: this ends the job, and frees the GPU for somebody else."
     )
-    yield _item("d and ENTER leaves it running; launch-notebook connect brings you back, also from another computer.")
+    yield _item("d and ENTER detaches: the job runs on. To come back, on any computer: launch-notebook connect.")
     yield _item(f"Your notebooks stay in {kept.course.folder or f'~/{kept.course.name}'} on the cluster.")
     if kept.course.class_folder:
         yield _item(

@@ -182,18 +182,18 @@ def judge_class_folder(facts: FolderFacts) -> Finding:
     """Judge whether students can leave their reports in the class folder, and nobody else's."""
     if facts.problem:
         return fault(f"The class folder {facts.problem}.", "create it: see docs/classroom.md")
-    mend = f"chmod 3770 {facts.path}"
+    hint = f"chmod 3770 {facts.path}"
     if not facts.is_open:
-        return fault(f"Students cannot write into {facts.path} (mode {facts.mode:04o}, group {facts.group}).", mend)
+        return fault(f"Students cannot write into {facts.path} (mode {facts.mode:04o}, group {facts.group}).", hint)
     if not facts.is_sticky:
         return fault(
             f"In {facts.path} students could remove each other's folders: no sticky bit (mode {facts.mode:04o}).",
-            mend,
+            hint,
         )
     if not facts.passes_group_on:
         return warning(
             f"What students leave in {facts.path} would not belong to the group {facts.group}: only they can read it.",
-            mend,
+            hint,
         )
     return ok(
         f"{facts.path} (mode {facts.mode:04o}, group {facts.group}): each student can write a folder of their own"

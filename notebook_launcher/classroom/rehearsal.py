@@ -131,7 +131,7 @@ class _Rehearsal:
             times = f"; from submission to JupyterLab {middle}, at worst {worst}"
         if failed:
             log = self._context.host.tail(f"{failed[0]}/job.log", 3)
-            last = f" The log's last word: {log[-1].strip()}" if log else ""
+            last = f" The log's last line: {log[-1].strip()}" if log else ""
             return fault(f"{len(failed)} of {sessions} failed{times}.{last}", f"read {failed[0]}/job.log")
         if len(took) < self._count:
             within = duration_text(WITHIN)
@@ -145,7 +145,7 @@ class _Rehearsal:
         """End all sessions; return a finding if some may be left."""
         if not self.sessions:
             return None
-        self._say(f"rehearsal: {counted(len(self.sessions), 'session')} end")
+        self._say(f"rehearsal: {counted(len(self.sessions), 'session')} are ended")
         try:
             cancel_jobs(self._context, self.sessions)
         except LauncherError as error:

@@ -181,7 +181,7 @@ def _running(report: Report | None, now: datetime) -> tuple[str, str]:
         return "running", f"its session has not reported for {duration(silent)}"
     since = (now - report.since).total_seconds() if report.since else 0.0
     if report.state == "starting":
-        return "starting", f"for {duration(since)}, which is long" if since > _SLOW_START else ""
+        return "starting", f"for {duration(since)}, longer than usual" if since > _SLOW_START else ""
     if report.state == "idle":
         return "idle", f"nobody has used it for {duration(since)}" if report.since else ""
     return ("completing", "") if report.state == "ended" else ("running", "")

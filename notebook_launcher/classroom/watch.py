@@ -123,7 +123,7 @@ class _Watching:
             self._lost_since = self._lost_since or time.monotonic()
             if time.monotonic() - self._lost_since > GIVE_UP_AFTER:
                 raise problem
-        self._jobs.problem = f"{problem.what} It is tried again; this is how things were."
+        self._jobs.problem = f"{problem.what} It is tried again; these are the last known states."
         return self._show({})
 
     def _read_reports(self) -> Mapping[str, Report]:

@@ -70,7 +70,7 @@ class _Reader:
         try:
             words = shlex.split(text, comments=True)
         except ValueError:
-            raise self._wrong("it has a quote without its counterpart") from None
+            raise self._wrong("a quote in it is not closed") from None
         while words:
             self._option(words.pop(0), words)
 
@@ -196,7 +196,7 @@ class _Reader:
     def _untranslated(self, what: str) -> UsageError:
         return UsageError(
             f"Line {self._number} of the script asks for {what}, which cannot be passed on from here.",
-            why="Its job would be another one without it.",
+            why="Without it, the job would not be the one that the script asks for.",
             hint="leave it out, or submit the script on the login node: bsub < SCRIPT",
         )
 

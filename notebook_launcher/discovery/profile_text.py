@@ -96,7 +96,7 @@ def _place(doc: Container, draft: Draft) -> None:
     else:
         _remark(doc, f"login_nodes is not known. {_not_read(survey, 'hostname')}")
     if survey.another:
-        _value(doc, "scheduler", survey.another.name, f"{survey.another.command} is there, and no sinfo")
+        _value(doc, "scheduler", survey.another.name, f"{survey.another.command} was found, and no sinfo")
     else:
         _value(
             doc,

@@ -48,7 +48,7 @@ def hung_up_before_version(server: str, why: str) -> LoginBusy:
     drops the server's only line.
     """
     return LoginBusy(
-        f"{server} closed the connection before it had said anything.",
+        f"{server} closed the connection before it sent anything.",
         why=why,
         hint="it may have too many logins in progress: try again in a moment; or does it let this machine in at all?",
     )

@@ -64,7 +64,7 @@ class FlagTranslation:
         if value and re.search(r"[][]", value):
             raise UsageError(
                 f"--{flag}={value} cannot be asked for on {self.title}.",
-                why="There are brackets in it.",
+                why="It contains brackets.",
                 hint=f"for example: --{flag}={example}",
             )
         return value

@@ -181,7 +181,7 @@ def _waiting_text(error: LoginBusy | AddressRefused, timing: Timing, *, is_watch
     if not is_watched:
         return f"{what}; trying again, for {timing.address_maybe_busy_for:.0f} s at most"
     every, at_most = f"{timing.address_refused_pause:.0f} s", f"{timing.address_refused_for / 60:.0f} min"
-    return f"{what}; trying again, at last every {every}, for {at_most} at most; Ctrl-C stops"
+    return f"{what}; trying again, later every {every}, for {at_most} at most; Ctrl-C stops"
 
 
 def _scheduler_of(host: Host, target: LaunchTarget, submits: bool) -> str:

@@ -62,9 +62,9 @@ class StepUseWatch:
     def ask(self) -> str:
         """Look now, for the user; return why not, else ""."""
         if self._command is None:
-            return "This scheduler does not tell what the steps of a running job use."
+            return "This scheduler does not report what the steps of a running job use."
         if self._due is None:
-            return "The job does not run yet."
+            return "The job has not started yet."
         self._look(asked=True)
         return ""
 
@@ -100,7 +100,7 @@ class StepUseWatch:
         if steps and (item.asked or has_many):
             self._context.view.show(events.StepsUsed(self._session.id, job_of(self._session).id, steps))
         elif item.asked:
-            self._context.view.show(events.Note("The scheduler tells nothing of the job's steps yet."))
+            self._context.view.show(events.Note("The scheduler has not reported on the job's steps yet."))
 
 
 def _uses(

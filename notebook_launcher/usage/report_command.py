@@ -131,7 +131,7 @@ def _reports_on_tasks(context: Context, job: JobRef, tasks: tuple[str, ...]) -> 
     left = f"; these are the first {len(some)}" if len(some) < len(tasks) else ""
     made: list[events.Event] = [
         events.Note(
-            f"Job {job} is a job array of {len(tasks)} tasks{left}. One with its columns explained: launch-notebook "
+            f"Job {job} is a job array of {len(tasks)} tasks{left}. To have one explained: launch-notebook "
             f"report {tasks[0]}"
         )
     ]

@@ -154,7 +154,7 @@ def came_before_her(scene: Scene) -> str:
             ["sh", "-c", f"mkdir -p {session}; {copies} {session}; chmod -R a+rX {session}"],
         )
         done = as_member(scene, "carol", f"timeout 5 bash {session}/heartbeat.sh {session} {FOLDER} /home/carol $$ $$")
-        assert "is not a folder of one's own" in done.stderr, done
+        assert "is not a folder of this user" in done.stderr, done
         [problem] = {read_by_teacher(scene)["carol"]["problem"]}
         assert as_member(scene, "carol", f"grep -q version {folder}/heartbeat.json").returncode != 0
     finally:

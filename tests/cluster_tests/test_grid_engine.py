@@ -83,7 +83,7 @@ def test_init_writes_a_profile(cluster: PracticeCluster) -> None:
     code, told = asked(cluster, "init", "login", "--name", "grid")
     text = cluster.run("laptop", "alice", ["cat", ".config/notebook-launcher/clusters/grid.toml"], check=True).stdout
     cluster.run("laptop", "alice", ["rm", ".config/notebook-launcher/clusters/grid.toml"], check=True)
-    assert code == 0 and 'scheduler = "gridengine" # qconf is there, and no sinfo' in text, told + text
+    assert code == 0 and 'scheduler = "gridengine" # qconf was found, and no sinfo' in text, told + text
     # without a profile it is found as well
     code, told = asked(cluster, "--host", "login", "-n", "1", "-p", "nosuch", "--venv", "~/light")
     assert code == errors.PartitionRefused.exit_code, told

@@ -28,7 +28,7 @@ def test_a_refused_address_is_told_and_waited_for(
     cluster: PracticeCluster, refused: None, start: Callable[..., Session]
 ) -> None:
     session = start("list", columns=200)
-    session.expect(r"refuses this machine's address for a while.*trying again, at last every 15 s, for 10 min at most")
+    session.expect(r"refuses this machine's address for a while.*trying again, later every 15 s, for 10 min at most")
     session.read_along()
     with ThreadPoolExecutor() as pool:  # each tries for 20 s
         engines = ("paramiko", "openssh")

@@ -45,11 +45,11 @@ def _students(roster: Path | None) -> tuple[Student, ...]:
 @classroom.command()
 @target_options
 @_whose
-@click.option("--every", type=int, default=30, metavar="SECONDS", help="The pause between two looks: 30, at least 10.")
-@click.option("--once", is_flag=True, help="Look once.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write an HTML page at each look.")
+@click.option("--every", type=int, default=30, metavar="SECONDS", help="Seconds between two updates: 30, at least 10.")
+@click.option("--once", is_flag=True, help="Show the table once, and exit.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write an HTML page at each update.")
 @click.option("--page", is_flag=True, help="Also serve the page here, for your own browser; it refreshes itself.")
-@click.option("--anonymous", is_flag=True, help="Numbers in place of names on the page: for the projector.")
+@click.option("--anonymous", is_flag=True, help="On the page, show numbers, not names: for the projector.")
 @_roster(required=False)
 def watch(
     roster: Path | None,
@@ -63,14 +63,14 @@ def watch(
     page: bool,
     anonymous: bool,
 ) -> int:
-    """Show who has not started, waits, runs, is idle or has failed, until Ctrl-C.
+    """Show whose session has not started, is pending, running or idle, or has failed, until Ctrl-C.
 
     \b
       launch-notebook classroom watch students.csv             the default course
       launch-notebook classroom watch students.csv --page      and a page for the projector
       launch-notebook classroom watch --reservation lab1       whoever has a job in it
 
-    One query of the scheduler at each look, for all students together.
+    Each update is one query of the scheduler, for all students together.
     """
     from notebook_launcher.classroom.watch import WatchOptions
     from notebook_launcher.classroom.watch import watch as watch_class
@@ -84,12 +84,12 @@ def watch(
 
 @classroom.command()
 @target_options
-@click.option("--out", type=click.Path(path_type=Path), metavar="PATH", help="Where, without the ending.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="PATH", help="The path, without the ending.")
 @click.option("--install", metavar="COMMAND", help="How students install the launcher.")
 @click.option("--portal", default="", metavar="URL", help="The web portal of the cluster, if there is one.")
 @click.option("--thinlinc", default="", metavar="HOST", help="The ThinLinc server of the cluster, if there is one.")
-@click.option("--pdf", is_flag=True, help="Fail where no browser here can print the PDF.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--pdf", is_flag=True, help="Fail if no browser on this machine can print the PDF.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 def handout(
     *, where: Where, out: Path | None, install: str | None, portal: str, thinlinc: str, pdf: bool, force: bool
 ) -> int:
@@ -98,7 +98,7 @@ def handout(
     \b
       launch-notebook classroom handout --course gpulab2026 --install 'pipx install PACKAGE'
 
-    A PDF is printed by Chromium, Chrome or Edge, where one of them is installed.
+    The PDF needs Chromium, Chrome or Edge on this machine.
     """
     from notebook_launcher.classroom.handout import INSTALL, HandoutOptions, write_handout
 
@@ -115,17 +115,17 @@ def handout(
 @click.option(
     "--for", "lasts", metavar="TIME", help="How long it is: 1:30:00 or 90m. Without it: a session's walltime."
 )
-@click.option("--rehearse", type=click.IntRange(0, 60), default=0, metavar="N", help="Launch N sessions, and end them.")
+@click.option("--rehearse", type=click.IntRange(0, 60), default=0, metavar="N", help="Launch N test sessions.")
 @_roster(required=True)
 def check(roster: Path, *, where: Where, begins: str | None, lasts: str | None, rehearse: int) -> int:
-    """Check the week before that the lesson will work: one table, each problem with its hint.
+    """Check beforehand that the lesson will work: one table, with a hint for each problem.
 
     \b
       launch-notebook classroom check students.csv --at 2026-11-24T13:00 --for 90m
       launch-notebook classroom check students.csv --rehearse 5
 
     It checks what doctor checks, then the students' accounts, the reservation's hour, the room for all of them, the
-    limits that they share, and the class folder. The exit code is 0 if nothing is in the way, and 8 if something is.
+    limits that they share, and the class folder. The exit code is 0 if no check finds a fault, otherwise 8.
     """
     from notebook_launcher.classroom.check import Lesson, check_class
     from notebook_launcher.planning.target import LocalMachine
@@ -138,10 +138,10 @@ def check(roster: Path, *, where: Where, begins: str | None, lasts: str | None, 
 
 @classroom.command()
 @target_options
-@click.option("--out", type=click.Path(path_type=Path), metavar="PATH", help="Where, without the ending.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="PATH", help="The path, without the ending.")
 @click.option("--folder", metavar="DIR", help="The class folder on the cluster, in place of the course's.")
-@click.option("--anonymous", is_flag=True, help="Numbers in place of names: for the projector.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--anonymous", is_flag=True, help="Show numbers, not names: for the projector.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @_roster(required=False)
 def collect(
     roster: Path | None, *, where: Where, out: Path | None, folder: str | None, anonymous: bool, force: bool
@@ -151,7 +151,7 @@ def collect(
     \b
       launch-notebook classroom collect students.csv --anonymous
 
-    Results come from the class folder, in which the sessions of a course with class_folder leave them.
+    Results come from the class folder, to which the sessions of a course with class_folder write them.
     """
     from notebook_launcher.classroom.collect import CollectOptions
     from notebook_launcher.classroom.collect import collect as collect_class
@@ -167,7 +167,7 @@ def collect(
 @target_options
 @_whose
 @click.option("--in", "minutes", type=int, default=5, metavar="MINUTES", help="From the notice to the end: 5.")
-@click.option("--message", metavar="TEXT", help="What the students are told.")
+@click.option("--message", metavar="TEXT", help="The message to the students.")
 @click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask.")
 @_roster(required=False)
 def end(
@@ -180,13 +180,13 @@ def end(
     message: str | None,
     sure: bool,
 ) -> int:
-    """Tell every session of the class that it ends, wait, and end it.
+    """Give notice to every session of the class, wait, and end the sessions.
 
     \b
       launch-notebook classroom end students.csv --in 10 --message 'Submit your notebook.'
 
-    The scheduler ends sessions where it lets you: as an operator, or a coordinator of the account. Sessions that report
-    in the class folder end by themselves. What is left is named.
+    The scheduler ends sessions if you are an operator, or a coordinator of the account. Sessions that report in the
+    class folder end themselves. Those that could not be ended are named.
     """
     from notebook_launcher.classroom.end import DEFAULT_MESSAGE, EndOptions, end_class
 

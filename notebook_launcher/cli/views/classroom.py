@@ -39,7 +39,7 @@ class ClassroomView:
         if isinstance(event, events.ClassSeen):
             self._seen(event)
         elif isinstance(event, events.ClassPage):
-            self._line("The class is on this page, for your own browser alone; Ctrl-C ends it:")
+            self._line("The table is on this page, which only your own browser can open; Ctrl-C ends it:")
             self._line(event.address, "bold", whole=True)
         else:
             self.pause()
@@ -97,7 +97,7 @@ def _picture(event: events.ClassSeen, console: Console) -> Group:
         shown -= max(1, excess // 2)
     lines: list[Table | Text] = [_table(rows[:shown], wide=wide)] if rows else []
     if len(rows) > shown:
-        lines.append(Text(f"… and {len(rows) - shown} more; all of them: --once, --html or --page", style="dim"))
+        lines.append(Text(f"… and {len(rows) - shown} more; to see all: --once, --html or --page", style="dim"))
     return Group(*lines, *(Text(printable(text), style=style) for text, style in below))
 
 
@@ -141,7 +141,7 @@ def _ended(event: events.ClassEnded) -> list[tuple[str, str]]:
     if event.ended:
         lines.append((f"{counted(len(event.ended), 'session')} ended: {listed(event.ended, 20)}.", "green"))
     if event.asked:
-        lines.append((f"Told to end by themselves: {listed(event.asked, 20)}.", "green"))
+        lines.append((f"Asked to end themselves: {listed(event.asked, 20)}.", "green"))
     if event.refused:
-        lines.append((f"You may not end those of {listed(event.refused, 20)}. {event.why}".strip(), "yellow"))
-    return lines or [("No session of the class is there.", "")]
+        lines.append((f"You may not end the sessions of {listed(event.refused, 20)}. {event.why}".strip(), "yellow"))
+    return lines or [("The class has no sessions.", "")]

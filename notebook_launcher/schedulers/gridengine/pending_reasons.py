@@ -32,12 +32,12 @@ def read_reason(state: str, info: Sequence[str], errors: Sequence[str]) -> tuple
     if "E" in state:
         why = re.sub(r"^.*?\]:? (?:error: )?", "", errors[0]) if errors else ""
         summary = f"Grid Engine could not start it: {why}" if why else "Grid Engine could not start it"
-        return why or "error state", Meaning(summary, "cancel it, mend the cause, and start again; see: qstat -j JOB")
+        return why or "error state", Meaning(summary, "cancel it, correct the cause, start again; see: qstat -j JOB")
     if "h" in state:
         return "hold", Meaning("is held, or waits for another job", "if you hold it, release it with: qrls JOB")
     lines = [_REQUEST.sub("", line) for line in info if line and not _NOTHING.search(line)]
     if any(map(_FORBIDDEN.search, lines)):
-        return lines[0].strip("()"), Meaning("this cluster does not tell why jobs wait")
+        return lines[0].strip("()"), Meaning("this cluster does not report why jobs wait")
     lines = list(dict.fromkeys(line for line in lines if not _OF_OTHERS.search(line)))
     if lines == ["execution time not reached"]:
         return "BeginTime", None

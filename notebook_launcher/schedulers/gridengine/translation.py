@@ -122,7 +122,7 @@ class Translation(FlagTranslation):
         seconds = self.seconds()
         others = self._other_gres()
         gpus = self.gpus(
-            "GPUs are asked for by their number there; where types differ, by a queue or a resource.",
+            "On Grid Engine, GPUs are requested by number; a type, with a queue or a resource.",
             "for example: -p QUEUE --gpus 1, or -C RESOURCE=TYPE --gpus 1",
         )
         cores = self.cores(gpus)

@@ -93,7 +93,7 @@ class Translation(FlagTranslation):
 
     def _resources(self) -> list[str]:
         gpus = self.gpus(
-            "GPUs are asked for by their number there, and by a queue or a select string where types differ.",
+            "On LSF, GPUs are requested by number; a type is requested with a queue or a select string.",
             "for example: -p QUEUE --gpus 1",
         )
         cores = self.cores(gpus)

@@ -65,7 +65,7 @@ _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
     (
         r"depend|Unknown Job Id",
         DependencyRefused,
-        "The job that is to be waited for is not known.",
+        "PBS does not know the job to wait for.",
         "see: qstat -x -u $USER",
     ),
     (r"account|project", AccountRefused, "The account may not be used.", "name another with -A"),

@@ -98,7 +98,7 @@ class Translation(FlagTranslation):
             if "%" in path:
                 raise UsageError(
                     f"“{path}” cannot be the name of a log on PBS.",
-                    why="Nothing is replaced in it.",
+                    why="PBS replaces no patterns in it.",
                     hint="a name without %, or leave it out",
                 )
         arguments = ["-N", name, "-o", output or self.submission.log]
@@ -129,7 +129,7 @@ class Translation(FlagTranslation):
         seconds = self.seconds()
         others = self._other_gres()
         gpus = self.gpus(
-            "GPUs are asked for by their number there; where types differ, by a queue or a resource.",
+            "On PBS, GPUs are requested by number; a type is requested with a queue or a resource.",
             "for example: -p QUEUE --gpus 1, or -C gpu_type=a100 --gpus 1",
         )
         cores = self.cores(gpus)

@@ -88,7 +88,7 @@ def test_ctrl_c_takes_it_back(class_of_two: Cluster) -> None:
     context.interrupts.defer()
     context.interrupts.inbox.put(Interrupt("end"))
     _Ending(context, LAB, EndOptions(minutes=5, sure=True)).run()
-    assert "Nothing was ended, and the notice is taken back." in view.notes
+    assert "Nothing was ended, and the notice is withdrawn." in view.notes
     assert not [one for one in class_of_two.ran if "scancel" in one]
 
 

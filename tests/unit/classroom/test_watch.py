@@ -69,7 +69,7 @@ def test_what_was_seen_last_is_shown_while_the_login_node_is_away(slurm: Cluster
     one.look()
     context.host.answer = ConnectionLost("The connection to login is lost.")  # type: ignore[attr-defined]
     shown = one._look_if_possible()
-    assert shown.problem == "The connection to login is lost. It is tried again; this is how things were."
+    assert shown.problem == "The connection to login is lost. It is tried again; these are the last known states."
     assert shown.counts == {"not_started": 1, "running": 1}
     context.host.answer, context.host.reconnect = slurm.answer, lambda: None  # type: ignore[attr-defined,method-assign]
     assert one._look_if_possible().problem == ""
@@ -98,4 +98,4 @@ def test_a_program_reads_what_has_changed(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.splitlines()[0] == "Name 3 (u3): running, why"
     view.show(ClassPage("http://127.0.0.1:1/x/"))
     view.show(ClassEnded(("alice",), (), ("bob",), "The scheduler says: Access denied."))
-    assert "You may not end those of bob. The scheduler says: Access denied." in capsys.readouterr().out
+    assert "You may not end the sessions of bob. The scheduler says: Access denied." in capsys.readouterr().out

@@ -325,7 +325,7 @@ def test_a_server_that_hangs_up_before_it_has_said_anything(server: Server, open
                     listener.accept()[0].close()
 
         threading.Thread(target=hang_up, daemon=True).start()
-        with pytest.raises(LoginBusy, match="closed the connection before it had said anything"):
+        with pytest.raises(LoginBusy, match="closed the connection before it sent anything"):
             open_host(server.client_with(tmp_path, Port=str(listener.getsockname()[1])), Credentials(User()))
 
 

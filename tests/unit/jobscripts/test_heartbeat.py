@@ -115,4 +115,4 @@ def test_a_folder_that_is_not_ones_own(beating: Beating) -> None:
     beating.start()
     assert beating.script is not None and beating.script.stderr is not None
     assert beating.script.wait(10) == 1
-    assert b"is not a folder of one's own: the teacher does not see this session" in beating.script.stderr.read()
+    assert b"is not a folder of this user: the teacher does not see this session" in beating.script.stderr.read()

@@ -49,7 +49,7 @@ def test_each_node_runs_torchrun_once_and_they_meet_at_a_free_port(
 @pytest.mark.parametrize(
     ("without", "env", "says"),
     [
-        ("", {}, "This is no job of Slurm. On one node: torchrun --standalone."),
+        ("", {}, "This is not a Slurm job. On one node, type: torchrun --standalone SCRIPT"),
         ("srun", JOB, "There is no srun here, as in most images: use a job script instead"),
         ("torchrun", JOB, "There is no torchrun in this environment: pip install torch."),
     ],

@@ -225,7 +225,7 @@ def test_a_site_may_not_tell_why() -> None:
     text = f"<job_info>{ENTRY}</job_info>\n{DETAILS}\n{'=' * 62}\njob_number:                 7\n"
     off = "scheduling info:            (Collecting of scheduler job information is turned off)\n"
     found = GRID.read_query([JobRef("7")], CommandResult(0, text + off))
-    assert found and found["7"].meaning and "does not tell" in found["7"].meaning.summary
+    assert found and found["7"].meaning and "does not report" in found["7"].meaning.summary
 
 
 ENTRY = (

@@ -154,7 +154,7 @@ def test_nothing_that_a_shell_would_run_comes_into_a_template_which_is_said(bund
     options = LaunchOptions({}, arguments=(f"IMAGE={value}", "MODULES=a", "TRAINING=x"), cluster="here")
     event, (note,) = submit.filled_template(template, options, HERE)
     assert "IMAGE=${IMAGE-}\n" in event.text and 'MODULES="${MODULES-a}"' in event.text
-    assert note.startswith("IMAGE stays as it was, as a shell would expand") and value in note
+    assert note.startswith("IMAGE stays as it was, because a shell would expand") and value in note
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_use_is_counted_between_two_looks_and_who_lags_is_named(watched: Watched
 
 
 def test_the_user_sees_the_script_itself_too(watched: Watched) -> None:
-    assert watched.watch.ask() == "The job does not run yet."
+    assert watched.watch.ask() == "The job has not started yet."
     watched.watch.job_started()
     watched.answer = BATCH + STEP.format(mean="00:10.000", least="00:10.000")
     assert watched.watch.ask() == ""
@@ -103,11 +103,11 @@ def test_nothing_is_shown_of_single_tasks_or_without_an_answer(watched: Watched)
     watched.watch.ask()
     watched.handle()
     (note,) = watched.view.events
-    assert note == events.Note("The scheduler tells nothing of the job's steps yet.")
+    assert note == events.Note("The scheduler has not reported on the job's steps yet.")
 
 
 def test_a_scheduler_that_does_not_tell_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, Lsf())
     watched.watch.job_started()
     watched.passes(60, BATCH)
-    assert watched.asked == 0 and watched.watch.ask().startswith("This scheduler does not tell")
+    assert watched.asked == 0 and watched.watch.ask().startswith("This scheduler does not report")

@@ -196,7 +196,7 @@ def test_of_an_array_each_task_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     host = SimpleNamespace(run=lambda *_, **__: CommandResult(0, TEXT))
     context = cast(Any, SimpleNamespace(host=host, scheduler=SLURM))
     note, first, second = report_command._reports_on_tasks(context, JobRef("2"), ("2_1", "2_2"))
-    assert isinstance(note, events.Note) and "job array of 2 tasks. One with its columns explained" in note.text
+    assert isinstance(note, events.Note) and "job array of 2 tasks. To have one explained" in note.text
     assert isinstance(first, events.JobReport) and isinstance(second, events.JobReport)
     assert (first.job, second.job, first.columns, first.explained) == ("2_1", "2_2", (), False) and first.use
     monkeypatch.setattr(report_command, "_MOST_TASKS", 1)
