@@ -70,7 +70,7 @@ def test_one_option_after_the_other(line: str, flags: dict[str, str | None], lef
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("-J 'a", "cannot be read: it has a quote"),
+        ("-J 'a", "cannot be read: a quote"),
         ("job.sh", "“job.sh” is no option of bsub"),
         ("-W", "-W needs a value"),
         ("-W soon", "-W soon is no time"),
