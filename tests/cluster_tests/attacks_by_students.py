@@ -133,12 +133,12 @@ def forged_a_row(scene: Scene) -> str:
     job = scene.must("login", "bob", f"sbatch --parsable -H -J {name} -o /dev/null --wrap true").strip()
     try:
         printed = seen_by_teacher(scene)
-        assert re.search(r"^carol +has not started", printed, re.M), printed
+        assert re.search(r"^carol +(has not started|ended)", printed, re.M), printed  # she may have had a job before
         assert_no_escapes(printed)
         assert "<b>" not in printed
     finally:
         scene.must("login", "bob", f"scancel {job}")
-    return "carol has not started; the name is not shown"
+    return "carol does not run; the name is not shown"
 
 
 def came_before_her(scene: Scene) -> str:
@@ -293,7 +293,7 @@ STUDENT = (
     Attack(By.STUDENT, "write on the teacher's terminal", "control characters and HTML in a report", wrote_nonsense,
            "it is no report; nothing of it is shown", "only known words, numbers and times are taken from it"),
     Attack(By.STUDENT, "let carol seem to run", "a job whose name ends a line of `squeue`, and begins one about her",
-           forged_a_row, "carol has not started; the name is not shown",
+           forged_a_row, "carol does not run; the name is not shown",
            "each line has to carry a random word that nobody knows before"),
     Attack(By.STUDENT, "end alice's session as the teacher would", "write the notice `end` into the class folder",
            ended_the_class, "it is not the folder's owner's, and is not heeded", "its owner is checked"),

@@ -33,7 +33,7 @@ PLACES = {"login": f"/home {OWN}", "laptop": f"/home {OWN}", "login2": OWN, "nod
 # What is in a session's folder, and what the launcher, JupyterLab and Apptainer keep for another time.
 KEPT = (
     *("*/.notebook-launcher/sessions/*/*", "*/.notebook-launcher/sessions/.asked*"),
-    *("*/.notebook-launcher/sessions/image-digests", "*/.notebook-launcher/sessions/.scripts"),
+    *(f"*/.notebook-launcher/sessions/{name}" for name in ("image-digests", ".scripts", ".imports")),
     *("*/.local", "*/.local/*", "*/.jupyter", "*/.ipython", "*/.apptainer"),
 )
 
