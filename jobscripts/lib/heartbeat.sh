@@ -36,7 +36,7 @@ main() {
   find_job_id
   ending='' beats=0 state='' since='' results=none notice='' ends_at=''
   trap 'ending=yes' TERM INT HUP
-  trap '' XFSZ
+  trap '' XFSZ USR1 USR2 # by USR2, LSF tells all processes of a job that it ends: how, the script will say
   open_own_folder || exit 1
   until [[ -n $ending ]] || ! kill -0 "$root" 2>/dev/null; do
     beat
@@ -155,6 +155,7 @@ heed_teacher() {
   done < <(head -c 65536 -- "$file" 2>/dev/null)
   [[ $version == 1 && $ends =~ ^[1-9][0-9]{0,11}$ && $jobs == *" ${job_id//[!0-9]/} "* ]] || { forget_notice; return 0; }
   ends_at=$ends
+  text=${text//[[:cntrl:]]/ } # it comes into the log, which is read in a terminal
   [[ $notice != "$ends $text" ]] || return 0
   notice="$ends $text"
   json_string "${text:0:500}"

@@ -86,7 +86,7 @@ def test_what_is_left_and_what_is_not(beating: Beating) -> None:
 def test_the_teachers_notice_and_the_end(beating: Beating) -> None:
     ends = int(time.time()) + 2
     notice = beating.class_ / "end"
-    notice.write_text(f'version=1\nends={ends}\njobs=6 7\nmessage=Save "it" \\ now.\n')
+    notice.write_text(f'version=1\nends={ends}\njobs=6 7\nmessage=Save\x1b"it" \\ now.\n')
     beating.start()
     told = beating.dir / "notice.json"
     assert wait_until(told.exists, 10)
