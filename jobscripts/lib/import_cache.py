@@ -211,10 +211,10 @@ def write(file, needed, path, libraries, modules):
 
 def remove(file):
     """Remove a file, if it is there: another session may do the same."""
-    try:
+    import contextlib  # not needed at the start
+
+    with contextlib.suppress(OSError):
         os.unlink(file)
-    except OSError:
-        pass
 
 
 if __name__ == "__main__":
