@@ -36,7 +36,7 @@ main() {
   find_job_id
   ending='' beats=0 state='' since='' results=none notice='' ends_at=''
   trap 'ending=yes' TERM INT HUP
-  trap '' XFSZ
+  trap '' XFSZ USR1 USR2 # by USR2, LSF tells all processes of a job that it ends: how, the script will say
   open_own_folder || exit 1
   until [[ -n $ending ]] || ! kill -0 "$root" 2>/dev/null; do
     beat
@@ -56,13 +56,16 @@ usage() {
 
 # Go into a folder of one's own in the class folder: from here on no name leads through anybody else's hands.
 open_own_folder() {
-  local name group
+  local name group place
   name=$(id -un)
   [[ -n $name && $name != */* && $name != .* && -d $class ]] ||
     { log "the class folder $class is not there on $(uname -n): the teacher does not see this session"; return 1; }
   mkdir -m 0750 -- "$class/$name" 2>/dev/null
-  { cd -P -- "$class/$name" && [[ -O . && ! -L $class/$name ]]; } 2>/dev/null ||
+  # Asked where this is, and not what the name leads to by now: it may have been a link a moment ago.
+  { exec {place}<"$class" && cd -P -- "$class/$name" && [[ -O . && .. -ef /dev/fd/$place && ! -L $class/$name ]]; } \
+    2>/dev/null ||
     { log "$class/$name is not a folder of this user: the teacher does not see this session"; return 1; }
+  exec {place}<&-
   # Where the class folder hands its group on (setgid) this is so already.
   group=$(stat -c %g -- "$class" 2>/dev/null)
   [[ -z $group ]] || chgrp -- "$group" . 2>/dev/null
@@ -150,12 +153,13 @@ heed_teacher() {
       message=*) text=${line#*=} ;;
     esac
   done < <(head -c 65536 -- "$file" 2>/dev/null)
-  [[ $version == 1 && $ends =~ ^[0-9]{1,12}$ && $jobs == *" ${job_id//[!0-9]/} "* ]] || { forget_notice; return 0; }
+  [[ $version == 1 && $ends =~ ^[1-9][0-9]{0,11}$ && $jobs == *" ${job_id//[!0-9]/} "* ]] || { forget_notice; return 0; }
   ends_at=$ends
+  text=${text//[[:cntrl:]]/ } # it comes into the log, which is read in a terminal
   [[ $notice != "$ends $text" ]] || return 0
   notice="$ends $text"
   json_string "${text:0:500}"
-  write_file "$dir/notice.json" "$(printf '{"version":1,"message":%s,"ends":"%(%Y-%m-%dT%H:%M:%SZ)T"}' "$REPLY" "$ends")"
+  write_file "$dir/notice.json" "{\"version\":1,\"message\":$REPLY,\"ends\":\"$(date -u -d "@$ends" +%Y-%m-%dT%H:%M:%SZ)\"}"
   log "the teacher ends the class: ${text:0:500}"
 }
 

@@ -6,7 +6,7 @@ and a module has the same loader, specification and file names as without.
 
 Only what cannot have changed counts. The file's name says which image it is of (inode, size and times). It is used if
 it belongs to this user, for the same Python, the same ``sys.path`` and the same finders, where all folders of the path
-are on one file system that nobody can write to, and nothing is mounted inside of them.
+are on the image's own file system, which nobody can write to, and nothing is mounted inside of them.
 
 ``quick_start.py`` loads this file in JupyterLab's own Python, before nearly all other modules, so it imports none that
 Python has not loaded by itself. A process of its own writes what the next start uses:
@@ -23,6 +23,7 @@ from importlib.util import MAGIC_NUMBER, cache_from_source
 FORMAT = b"notebook-launcher imports 1\n"
 MOST_BYTES = 256 * 1024 * 1024
 KEPT = 3  # files, of as many images
+IMAGE = ("/", "/usr")  # these are the image's own; the first one may be made anew, to mount something in it
 DAMAGED = (OSError, ValueError, EOFError, TypeError, LookupError)
 
 
@@ -40,7 +41,9 @@ def folders_of(path):
     folders = [folder for folder in path if os.path.isdir(folder)]
     if not folders or any(os.path.isfile(name) or not os.path.isabs(name) for name in path):
         return None
-    if len({os.stat(folder).st_dev for folder in folders}) > 1:
+    devices = {os.stat(folder).st_dev for folder in folders}
+    # a software tree on a server that is mounted read-only changes all the same
+    if len(devices) > 1 or not devices <= {os.stat(place).st_dev for place in IMAGE if os.path.isdir(place)}:
         return None
     if not all(os.statvfs(folder).f_flag & os.ST_RDONLY for folder in folders):
         return None
@@ -193,13 +196,25 @@ def write(file, needed, path, libraries, modules):
         place += len(code)
     about = marshal.dumps((needed, place, path, libraries, places))
     new = f"{file}.new.{os.uname().nodename}.{os.getpid()}"
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-        out.writelines([FORMAT, len(about).to_bytes(8, "big"), about, *codes])
-    os.replace(new, file)
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.writelines([FORMAT, len(about).to_bytes(8, "big"), about, *codes])
+        os.replace(new, file)
+    except OSError:  # no half of it may fill a full home any further
+        remove(new)
+        return
     with os.scandir(os.path.dirname(file)) as entries:
         others = sorted((entry.stat().st_mtime, entry.path) for entry in entries if entry.is_file())
     for _, other in others[:-KEPT]:
-        os.unlink(other)
+        remove(other)
+
+
+def remove(file):
+    """Remove a file, if it is there: another session may do the same."""
+    import contextlib  # not needed at the start
+
+    with contextlib.suppress(OSError):
+        os.unlink(file)
 
 
 if __name__ == "__main__":

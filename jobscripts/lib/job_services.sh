@@ -228,6 +228,8 @@ is_staging() { [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]
 remove_left_folders() {
   local folder known folders=()
   for folder in {/tmp,/var/tmp}/nl-kernels-* /tmp/nl-ray-*; do
+    # Ray's is there before a process has its name: while a container starts.
+    [[ $folder != */nl-ray-* || -n $(find "$folder" -maxdepth 0 -mmin +10 2>/dev/null) ]] || continue
     if is_session_folder "$folder"; then folders+=("$folder"); fi
   done
   ((${#folders[@]})) && [[ -r /proc/net/unix ]] || return 0

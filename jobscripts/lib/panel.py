@@ -53,7 +53,9 @@ class Reader:
         facts = loop.create_future()
 
         def read():
-            found = dict(session_facts(self.folder, os.environ), samples=self.samples.read())
+            found = self.last
+            with contextlib.suppress(Exception):  # or nothing would be answered any more
+                found = dict(session_facts(self.folder, os.environ), samples=self.samples.read())
             with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
                 loop.call_soon_threadsafe(facts.set_result, found)
 

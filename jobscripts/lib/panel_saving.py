@@ -42,6 +42,7 @@ class Saving:
         self.unsaved = {}  # paths, by page
         self.answered = set()
         self.is_looking = self.is_ending = False
+        self.content, self.writing = "", threading.Lock()
 
     def start(self):
         """Begin. Raises ``ImportError`` or ``AttributeError`` where the server has no events."""
@@ -120,17 +121,18 @@ class Saving:
             del self.unsaved[next(iter(self.unsaved))]
         self.answered.add(page)
         if self._paths() != before:
-            content = json.dumps({"version": 1, "paths": self._paths()})
-            threading.Thread(target=self._write, args=(content,), name="unsaved", daemon=True).start()
+            self.content = json.dumps({"version": 1, "paths": self._paths()})
+            threading.Thread(target=self._write, name="unsaved", daemon=True).start()
 
     def _paths(self):
         return sorted({path for paths in self.unsaved.values() for path in paths})[:MOST_PATHS]
 
-    def _write(self, content):
+    def _write(self):
         new = self.path.with_name(f"unsaved.json.new.{os.getpid()}")
         try:
-            with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(content + "\n")
-            new.replace(self.path)
+            with self.writing:  # several pages report at once; what is written last is the newest
+                with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                    file.write(self.content + "\n")
+                new.replace(self.path)
         except OSError as problem:
             self.app.log.warning("notebook-launcher: unsaved.json cannot be written: %r", problem)

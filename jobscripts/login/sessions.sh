@@ -161,7 +161,10 @@ read_start() {
   [[ -n $REPLY ]]
 }
 
-has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys || -e $1/dask-key.pem || -e $1/ray-token ]]; }
+has_secrets() {
+  [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys || -e $1/dask-key.pem || -e $1/ray-token ||
+    -e $1/ray-ca-key.pem ]]
+}
 
 # Two times in the same form are in the order of their characters.
 is_old() {
@@ -287,7 +290,7 @@ is_ours() {
     session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | notice.json | usage.csv | local.state | ended-from) ;;
-    progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
+    progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256 | arguments) ;;
     unsaved.json | panel.json | panel.js | panel_view.js | panel.py | panel_facts.py | panel_saving.py) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;

@@ -8,6 +8,7 @@
 #                  progress JSON                                how far a notebook has come that is run
 #                  staging JSON                                 how far the environment is copied to the node
 #                  idle JSON   gone idle                        nobody uses the session; it is used again
+#                  unsaved JSON                                 what pages of JupyterLab could not save
 #                  notice JSON                                  what the teacher of a course says to the session
 #                  usage ROW|ROW                                the newest sample of usage.csv, a row for each GPU
 #                  deleted                                      the session directory is gone; nothing more will come

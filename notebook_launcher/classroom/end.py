@@ -40,8 +40,10 @@ LOOK_EVERY = 5.0
 BEFORE_THE_END = 15  # seconds from a notice to the end, at least: sessions look for it every 5 s
 DEFAULT_MESSAGE = "Please save your work."
 _LONGEST_MESSAGE = 300  # characters
-_WRITE = (
-    'umask 022; new=$1/.end.$$; cat >"$new" && chmod 644 "$new" && mv -f "$new" "$1/end" || { rm -f "$new"; exit 1; }'
+# Students may write there: a name that they could know beforehand might be a link of theirs, `end` a folder.
+WRITE_NOTICE = (
+    'new=$(mktemp -- "$1/.end.XXXXXXXX") || exit; '
+    'cat >"$new" && chmod 644 "$new" && mv -fT -- "$new" "$1/end" || { rm -f "$new"; exit 1; }'
 )
 _REMOVE = 'rm -f -- "$1/end"'
 # scancel: error: Kill job error on job id 7: Access/permission denied
@@ -158,7 +160,7 @@ class _Ending:
         message = " ".join(printable(self._options.message).split())[:_LONGEST_MESSAGE]
         jobs = " ".join(job.id for job in live)
         text = f"version=1\nends={int(self._ends_at().timestamp())}\njobs={jobs}\nmessage={message}\n"
-        answer = self._context.host.run(["sh", "-c", _WRITE, "notice", folder], stdin=text.encode())
+        answer = self._context.host.run(["sh", "-c", WRITE_NOTICE, "notice", folder], stdin=text.encode())
         if answer.exit_code != 0:
             raise HostCommandFailed(f"{folder}/{NOTICE} could not be written.", why=answer.stderr.strip()[-300:])
 

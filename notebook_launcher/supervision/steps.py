@@ -23,11 +23,10 @@ _BEHIND = 0.5  # of the mean CPU time: a task with less is named
 
 
 class StepsReported(Frozen):
-    """The steps that there are at ``at`` (of ``time.monotonic``). ``asked``: by the user, who sees it in any case."""
+    """The steps that there are at ``at`` (of ``time.monotonic``)."""
 
     by: StepUseWatch
     samples: tuple[StepSample, ...]
-    asked: bool = False
     at: float = field(default_factory=time.monotonic)
 
 
@@ -44,6 +43,7 @@ class StepUseWatch:
         self._looks = 0
         self._due: float | None = None  # None: the job does not run
         self._is_waiting = False
+        self._is_asked = False  # by the user, who sees the answer in any case
 
     def job_started(self) -> None:
         """Begin to look."""
@@ -57,7 +57,7 @@ class StepUseWatch:
     def check(self) -> None:
         """Look if it is time."""
         if self._due is not None and time.monotonic() >= self._due:
-            self._look(asked=False)
+            self._look()
 
     def ask(self) -> str:
         """Look now, for the user; return why not, else ""."""
@@ -65,17 +65,18 @@ class StepUseWatch:
             return "This scheduler does not report what the steps of a running job use."
         if self._due is None:
             return "The job has not started yet."
-        self._look(asked=True)
+        self._is_asked = True
+        self._look()  # unless an answer is awaited already, which will do
         return ""
 
-    def _look(self, *, asked: bool) -> None:
+    def _look(self) -> None:
         if self._command is None or self._is_waiting:
             return
         self._looks, self._is_waiting = self._looks + 1, True
         self._due = time.monotonic() + PAUSES[min(self._looks, len(PAUSES) - 1)]
-        threading.Thread(target=self._query, args=(self._command, asked), name="ask for steps", daemon=True).start()
+        threading.Thread(target=self._query, args=(self._command,), name="ask for steps", daemon=True).start()
 
-    def _query(self, command: list[str], asked: bool) -> None:
+    def _query(self, command: list[str]) -> None:
         samples: tuple[StepSample, ...] = ()
         try:
             answer = self._context.host.run(command, login_shell=True, timeout=_WITHIN)
@@ -83,23 +84,23 @@ class StepUseWatch:
         except (LauncherError, OSError):
             pass  # the next time, or never: the job goes on all the same
         finally:
-            self._inbox.put(StepsReported(self, samples, asked))
+            self._inbox.put(StepsReported(self, samples))
 
     def handle(self, item: object) -> None:
         """Take an answer, and show what it tells."""
         if not isinstance(item, StepsReported) or item.by is not self:
             return
-        self._is_waiting = False
+        asked, self._is_asked, self._is_waiting = self._is_asked, False, False
         if self._due is None:
             return  # it has ended meanwhile
         before, self._before = self._before, item
         since = {sample.name: sample for sample in before.samples} if before else {}
         seconds = item.at - before.at if before else 0.0
-        steps = tuple(_uses(item.samples, since, seconds, with_batch=item.asked))
+        steps = tuple(_uses(item.samples, since, seconds, with_batch=asked))
         has_many = any(step.cores is not None and (step.tasks or 1) > 1 for step in steps)
-        if steps and (item.asked or has_many):
+        if steps and (asked or has_many):
             self._context.view.show(events.StepsUsed(self._session.id, job_of(self._session).id, steps))
-        elif item.asked:
+        elif asked:
             self._context.view.show(events.Note("The scheduler has not reported on the job's steps yet."))
 
 

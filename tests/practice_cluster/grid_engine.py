@@ -145,7 +145,7 @@ class GridEngine(Arranging):
         stop = "pkill -KILL -x sge_qmaster; while pgrep -x sge_qmaster; do sleep 0.05; done"
         with self._changed([_HOST], stop, _START_MASTER):
             yield
-        until(lambda: self.root(_HOST, ["qstat", "-u", "*"]).returncode == 0, "Grid Engine's master")
+        until(lambda: self._shell(_HOST, "qstat -u '*' && echo yes"), "Grid Engine's master")
 
     def grid_engine_jobs(self) -> list[str]:
         """Return the ids of all jobs that wait or run."""

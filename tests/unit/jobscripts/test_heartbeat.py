@@ -34,7 +34,7 @@ class Beating:
 
     def start(self) -> None:
         words = [str(self.dir), str(self.class_), str(self.course), str(os.getpid()), str(self.program.pid)]
-        env = {**os.environ, "SLURM_JOB_ID": "7", "NBL_HEARTBEAT_SECONDS": "2"}
+        env = {**os.environ, "SLURM_JOB_ID": "7", "NBL_HEARTBEAT_SECONDS": "2", "TZ": "CET-1"}
         self.script = subprocess.Popen(
             [BASH, JOBSCRIPTS / "lib" / "heartbeat.sh", *words], env=env, stderr=subprocess.PIPE
         )
@@ -86,11 +86,13 @@ def test_what_is_left_and_what_is_not(beating: Beating) -> None:
 def test_the_teachers_notice_and_the_end(beating: Beating) -> None:
     ends = int(time.time()) + 2
     notice = beating.class_ / "end"
-    notice.write_text(f'version=1\nends={ends}\njobs=6 7\nmessage=Save "it" \\ now.\n')
+    notice.write_text(f'version=1\nends={ends}\njobs=6 7\nmessage=Save\x1b"it" \\ now.\n')
     beating.start()
     told = beating.dir / "notice.json"
     assert wait_until(told.exists, 10)
-    assert json.loads(told.read_text())["message"] == 'Save "it" \\ now.'
+    said = json.loads(told.read_text())
+    assert said["message"] == 'Save "it" \\ now.'
+    assert said["ends"] == time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ends))
     assert beating.program.wait(10) == -signal.SIGTERM
     assert (beating.dir / "runtime" / "cause").read_text() == "class-ended The teacher has ended the class.\n"
 

@@ -22,6 +22,7 @@ folder, file, image, code = sys.argv[2:]
 sys.path[:] = [folder]
 class Flags: f_flag = os.ST_RDONLY if image == "yes" else 0
 os.statvfs = lambda _folder: Flags
+ours["IMAGE"] = globals().get("IMAGE", [folder])
 imports = ours["Imports"](file)
 exec(code)
 """
@@ -86,6 +87,12 @@ def test_nothing_is_kept_of_what_somebody_could_write(installed: Path) -> None:
     assert not list(kept(installed).parent.iterdir())
     start(installed)
     assert not used(installed, image=False), "nor used there"
+    assert not used(installed, before="IMAGE = ['/proc']\n"), "another read-only file system than the image's"
+
+
+def test_no_half_of_it_stays_where_the_home_is_full(installed: Path) -> None:
+    start(installed, before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n")
+    assert not list(kept(installed).parent.iterdir())
 
 
 @pytest.mark.parametrize(

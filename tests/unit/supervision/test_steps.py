@@ -50,7 +50,7 @@ class Watched:
             item = cast(StepsReported, self.inbox.get(timeout=0.5 if self.asked else 0.05))
         except queue.Empty:
             return
-        self.watch.handle(StepsReported(item.by, item.samples, item.asked, self.now))
+        self.watch.handle(StepsReported(item.by, item.samples, self.now))
 
     @property
     def shown(self) -> list[str]:
@@ -90,6 +90,11 @@ def test_the_user_sees_the_script_itself_too(watched: Watched) -> None:
         "The script itself, 1 task on node1: 0:01 of CPU time, 2 MiB at most",
         "Step 0, 4 tasks on node[1-2]: 0:10 of CPU time each, 100 MiB at most (task 1 on node1)",
     ]
+    watched.now += 30
+    watched.watch.check()
+    assert watched.watch.ask() == "", "while an answer is awaited that nobody asked for"
+    watched.handle()
+    assert watched.asked == 2 and len(watched.view.events) == 2
     watched.watch.job_requeued()
     assert watched.watch.ask() != ""
 
