@@ -40,8 +40,10 @@ LOOK_EVERY = 5.0
 BEFORE_THE_END = 15  # seconds from a notice to the end, at least: sessions look for it every 5 s
 DEFAULT_MESSAGE = "Please save your work."
 _LONGEST_MESSAGE = 300  # characters
+# by a name that nobody can guess: students may create files in this folder, also links that lead to the teacher's own
 _WRITE = (
-    'umask 022; new=$1/.end.$$; cat >"$new" && chmod 644 "$new" && mv -f "$new" "$1/end" || { rm -f "$new"; exit 1; }'
+    'new=$(mktemp "$1/.end.XXXXXXXXXX") || exit 1; cat >"$new" && chmod 644 "$new" && mv -f "$new" "$1/end" || '
+    '{ rm -f "$new"; exit 1; }'
 )
 _REMOVE = 'rm -f -- "$1/end"'
 # scancel: error: Kill job error on job id 7: Access/permission denied

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -128,3 +130,15 @@ def test_nobody_is_there(slurm: Cluster) -> None:
 def test_an_impossible_time() -> None:
     with pytest.raises(UsageError, match="--in 61 is not possible"):
         ending.end_class(None, (), EndOptions(minutes=61), RecordingView(), FakePrompts(), Interrupts())  # type: ignore[arg-type]
+
+
+def test_a_students_link_does_not_lead_the_notice_into_the_teachers_own_files(tmp_path: Path) -> None:
+    folder, own = tmp_path / "class", tmp_path / "own"
+    folder.mkdir()
+    own.write_text("precious")
+    # the shell's number is all that a guessable name would have
+    script = f'ln -s {own} "$1/.end.$$"; {ending._WRITE}'
+    subprocess.run(["sh", "-c", script, "notice", str(folder)], input=b"version=1\n", check=True)
+    assert own.read_text() == "precious"
+    assert (folder / "end").read_text() == "version=1\n" and (folder / "end").stat().st_mode & 0o777 == 0o644
+    assert not (folder / "end").is_symlink()
