@@ -13,10 +13,11 @@ import pytest
 from notebook_launcher.classroom import end as ending
 from notebook_launcher.classroom.end import EndOptions, _Ending
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import AnswerMissing, CancelFailed, UsageError
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import AnswerMissing, CancelFailed, ConnectionLost, HostCommandFailed, UsageError
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.session.context import Context
-from tests.doubles import FakePrompts, RecordingView
+from tests.doubles import Answer, FakePrompts, RecordingView
 from tests.unit.classroom.conftest import LAB, Cluster, context_of, row
 
 AT_ONCE = EndOptions(minutes=0, sure=True)
@@ -92,6 +93,36 @@ def test_ctrl_c_takes_it_back(class_of_two: Cluster) -> None:
     _Ending(context, LAB, EndOptions(minutes=5, sure=True)).run()
     assert "Nothing was ended, and the notice is taken back." in view.notes
     assert not [one for one in class_of_two.ran if "scancel" in one]
+
+
+def told_then_interrupted(slurm: Cluster, remove: Answer | list[Answer]) -> tuple[_Ending, RecordingView]:
+    """A class that is told, and Ctrl-C at once. ``remove``: what happens when the notice is removed."""
+    lines = "\n".join(map(json.dumps, (FOLDER, {"user": "alice", "text": json.dumps(BEAT)})))
+    context = context_of(slurm, view := RecordingView(), more=[("python3", lines)])
+    plain, answers = context.host.answer, iter(remove if isinstance(remove, list) else [remove])  # type: ignore[attr-defined]
+
+    def answer(argv: list[str]) -> Answer:
+        if "cat >" in " ".join(argv):
+            context.interrupts.arrive("end")  # while the notice is written
+        return next(answers) if "rm -f --" in " ".join(argv) else plain(argv)
+
+    context.host.answer = answer  # type: ignore[attr-defined]
+    context.host.reconnect = lambda: None  # type: ignore[method-assign]
+    return _Ending(context, HERS, EndOptions(minutes=5, sure=True)), view
+
+
+def test_ctrl_c_while_the_notice_is_written_takes_it_back_over_a_new_connection(class_of_two: Cluster) -> None:
+    ending_, view = told_then_interrupted(class_of_two, [ConnectionLost("It broke."), CommandResult(0)])
+    ending_.run()
+    assert "Nothing was ended, and the notice is taken back." in view.notes
+
+
+@pytest.mark.parametrize("remove", [CommandResult(1, "", "rm: read-only"), HostCommandFailed("It took too long.")])
+def test_a_notice_that_stands_is_not_said_to_be_taken_back(class_of_two: Cluster, remove: Answer) -> None:
+    ending_, view = told_then_interrupted(class_of_two, remove)
+    with pytest.raises(HostCommandFailed, match="could not be taken back") as raised:
+        ending_.run()
+    assert raised.value.hint.endswith("rm /class/end") and "taken back" not in view.notes
 
 
 def test_a_notice_goes_to_the_sessions_that_report(class_of_two: Cluster) -> None:
