@@ -43,7 +43,7 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
     def of(cls, channel: paramiko.Channel, window: ReceiveWindow) -> Inbox | None:
         """Turn a channel's buffer into one, with all that has arrived; ``None``: paramiko's own is not as it was."""
         buffer = cast("Any", channel.in_buffer)
-        if type(buffer) is not paramiko.buffered_pipe.BufferedPipe or not _OWN <= vars(buffer).keys():
+        if type(buffer) is not paramiko.buffered_pipe.BufferedPipe or not vars(buffer).keys() >= _OWN:
             return None
         buffer._window = window
         buffer.__class__ = cls

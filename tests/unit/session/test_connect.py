@@ -257,9 +257,7 @@ def test_one_of_a_crowd_hears_the_same_from_a_new_server(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("first_try", "tries"), [(True, 1), (False, 2)])
-def test_a_jump_host_does_not_ask_again_and_again(
-    monkeypatch: pytest.MonkeyPatch, first_try: bool, tries: int
-) -> None:
+def test_a_jump_host_does_not_ask_again_and_again(monkeypatch: pytest.MonkeyPatch, first_try: bool, tries: int) -> None:
     tried: list[None] = []
 
     def behind_a_jump_host(_: object, prompts: Prompts, *__: object) -> None:
