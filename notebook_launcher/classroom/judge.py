@@ -18,6 +18,7 @@ from notebook_launcher.doctor.findings import expand, nodes_in_service, sessions
 from notebook_launcher.schedulers.cluster_info import Limit, Node, ReservationInfo
 
 _MOST_NAMED = 8
+_LONG = timedelta(days=365)  # a walltime without a limit is longer than what a date can be
 _WHO_MADE_IT = "ask whoever made it"
 
 
@@ -104,10 +105,10 @@ def judge_walltime_fits(
             "set a longer time in the course's defaults",
         )
     end = parse_iso(reservation.end, begins) if reservation and begins else None
-    if end is not None and begins is not None and begins + walltime > end:
-        late = duration_text((begins + walltime - end).total_seconds())
+    if end is not None and begins is not None and walltime > end - begins:
+        by = "" if walltime > _LONG else f"{duration_text((begins + walltime - end).total_seconds())} "
         return warning(
-            f"A session that starts with the lesson would end {late} after the reservation: Slurm starts no job there "
+            f"A session that starts with the lesson would end {by}after the reservation: Slurm starts no job there "
             "that ends later.",
             "set a shorter time in the course's defaults, or have the reservation prolonged",
         )

@@ -11,6 +11,7 @@ from notebook_launcher.classroom import judge
 from notebook_launcher.classroom.class_folder import FolderFacts
 from notebook_launcher.classroom.judge import Demand
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.walltime import UNLIMITED
 from notebook_launcher.schedulers.cluster_info import Limit, Node, ReservationInfo
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=timezone.utc)
@@ -70,6 +71,7 @@ def test_a_session_has_to_fit_into_the_lesson_and_the_reservation() -> None:
     assert short.found == "A session ends after 1 hour, before the lesson does (2 hours)."
     assert "30 minutes after the reservation" in judge.judge_walltime_fits(2.5 * HOUR, HOUR, LAB, AT).found
     assert judge.judge_walltime_fits(2 * HOUR, HOUR, None, None).result == "ok"
+    assert "would end after the reservation" in judge.judge_walltime_fits(UNLIMITED, HOUR, LAB, AT).found
 
 
 def test_room_for_all_of_them() -> None:

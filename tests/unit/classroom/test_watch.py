@@ -47,6 +47,7 @@ def test_one_look_with_a_page(
     assert "Alice (alice)" in capsys.readouterr().out
     assert run(["classroom", "watch", "--once"]) == 2, "nobody is named"
     assert run([*words, "--every", "1"]) == 2
+    assert run(["classroom", "check", str(tmp_path / "students.csv"), "--for", "unlimited"]) == 2
 
 
 def watching(slurm: Cluster, view: RecordingView, **options: object) -> _Watching:
