@@ -42,9 +42,10 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
     @classmethod
     def of(cls, channel: paramiko.Channel, window: ReceiveWindow) -> Inbox | None:
         """Turn a channel's buffer into one, with all that has arrived; ``None``: paramiko's own is not as it was."""
-        buffer = cast("Any", channel.in_buffer)
-        if type(buffer) is not paramiko.buffered_pipe.BufferedPipe or not vars(buffer).keys() >= _OWN:
+        found = channel.in_buffer
+        if type(found) is not paramiko.buffered_pipe.BufferedPipe or not vars(found).keys() >= _OWN:
             return None
+        buffer = cast("Any", found)
         buffer._window = window
         buffer.__class__ = cls
         return cast("Inbox", buffer)
