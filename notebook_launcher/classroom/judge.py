@@ -70,7 +70,8 @@ def judge_hour(
 def judge_users_of_reservation(reservation: ReservationInfo, users: Sequence[str], account: str | None) -> Finding:
     """Judge whether a reservation is open to each student, by its users and accounts as Slurm counts them.
 
-    A name with ``-`` is denied; without names there is no restriction of that kind.
+    A name with ``-`` is denied; without names there is no restriction of that kind. A job must match both the users and
+    the accounts, if both are named (scontrol's manual).
     """
     allowed, denied = _names(reservation.users)
     accounts, no_accounts = _names(reservation.accounts)
@@ -80,11 +81,10 @@ def judge_users_of_reservation(reservation: ReservationInfo, users: Sequence[str
             f"{_WHO_MADE_IT} to add the account",
         )
     out = [user for user in users if (allowed and user not in allowed) or user in denied]
-    # with accounts and users, Slurm lets either in, unless the reservation says otherwise
-    if out and not accounts:
+    if out:
         return fault(
             f"{len(out)} of {len(users)} may not use {reservation.name}: {listed(out, _MOST_NAMED)}.",
-            f"{_WHO_MADE_IT} to add them, or to make it for the account",
+            f"{_WHO_MADE_IT} to add them, or to make it for the account alone",
         )
     return ok(f"{reservation.name} is for {whom(reservation)}")
 

@@ -57,7 +57,8 @@ def test_a_reservation_that_is_not_there() -> None:
         ("", "proj2", None, "lab1 is for account proj2, and not for the account (none is named)."),
         ("alice", "", "proj1", "1 of 2 may not use lab1: bob."),
         ("-bob", "", "proj1", "1 of 2 may not use lab1: bob."),
-        ("teacher", "proj1", "proj1", "lab1 is for user teacher and account proj1"),
+        ("teacher", "proj1", "proj1", "2 of 2 may not use lab1: alice, bob."),
+        ("alice,bob,teacher", "proj1", "proj1", "lab1 is for users alice,bob,teacher and account proj1"),
     ],
 )
 def test_whom_a_reservation_is_for(users: str, accounts: str, account: str | None, found: str) -> None:
