@@ -156,7 +156,8 @@ heed_teacher() {
   [[ $notice != "$ends $text" ]] || return 0
   notice="$ends $text"
   json_string "${text:0:500}"
-  write_file "$dir/notice.json" "$(printf '{"version":1,"message":%s,"ends":"%(%Y-%m-%dT%H:%M:%SZ)T"}' "$REPLY" "$ends")"
+  line=$(date -u -d "@$ends" +%Y-%m-%dT%H:%M:%SZ)
+  write_file "$dir/notice.json" "$(printf '{"version":1,"message":%s,"ends":"%s"}' "$REPLY" "$line")"
   log "the teacher ends the class: ${text:0:500}"
 }
 

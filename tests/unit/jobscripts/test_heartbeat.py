@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ class Beating:
 
     def start(self) -> None:
         words = [str(self.dir), str(self.class_), str(self.course), str(os.getpid()), str(self.program.pid)]
-        env = {**os.environ, "SLURM_JOB_ID": "7", "NBL_HEARTBEAT_SECONDS": "2"}
+        env = {**os.environ, "SLURM_JOB_ID": "7", "NBL_HEARTBEAT_SECONDS": "2", "TZ": "CET-1"}
         self.script = subprocess.Popen(
             [BASH, JOBSCRIPTS / "lib" / "heartbeat.sh", *words], env=env, stderr=subprocess.PIPE
         )
@@ -90,7 +91,9 @@ def test_the_teachers_notice_and_the_end(beating: Beating) -> None:
     beating.start()
     told = beating.dir / "notice.json"
     assert wait_until(told.exists, 10)
-    assert json.loads(told.read_text())["message"] == 'Save "it" \\ now.'
+    said = json.loads(told.read_text())
+    assert said["message"] == 'Save "it" \\ now.'
+    assert datetime.fromisoformat(said["ends"].replace("Z", "+00:00")).timestamp() == ends
     assert beating.program.wait(10) == -signal.SIGTERM
     assert (beating.dir / "runtime" / "cause").read_text() == "class-ended The teacher has ended the class.\n"
 
