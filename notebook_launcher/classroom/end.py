@@ -126,9 +126,9 @@ class _Ending:
     def _live(self) -> list[UserJob]:
         """Ask the scheduler, and return the jobs of the class that have not ended."""
         self._jobs.look()
-        known = self._jobs.known
-        # one that is on no list any more is gone, too
-        return [job for job in self._jobs.jobs or () if job.id in known and not is_settled(job)]
+        known, users = self._jobs.known, {one.user for one in self._group.students}
+        ours = [job for job in self._jobs.jobs or () if job.id in known and (not users or job.user in users)]
+        return [job for job in ours if not is_settled(job)]  # one that is on no list any more is gone, too
 
     def _confirm(self, live: Sequence[UserJob]) -> None:
         if self._options.sure:

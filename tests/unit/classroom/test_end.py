@@ -173,3 +173,10 @@ def test_a_students_link_does_not_lead_the_notice_into_the_teachers_own_files(tm
     assert own.read_text() == "precious"
     assert (folder / "end").read_text() == "version=1\n" and (folder / "end").stat().st_mode & 0o777 == 0o644
     assert not (folder / "end").is_symlink()
+
+
+def test_nobody_is_ended_who_is_not_on_the_list(class_of_two: Cluster) -> None:
+    class_of_two.rows.append(row("9", "mallory", "RUNNING"))  # whatever the scheduler prints
+    gone_after_scancel(class_of_two, "7", "8")
+    assert run(context_of(class_of_two, RecordingView())).ended == ("alice", "bob")
+    assert next(one for one in class_of_two.ran if "scancel" in one).endswith("scancel 7 8")
