@@ -144,7 +144,8 @@ await_next() {
 heed_teacher() {
   local file=$class/end line ends='' jobs='' text='' version=''
   [[ -f $file && ! -L $file && -k $class ]] || { forget_notice; return 0; }
-  [[ $(stat -c %u -- "$file" 2>/dev/null) == "$(stat -c %u -- "$class" 2>/dev/null)" ]] || return 0
+  # One of a student's is none, and does not keep alive what the teacher has taken back.
+  [[ $(stat -c %u -- "$file" 2>/dev/null) == "$(stat -c %u -- "$class" 2>/dev/null)" ]] || { forget_notice; return 0; }
   while IFS= read -r line; do
     case $line in
       version=*) version=${line#*=} ;;

@@ -40,6 +40,7 @@ from notebook_launcher.schedulers.make import make_user_jobs
 from notebook_launcher.session.context import Context
 
 MOST_REHEARSED = 60
+LONGEST_LESSON = timedelta(days=1)
 _LOOK_UP = 'for user do id -u -- "$user" >/dev/null 2>&1 || printf "%s\\n" "$user"; done'
 _MOST_NAMED = 8
 
@@ -68,6 +69,8 @@ def check_class(
     if lesson.rehearsed > MOST_REHEARSED:
         raise UsageError(f"--rehearse {lesson.rehearsed} is more than {MOST_REHEARSED}.", hint="rehearse with fewer")
     lasts = Walltime.parse(lesson.lasts) if lesson.lasts else None
+    if lasts is not None and lasts > LONGEST_LESSON:
+        raise UsageError(f"--for {lesson.lasts} is longer than a day.", hint="for example: --for 90m")
     at_that_time = replace(options, flags={**options.flags, **({"begin": lesson.begins} if lesson.begins else {})})
 
     def more(checks: CheckRunner, context: Context, plan: Plan, report: SchedulerReport) -> None:
@@ -96,7 +99,7 @@ class _ClassCheck:
         self._users = tuple(one.user for one in lesson.students)
         begin = parse_begin(lesson.begins, now).at if lesson.begins else now
         self._begins = begin
-        self._lasts = lasts or min(plan.request.walltime, timedelta(days=1))
+        self._lasts = lasts or min(plan.request.walltime, LONGEST_LESSON)
         self._hidden: bool | None = None
 
     def run(self) -> None:
@@ -140,6 +143,8 @@ class _ClassCheck:
     def _look_up(self) -> Finding:
         """Look the students up on the login node, where the scheduler's names are known."""
         answer = self._context.host.run(["sh", "-c", _LOOK_UP, "users", *self._users])
+        if answer.exit_code:
+            return unknown(f"The students could not be looked up on {self._context.host.label}.")
         missing = [line for line in answer.stdout.split() if line in self._users]
         if missing:
             return fault(

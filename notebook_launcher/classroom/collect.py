@@ -15,6 +15,7 @@ from notebook_launcher.bench.journal import write_atomically
 from notebook_launcher.bench.report import seconds
 from notebook_launcher.classroom.class_folder import AT_ONCE, MOST_OF_RESULTS, RESULTS, StudentFile, read_folder
 from notebook_launcher.classroom.distribution import ClassTimes, Configuration, class_times
+from notebook_launcher.classroom.new_files import new_files
 from notebook_launcher.classroom.plot import draw
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.core import events
@@ -66,11 +67,7 @@ def collect(
             hint='the course needs a line such as class_folder = "/shared/class", or name one with --folder',
         )
     title = course.name if course else folder.rstrip("/").rpartition("/")[2]
-    base = (options.out or Path(f"{title}-results")).expanduser()
-    paths = [base.with_name(f"{base.name}.{ending}") for ending in ("html", "json")]
-    for path in paths:
-        if path.exists() and not options.force:
-            raise UsageError(f"{path} exists already.", hint="replace it with --force, or name another with --out PATH")
+    paths = new_files(options.out, f"{title}-results", ("html", "json"), force=options.force)
     with open_context(target, view, prompts, interrupts) as context:
         view.show(events.Querying("reading the results of the class"))
         files = list(_read(context.host, folder, [one.user for one in students]))
@@ -91,7 +88,8 @@ def collect(
         write_atomically(paths[0], as_html(report).encode())
         write_atomically(paths[1], as_json(report).encode())
     except OSError as error:
-        raise CopyFailed(f"The report could not be written beside {base}.", why=error.strerror or str(error)) from None
+        where = paths[0].parent
+        raise CopyFailed(f"The report could not be written to {where}.", why=error.strerror or str(error)) from None
     view.show(
         events.ClassCollected(
             str(paths[0]), str(paths[1]), times.students, times.results, without, refused, conclusion(times)

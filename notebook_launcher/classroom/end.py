@@ -7,6 +7,7 @@ it reads the file ``end`` there, which counts only if the owner of the folder wr
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import time
@@ -19,7 +20,14 @@ from notebook_launcher.classroom.find import find_class
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.classroom.student_states import ClassOf
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import AnswerMissing, HostCommandFailed, LauncherError, UsageError
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import (
+    AnswerMissing,
+    ConnectionLost,
+    HostCommandFailed,
+    LauncherError,
+    UsageError,
+)
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.core.quantities import counted, duration_text, time_left
@@ -90,6 +98,7 @@ class _Ending:
         self._context, self._group, self._options = context, group, options
         self._jobs = ClassJobs(context, group)
         self._why = ""
+        self._is_told = False
 
     def run(self) -> None:
         """Do all of it."""
@@ -102,6 +111,7 @@ class _Ending:
             self._context.view.show(events.ClassEnded((), (), ()))
             return
         self._confirm(live)
+        self._context.interrupts.defer()  # from here on there may be a notice, which no interrupt may leave there
         notified = self._notify(live)
         if not self._wait(bool(notified)):
             self._take_back()
@@ -109,15 +119,17 @@ class _Ending:
             return
         denied = self._cancel(live)
         left = self._await_end(live, notified)
-        self._take_back()
+        with contextlib.suppress(LauncherError):  # it names jobs that are over
+            self._take_back()
         self._report(live, left, notified, denied)
 
     def _live(self) -> list[UserJob]:
         """Ask the scheduler, and return the jobs of the class that have not ended."""
         self._jobs.look()
-        known = self._jobs.known
+        known, users = self._jobs.known, {one.user for one in self._group.students}
+        ours = [job for job in self._jobs.jobs or () if job.id in known and (not users or job.user in users)]
         # one that is on no list any more is gone, too
-        return [job for job in self._jobs.jobs or () if job.id in known and not is_settled(job)]
+        return [job for job in ours if not is_settled(job) and self._group.may_end(job)]
 
     def _confirm(self, live: Sequence[UserJob]) -> None:
         if self._options.sure:
@@ -160,6 +172,7 @@ class _Ending:
         message = " ".join(printable(self._options.message).split())[:_LONGEST_MESSAGE]
         jobs = " ".join(job.id for job in live)
         text = f"version=1\nends={int(self._ends_at().timestamp())}\njobs={jobs}\nmessage={message}\n"
+        self._is_told = True
         answer = self._context.host.run(["sh", "-c", WRITE_NOTICE, "notice", folder], stdin=text.encode())
         if answer.exit_code != 0:
             raise HostCommandFailed(f"{folder}/{NOTICE} could not be written.", why=answer.stderr.strip()[-300:])
@@ -168,14 +181,35 @@ class _Ending:
         return self._context.clock() + timedelta(seconds=max(60 * self._options.minutes, BEFORE_THE_END))
 
     def _take_back(self) -> None:
-        if self._group.folder:
-            self._context.host.run(["sh", "-c", _REMOVE, "notice", self._group.folder])
+        """Remove the notice, if there may be one. Raises ``HostCommandFailed`` if it may still be there."""
+        folder = self._group.folder
+        if not self._is_told or folder is None:
+            return
+        try:
+            answer = self._run(["sh", "-c", _REMOVE, "notice", folder])
+            why = answer.stderr.strip()[-300:] if answer.exit_code else ""
+        except LauncherError as error:
+            answer, why = None, f"{error.what} {error.why}".strip()
+        if answer is None or answer.exit_code:
+            raise HostCommandFailed(
+                "The notice could not be withdrawn: the sessions that have read it still end.",
+                why=why,
+                hint=f"on the login node, type: rm {folder}/{NOTICE}",
+            )
+
+    def _run(self, command: Sequence[str], *, login_shell: bool = False) -> CommandResult:
+        """Run a command that may run twice; the connection may have broken while nothing was asked."""
+        host = self._context.host
+        try:
+            return host.run(command, login_shell=login_shell)
+        except ConnectionLost:
+            host.reconnect()
+            return host.run(command, login_shell=login_shell)
 
     def _wait(self, has_notice: bool) -> bool:
         """Wait until the end; return whether it may come: not after Ctrl-C."""
         seconds = max(60 * self._options.minutes, BEFORE_THE_END) if has_notice else 60 * self._options.minutes
         until = time.monotonic() + seconds
-        self._context.interrupts.defer()
         while (left := until - time.monotonic()) > 0:
             self._context.view.show(
                 events.Querying(f"the class ends in {time_left(left)}; Ctrl-C withdraws the notice")
@@ -197,7 +231,7 @@ class _Ending:
         for first in range(0, len(jobs), AT_ONCE):
             self._context.view.show(events.Querying(f"ending {counted(len(jobs), 'job')}"))
             some = jobs[first : first + AT_ONCE]
-            answer = self._context.host.run(scheduler.cancel_all(some), login_shell=True)
+            answer = self._run(scheduler.cancel_all(some), login_shell=True)
             for match in _REFUSED.finditer(answer.stderr):
                 denied.add(match[1])
                 self._why = f"The scheduler says: {printable(match[2]).strip()}."

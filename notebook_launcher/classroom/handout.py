@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from notebook_launcher.bench.journal import write_atomically
+from notebook_launcher.classroom.new_files import new_files
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import CopyFailed, ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
@@ -91,7 +92,6 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
         )
     kept = saved_course(course.name)
     handout = make_handout(target, kept, options)
-    base = (options.out or Path(f"{course.name}-handout")).expanduser()
     browser = find_browser()
     if options.pdf and browser is None:
         raise UsageError(
@@ -99,10 +99,8 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
             why="It takes Chromium, Chrome or Edge on this machine.",
             hint="leave out --pdf, open the HTML page, and print it to a file",
         )
-    paths = [base.with_name(f"{base.name}.{ending}") for ending in ("md", "html", *(("pdf",) if browser else ()))]
-    for path in paths:
-        if path.exists() and not options.force:
-            raise UsageError(f"{path} exists already.", hint="replace it with --force, or name another with --out PATH")
+    endings = ("md", "html", *(("pdf",) if browser else ()))
+    paths = new_files(options.out, f"{course.name}-handout", endings, force=options.force)
     try:
         _write(paths[0], as_markdown(handout).encode())
         _write(paths[1], as_html(handout).encode())
@@ -110,7 +108,7 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
             _write(paths[2], print_pdf(browser, paths[1]))
     except OSError as error:
         raise CopyFailed(
-            f"The instruction could not be written beside {base}.", why=error.strerror or str(error)
+            f"The instruction could not be written to {paths[0].parent}.", why=error.strerror or str(error)
         ) from None
     names = ", ".join(map(str, paths))
     without = "" if browser else " No PDF: no browser was found that prints one; print the HTML page."

@@ -18,6 +18,7 @@ from notebook_launcher.doctor.findings import expand, nodes_in_service, sessions
 from notebook_launcher.schedulers.cluster_info import Limit, Node, ReservationInfo
 
 _MOST_NAMED = 8
+_LONG = timedelta(days=365)  # a walltime without a limit is longer than what a date can be
 _WHO_MADE_IT = "ask whoever made it"
 
 
@@ -69,7 +70,8 @@ def judge_hour(
 def judge_users_of_reservation(reservation: ReservationInfo, users: Sequence[str], account: str | None) -> Finding:
     """Judge whether a reservation is open to each student, by its users and accounts as Slurm counts them.
 
-    A name with ``-`` is denied; without names there is no restriction of that kind.
+    A name with ``-`` is denied; without names there is no restriction of that kind. A job must match both the users and
+    the accounts, if both are named (scontrol's manual).
     """
     allowed, denied = _names(reservation.users)
     accounts, no_accounts = _names(reservation.accounts)
@@ -79,11 +81,10 @@ def judge_users_of_reservation(reservation: ReservationInfo, users: Sequence[str
             f"{_WHO_MADE_IT} to add the account",
         )
     out = [user for user in users if (allowed and user not in allowed) or user in denied]
-    # with accounts and users, Slurm lets either in, unless the reservation says otherwise
-    if out and not accounts:
+    if out:
         return fault(
             f"{len(out)} of {len(users)} may not use {reservation.name}: {listed(out, _MOST_NAMED)}.",
-            f"{_WHO_MADE_IT} to add them, or to make it for the account",
+            f"{_WHO_MADE_IT} to add them, or to make it for the account alone",
         )
     return ok(f"{reservation.name} is for {whom(reservation)}")
 
@@ -104,10 +105,10 @@ def judge_walltime_fits(
             "set a longer time in the course's defaults",
         )
     end = parse_iso(reservation.end, begins) if reservation and begins else None
-    if end is not None and begins is not None and begins + walltime > end:
-        late = duration_text((begins + walltime - end).total_seconds())
+    if end is not None and begins is not None and walltime > end - begins:
+        by = "" if walltime > _LONG else f"{duration_text((begins + walltime - end).total_seconds())} "
         return warning(
-            f"A session that starts with the lesson would end {late} after the reservation: Slurm starts no job there "
+            f"A session that starts with the lesson would end {by}after the reservation: Slurm starts no job there "
             "that ends later.",
             "set a shorter time in the course's defaults, or have the reservation prolonged",
         )

@@ -18,6 +18,8 @@ from notebook_launcher.core.local_sockets import is_from_another_user
 
 _TIMEOUT = 10.0  # seconds for a browser to send its request
 _POLL = 0.1  # seconds until it notices that it is to end
+# until the scheduler has answered for the first time; a browser would show an empty page for ever
+_NOT_YET = b'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="2"><p>The class is looked up.</p>'
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
@@ -32,7 +34,7 @@ class PageServer:
 
     def __init__(self) -> None:
         self._secret = secrets.token_urlsafe(24)
-        self._content = b""
+        self._content = _NOT_YET
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         self.port: int = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/{self._secret}/"

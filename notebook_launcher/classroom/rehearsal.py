@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from notebook_launcher.core import events
 from notebook_launcher.core.check_runner import CheckRunner
-from notebook_launcher.core.errors import Interrupted, LauncherError
+from notebook_launcher.core.errors import CancelFailed, Interrupted, LauncherError
 from notebook_launcher.core.finding import Finding, fault, of_error, ok, warning
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.quantities import counted, duration_text, measured_wait
@@ -148,8 +148,11 @@ class _Rehearsal:
         self._say(f"rehearsal: {counted(len(self.sessions), 'session')} are ended")
         try:
             cancel_jobs(self._context, self.sessions)
+        except CancelFailed as error:
+            return fault(f"{error.what} {error.why}".strip(), error.hint)
         except LauncherError as error:
-            typed = shlex.join(["scancel", *(job_of(session).id for session in self.sessions)])
+            jobs = [job_of(session) for session in self.sessions]
+            typed = shlex.join(self._context.scheduler.cancel_all(jobs))
             return fault(f"{error.what} {error.why}".strip(), f"end them with: {typed}")
         for session in self.sessions:
             if session.directory in self._took:  # the log of one that failed stays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import difflib
 import re
@@ -105,6 +106,8 @@ def _student(cells: Sequence[str], user_at: int, name_at: int | None, where: str
 
 
 def _missing(path: Path) -> str:
-    there = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    there: list[str] = []
+    with contextlib.suppress(OSError):  # no such folder, or one that may not be read
+        there = [one.name for one in path.parent.iterdir() if one.is_file()]
     near = difflib.get_close_matches(path.name, there, n=1)
     return f"did you mean {path.with_name(near[0])}?" if near else _HINT

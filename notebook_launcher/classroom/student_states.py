@@ -70,11 +70,17 @@ class ClassOf(Frozen):
 
     def has(self, job: UserJob) -> bool:
         """Whether a job belongs to the class. Names are the users' own; a reservation and an account are not."""
-        if self.reservation and job.reservation == self.reservation:
-            return True
-        if SESSION_ID.fullmatch(job.name):
+        if self.may_end(job):
             return True
         return not self.reservation and self.account is not None and job.account == self.account
+
+    def may_end(self, job: UserJob) -> bool:
+        """Whether a job of the class may be ended with it: a session, or one in its reservation.
+
+        What else is charged to the account may be the students' own work, which runs for days.
+        """
+        is_reserved = self.reservation is not None and job.reservation == self.reservation
+        return is_reserved or SESSION_ID.fullmatch(job.name) is not None
 
 
 class Totals(Frozen):

@@ -14,7 +14,16 @@ from notebook_launcher.classroom.find import find_class
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.classroom.student_states import ClassOf, Report, states_of, totals
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import ConnectionLost, CopyFailed, HostCommandFailed, LauncherError, UsageError
+from notebook_launcher.core.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    CopyFailed,
+    HostCommandFailed,
+    HostKeyChanged,
+    HostKeyUnknown,
+    LauncherError,
+    UsageError,
+)
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.core.timestamps import iso
@@ -23,6 +32,7 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.tunnel.reconnect import REFUSED_TIMES
 
 LEAST_SECONDS, DEFAULT_SECONDS = 10, 30  # between two looks
 JITTER = 0.1  # a random addition of up to this share of a pause
@@ -88,6 +98,7 @@ class _Watching:
         self._jobs = ClassJobs(context, group)
         self._unread = ""
         self._lost_since: float | None = None
+        self._asked_before = self._refused = 0
 
     def look(self) -> events.ClassSeen:
         """Look once, and show it. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
@@ -113,18 +124,26 @@ class _Watching:
         except (ConnectionLost, HostCommandFailed) as error:
             problem: LauncherError = error
         except LauncherError as error:
-            if self._lost_since is None:
+            if self._lost_since is None or not self._is_worth_another(error):
                 raise
             problem = error
         else:
-            self._lost_since = None
+            self._lost_since, self._refused = None, 0
             return seen
         if isinstance(problem, ConnectionLost) or not self._context.host.alive:
-            self._lost_since = self._lost_since or time.monotonic()
+            if self._lost_since is None:
+                self._lost_since, self._asked_before = time.monotonic(), self._context.prompts.count
             if time.monotonic() - self._lost_since > GIVE_UP_AFTER:
                 raise problem
         self._jobs.problem = f"{problem.what} It is tried again; these are the last known states."
         return self._show({})
+
+    def _is_worth_another(self, error: LauncherError) -> bool:
+        """Whether to log in again after this: servers lock out those who guess, and people are asked once."""
+        self._refused += isinstance(error, AuthenticationFailed)
+        has_asked = self._context.prompts.count > self._asked_before
+        final = isinstance(error, HostKeyChanged | HostKeyUnknown)
+        return not (final or self._refused >= REFUSED_TIMES or (self._refused and has_asked))
 
     def _read_reports(self) -> Mapping[str, Report]:
         """Return what the sessions have reported; a folder that cannot be read is said once."""

@@ -119,26 +119,30 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
     view.show(events.Connecting(str(destination)))
     from notebook_launcher.hosts import engine_choice  # nobody waits for it without a sign
 
+    asked = CountedPrompts(prompts)
+
     def log_in() -> tuple[Host, EngineChoice]:
-        return engine_choice.open_ssh_host(destination, prompts, engine)
+        return engine_choice.open_ssh_host(destination, asked, engine)
 
     deadline = time.monotonic() + timing.address_refused_for
     try:
         host, choice = log_in()
     except (LoginBusy, AddressRefused) as error:
+        if asked.count:  # by a jump host on the way there, which would ask again each time
+            raise
         view.show(events.Querying(_waiting_text(error, timing, is_watched=prompts.asks)))
-        host, choice = _after_the_crowd(log_in, timing, until=deadline if prompts.asks else 0.0)
+        host, choice = _after_the_crowd(log_in, asked, timing, until=deadline if prompts.asks else 0.0)
     view.show(events.Connected(host.label, choice.engine, choice.reason))
     host.login_setup = login_setup_of(target)
     return host
 
 
-def _after_the_crowd(log_in: Callable[[], LoggedIn], timing: Timing, until: float) -> LoggedIn:
+def _after_the_crowd(log_in: Callable[[], LoggedIn], asked: CountedPrompts, timing: Timing, until: float) -> LoggedIn:
     """Log in, once the crowd that does so at the same minute has gone, as a class does (``MaxStartups``).
 
     A server of OpenSSH 9.8 or newer says the same to one of a crowd and to a refused address, so that is tried for some
-    seconds as well, and then every now and then ``until`` a monotonic time. Nothing has been asked by then. The first
-    pauses are random, so that all do not come back together.
+    seconds as well, and then every now and then ``until`` a monotonic time. It is over once anything was ``asked``, as
+    by a jump host. The first pauses are random, so that all do not come back together.
     """
     import tenacity  # which a launch needs only now
 
@@ -147,7 +151,7 @@ def _after_the_crowd(log_in: Callable[[], LoggedIn], timing: Timing, until: floa
     def is_over(state: tenacity.RetryCallState) -> bool:
         refused = state.outcome is not None and isinstance(state.outcome.exception(), AddressRefused)
         patience = timing.address_maybe_busy_for if refused else timing.login_busy_for
-        return time.monotonic() - began > patience
+        return asked.count > 0 or time.monotonic() - began > patience
 
     attempts = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type((LoginBusy, AddressRefused)),
@@ -160,7 +164,7 @@ def _after_the_crowd(log_in: Callable[[], LoggedIn], timing: Timing, until: floa
         try:
             return attempts(log_in)
         except AddressRefused:
-            if time.monotonic() + timing.address_refused_pause > until:
+            if asked.count or time.monotonic() + timing.address_refused_pause > until:
                 raise
         time.sleep(timing.address_refused_pause)
 

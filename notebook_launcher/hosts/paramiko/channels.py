@@ -63,10 +63,9 @@ class ChannelBytes:
     def __init__(self, channel: paramiko.Channel, window: ReceiveWindow | None = None) -> None:
         self._channel = channel
         self.settimeout = channel.settimeout
-        self._inbox: Inbox | None = None
-        if window is not None:
+        self._inbox = Inbox.of(channel, window) if window is not None else None
+        if self._inbox is not None:
             channel.in_window_threshold = _NEVER  # paramiko allows no more by itself
-            self._inbox = Inbox.of(channel, window)
 
     def pass_on(self, near: socket.socket) -> None:
         """Give what arrives to a local connection, as far as it takes it without waiting; ``recv`` returns the rest."""

@@ -18,6 +18,7 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.receive_window import ReceiveWindow
 
 _AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)  # Windows has none: all goes through the buffer there
+_OWN = {"_lock", "_cv", "_buffer", "_event", "_closed"}  # what paramiko's buffer has, and this one uses
 
 
 class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
@@ -39,9 +40,12 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
     _due = 0  # bytes that the far end is to be allowed
 
     @classmethod
-    def of(cls, channel: paramiko.Channel, window: ReceiveWindow) -> Inbox:
-        """Turn a channel's buffer into one, with all that has arrived."""
-        buffer = cast("Any", channel.in_buffer)
+    def of(cls, channel: paramiko.Channel, window: ReceiveWindow) -> Inbox | None:
+        """Turn a channel's buffer into one, with all that has arrived; ``None``: paramiko's own is not as it was."""
+        found = channel.in_buffer
+        if type(found) is not paramiko.buffered_pipe.BufferedPipe or not vars(found).keys() >= _OWN:
+            return None
+        buffer = cast("Any", found)
         buffer._window = window
         buffer.__class__ = cls
         return cast("Inbox", buffer)
@@ -66,7 +70,8 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
         Nor does it send: what the far end is to be allowed it leaves to the reader, as the far end may read nothing.
         """
         with self._lock:
-            is_next = not self._in_hand and not self._buffer
+            # once the channel is closed, the connection may be, too, and its number may be another one's
+            is_next = not (self._in_hand or self._buffer or self._closed)
             if self._near is not None and is_next and (given := _given(self._near, data)):
                 self._due += self._window.received(given, time.monotonic())
                 data = data[given:]

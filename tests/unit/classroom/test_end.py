@@ -11,10 +11,11 @@ import pytest
 from notebook_launcher.classroom import end as ending
 from notebook_launcher.classroom.end import EndOptions, _Ending
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import AnswerMissing, CancelFailed, UsageError
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import AnswerMissing, CancelFailed, ConnectionLost, HostCommandFailed, UsageError
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.session.context import Context
-from tests.doubles import FakePrompts, RecordingView
+from tests.doubles import Answer, FakePrompts, RecordingView
 from tests.unit.classroom.conftest import LAB, Cluster, context_of, row
 
 AT_ONCE = EndOptions(minutes=0, sure=True)
@@ -92,6 +93,36 @@ def test_ctrl_c_takes_it_back(class_of_two: Cluster) -> None:
     assert not [one for one in class_of_two.ran if "scancel" in one]
 
 
+def told_then_interrupted(slurm: Cluster, remove: Answer | list[Answer]) -> tuple[_Ending, RecordingView]:
+    """A class that is told, and Ctrl-C at once. ``remove``: what happens when the notice is removed."""
+    lines = "\n".join(map(json.dumps, (FOLDER, {"user": "alice", "text": json.dumps(BEAT)})))
+    context = context_of(slurm, view := RecordingView(), more=[("python3", lines)])
+    plain, answers = context.host.answer, iter(remove if isinstance(remove, list) else [remove])  # type: ignore[attr-defined]
+
+    def answer(argv: list[str]) -> Answer:
+        if "cat >" in " ".join(argv):
+            context.interrupts.arrive("end")  # while the notice is written
+        return next(answers) if "rm -f --" in " ".join(argv) else plain(argv)
+
+    context.host.answer = answer  # type: ignore[attr-defined]
+    context.host.reconnect = lambda: None  # type: ignore[method-assign]
+    return _Ending(context, HERS, EndOptions(minutes=5, sure=True)), view
+
+
+def test_ctrl_c_while_the_notice_is_written_takes_it_back_over_a_new_connection(class_of_two: Cluster) -> None:
+    ending_, view = told_then_interrupted(class_of_two, [ConnectionLost("It broke."), CommandResult(0)])
+    ending_.run()
+    assert "Nothing was ended, and the notice is withdrawn." in view.notes
+
+
+@pytest.mark.parametrize("remove", [CommandResult(1, "", "rm: read-only"), HostCommandFailed("It took too long.")])
+def test_a_notice_that_stands_is_not_said_to_be_taken_back(class_of_two: Cluster, remove: Answer) -> None:
+    ending_, view = told_then_interrupted(class_of_two, remove)
+    with pytest.raises(HostCommandFailed, match="could not be withdrawn") as raised:
+        ending_.run()
+    assert raised.value.hint.endswith("rm /class/end") and "taken back" not in view.notes
+
+
 def test_a_notice_goes_to_the_sessions_that_report(class_of_two: Cluster) -> None:
     gone_after_scancel(class_of_two, "7", "8")
     lines = "\n".join(map(json.dumps, (FOLDER, {"user": "alice", "text": json.dumps(BEAT)})))
@@ -128,3 +159,20 @@ def test_nobody_is_there(slurm: Cluster) -> None:
 def test_an_impossible_time() -> None:
     with pytest.raises(UsageError, match="--in 61 is not possible"):
         ending.end_class(None, (), EndOptions(minutes=61), RecordingView(), FakePrompts(), Interrupts())  # type: ignore[arg-type]
+
+
+def test_nobody_is_ended_who_is_not_on_the_list(class_of_two: Cluster) -> None:
+    class_of_two.rows.append(row("9", "mallory", "RUNNING"))  # whatever the scheduler prints
+    gone_after_scancel(class_of_two, "7", "8")
+    assert run(context_of(class_of_two, RecordingView())).ended == ("alice", "bob")
+    assert next(one for one in class_of_two.ran if "scancel" in one).endswith("scancel 7 8")
+
+
+def test_without_a_reservation_only_sessions_are_ended(slurm: Cluster) -> None:
+    """Other jobs of the account may be the students' own work."""
+    own = row("8", "bob", "RUNNING", name="thesis", reservation="")
+    slurm.rows = [row("7", "alice", "RUNNING", reservation=""), own]
+    gone_after_scancel(slurm, "7")
+    found = run(context_of(slurm, RecordingView()), group=replace(LAB, reservation=None))
+    assert found.ended == ("alice",)
+    assert next(one for one in slurm.ran if "scancel" in one).endswith("scancel 7")

@@ -52,6 +52,7 @@ def test_a_page_with_all_that_a_student_needs(
     assert (course / "gpulab-handout.html").stat().st_mode & 0o777 == 0o644
     assert run(words) == 2, "it is there already"
     assert run([*words, "--force", "--pdf"]) == 2, "no browser"
+    assert run([*words, "--force", "--out", "."]) == 2, "a folder"
 
 
 def test_the_line_of_a_course_on_the_web_has_its_digest() -> None:

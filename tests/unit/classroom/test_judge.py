@@ -11,6 +11,7 @@ from notebook_launcher.classroom import judge
 from notebook_launcher.classroom.class_folder import FolderFacts
 from notebook_launcher.classroom.judge import Demand
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.walltime import UNLIMITED
 from notebook_launcher.schedulers.cluster_info import Limit, Node, ReservationInfo
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=timezone.utc)
@@ -56,7 +57,8 @@ def test_a_reservation_that_is_not_there() -> None:
         ("", "proj2", None, "lab1 is for account proj2, and not for the account (none is named)."),
         ("alice", "", "proj1", "1 of 2 may not use lab1: bob."),
         ("-bob", "", "proj1", "1 of 2 may not use lab1: bob."),
-        ("teacher", "proj1", "proj1", "lab1 is for user teacher and account proj1"),
+        ("teacher", "proj1", "proj1", "2 of 2 may not use lab1: alice, bob."),
+        ("alice,bob,teacher", "proj1", "proj1", "lab1 is for users alice,bob,teacher and account proj1"),
     ],
 )
 def test_whom_a_reservation_is_for(users: str, accounts: str, account: str | None, found: str) -> None:
@@ -70,6 +72,7 @@ def test_a_session_has_to_fit_into_the_lesson_and_the_reservation() -> None:
     assert short.found == "A session ends after 1 hour, before the lesson does (2 hours)."
     assert "30 minutes after the reservation" in judge.judge_walltime_fits(2.5 * HOUR, HOUR, LAB, AT).found
     assert judge.judge_walltime_fits(2 * HOUR, HOUR, None, None).result == "ok"
+    assert "would end after the reservation" in judge.judge_walltime_fits(UNLIMITED, HOUR, LAB, AT).found
 
 
 def test_room_for_all_of_them() -> None:

@@ -70,8 +70,9 @@ def get(server: PageServer, path: str, host: str | None = None, method: str = "G
 
 
 def test_the_page_is_served_to_whoever_has_its_address(server: PageServer) -> None:
-    server.put("<p>the class</p>")
     path = server.url.partition(str(server.port))[2]
+    assert b'http-equiv="refresh"' in get(server, path)[1], "it asks again until there is something to see"
+    server.put("<p>the class</p>")
     status, content, policy = get(server, path)
     assert (status, content) == (200, b"<p>the class</p>") and policy and "default-src 'none'" in policy
     server.put("<p>later</p>")

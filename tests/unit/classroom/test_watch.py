@@ -11,7 +11,7 @@ from rich.console import Console
 from notebook_launcher.classroom.watch import WatchOptions, _Watching
 from notebook_launcher.cli.app import run
 from notebook_launcher.cli.views.classroom import ClassroomView, _picture
-from notebook_launcher.core.errors import ConnectionLost
+from notebook_launcher.core.errors import AuthenticationFailed, ConnectionLost
 from notebook_launcher.core.events import ClassEnded, ClassPage, ClassSeen
 from notebook_launcher.core.interrupts import Interrupt
 from tests.doubles import RecordingView
@@ -47,6 +47,7 @@ def test_one_look_with_a_page(
     assert "Alice (alice)" in capsys.readouterr().out
     assert run(["classroom", "watch", "--once"]) == 2, "nobody is named"
     assert run([*words, "--every", "1"]) == 2
+    assert run(["classroom", "check", str(tmp_path / "students.csv"), "--for", "unlimited"]) == 2
 
 
 def watching(slurm: Cluster, view: RecordingView, **options: object) -> _Watching:
@@ -73,6 +74,29 @@ def test_what_was_seen_last_is_shown_while_the_login_node_is_away(slurm: Cluster
     assert shown.counts == {"not_started": 1, "running": 1}
     context.host.answer, context.host.reconnect = slurm.answer, lambda: None  # type: ignore[attr-defined,method-assign]
     assert one._look_if_possible().problem == ""
+
+
+@pytest.mark.parametrize(("asks", "logins"), [(False, 5), (True, 1)])
+def test_a_login_that_is_refused_again_and_again_is_the_end(slurm: Cluster, asks: bool, logins: int) -> None:
+    slurm.rows = [row("7", "alice", "RUNNING")]
+    context = context_of(slurm, RecordingView())
+    one = _Watching(context, LAB, WatchOptions())
+    one.look()
+    tried: list[None] = []
+
+    def refuse() -> None:
+        tried.append(None)
+        if asks:
+            context.prompts.secret("Code: ")
+        raise AuthenticationFailed("login does not let you in.")
+
+    context.host.answer, context.host.reconnect = ConnectionLost("It broke."), refuse  # type: ignore[attr-defined,method-assign]
+    one._look_if_possible()
+    context.host.alive = False  # type: ignore[misc]
+    with pytest.raises(AuthenticationFailed):
+        for _ in range(20):
+            one._look_if_possible()
+    assert len(tried) == logins
 
 
 @pytest.mark.parametrize(("columns", "count"), [(80, 0), (80, 1), (80, 40), (200, 40), (200, 300)])

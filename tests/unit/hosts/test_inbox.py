@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from notebook_launcher.hosts.paramiko.channels import ChannelBytes
 from notebook_launcher.hosts.paramiko.inbox import Inbox
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.receive_window import FIRST, GRANTS, ReceiveWindow
@@ -20,7 +21,9 @@ PIECE = 32 * 1024
 @pytest.fixture
 def inbox() -> Inbox:
     """The buffer of a channel that is open."""
-    return Inbox.of(paramiko.Channel(0), ReceiveWindow(0.001, time.monotonic()))
+    made = Inbox.of(paramiko.Channel(0), ReceiveWindow(0.001, time.monotonic()))
+    assert made is not None
+    return made
 
 
 @pytest.fixture
@@ -127,6 +130,31 @@ def test_a_program_that_has_gone_is_noticed_by_the_reader(
     program.close()
     inbox.feed(b"never seen")
     assert inbox.read(100, 0.01) == b"never seen"
+
+
+def test_what_arrives_after_the_end_goes_to_no_connection(
+    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    near, program = ends
+    inbox.pass_on(near)
+    with pytest.raises(paramiko.buffered_pipe.PipeTimeout):
+        inbox.read(100, 0.01)
+    inbox.close()
+    inbox.feed(b"too late")
+    program.settimeout(0.0)
+    with pytest.raises(BlockingIOError):
+        program.recv(100)
+
+
+def test_another_paramiko_keeps_its_own_buffer_and_window() -> None:
+    channel = paramiko.Channel(0)
+    channel._set_window(FIRST, PIECE)
+    threshold = channel.in_window_threshold
+    del channel.in_buffer._cv
+    with socket.socket() as near:
+        ChannelBytes(channel, ReceiveWindow(0.001, time.monotonic())).pass_on(near)
+    assert type(channel.in_buffer) is paramiko.buffered_pipe.BufferedPipe
+    assert channel.in_window_threshold == threshold
 
 
 def test_without_a_local_connection_it_is_read_as_always(inbox: Inbox) -> None:

@@ -97,6 +97,16 @@ def test_the_teachers_notice_and_the_end(beating: Beating) -> None:
     assert (beating.dir / "runtime" / "cause").read_text() == "class-ended The teacher has ended the class.\n"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_file_of_somebody_elses_does_not_keep_a_notice_alive(beating: Beating) -> None:
+    notice = beating.class_ / "end"
+    notice.write_text(f"version=1\nends={int(time.time()) + 60}\njobs=7\nmessage=Home.\n")
+    beating.start()
+    assert wait_until((beating.dir / "notice.json").exists, 10)
+    os.chown(notice, 65534, -1)
+    assert wait_until(lambda: not (beating.dir / "notice.json").exists(), 10)
+
+
 @pytest.mark.parametrize("spoil", ["mode", "jobs", "link", "version"])
 def test_a_notice_that_does_not_count(beating: Beating, spoil: str, tmp_path: Path) -> None:
     text = f"version={'2' if spoil == 'version' else '1'}\nends=1\njobs={'6' if spoil == 'jobs' else '7'}\n"

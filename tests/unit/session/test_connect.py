@@ -254,3 +254,19 @@ def test_one_of_a_crowd_hears_the_same_from_a_new_server(monkeypatch: pytest.Mon
     monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
     timing = replace(QUICK, address_maybe_busy_for=5.0)
     assert open_host(TARGET, RecordingView(), NoPrompts(), timing) is login  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize(("first_try", "tries"), [(True, 1), (False, 2)])
+def test_a_jump_host_does_not_ask_again_and_again(monkeypatch: pytest.MonkeyPatch, first_try: bool, tries: int) -> None:
+    tried: list[None] = []
+
+    def behind_a_jump_host(_: object, prompts: Prompts, *__: object) -> None:
+        tried.append(None)
+        if first_try or len(tried) > 1:
+            prompts.secret("Code: ")
+        raise LoginBusy("new has too many logins in progress.")
+
+    monkeypatch.setattr(engine_choice, "open_ssh_host", behind_a_jump_host)
+    with pytest.raises(LoginBusy):
+        open_host(TARGET, RecordingView(), FakePrompts(secrets=["123456"] * 9), BUSY)
+    assert len(tried) == tries
