@@ -63,6 +63,9 @@ def test_what_is_left_out_and_where_it_prints_is_said(tmp_path: Path) -> None:
         ("#BSUB -w x", "slurm", "#BSUB lines, for LSF", "#SBATCH --time=1:00:00"),
         ("#PBS -q x\n#$ -t 1", "lsf", "#PBS and #$ lines, for PBS and Grid Engine, and uni has LSF", "#SBATCH --time"),
         ("#PBS -q x", "auto", "for PBS, and uni has another scheduler", "#SBATCH --time"),
+        ("#PBS -q x", "gridengine", "for PBS, and uni has Grid Engine.", "#SBATCH --time"),
+        ("#PBS -q x", "pbs", "for PBS, which are not read here.", "with qsub job.sh, or write what it needs in #SBATCH"),
+        ("#$ -t 1", "gridengine", "for Grid Engine, which are not read here.", "with qsub -cwd job.sh, or write"),
     ],
 )
 def test_lines_for_another_scheduler_alone_are_refused(
