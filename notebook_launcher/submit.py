@@ -35,6 +35,7 @@ from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.run import detach_submitted, send_beside
+from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.scripts.directives import for_scheduler, with_input
@@ -118,7 +119,11 @@ def _is_queue_there(queue: str | None, target: LaunchTarget, typed: Mapping[str,
 def _array_refused(script: PreparedScript, target: LaunchTarget) -> UsageError:
     """Return the error for a job array, with what to type instead."""
     name = shlex.quote(script.name)
-    submit = f"bsub < {name}" if target.scheduler == "lsf" else f"sbatch {name}"
+    # without a scheduler here, it is meant for a cluster elsewhere
+    scheduler = make_scheduler("auto" if target.scheduler == "local" else target.scheduler, "")
+    submit = scheduler.submit_by_hand(name)
+    if scheduler.directive not in ("#SBATCH", *script.directives.others):
+        submit += f" (which needs {scheduler.directive} lines of its own: {scheduler.title} reads no #SBATCH lines)"
     if script.folder is None:
         get = shlex.join(["launch-notebook", "jobscript", script.name.removesuffix(".sh"), *target.arguments()])
         hint = f"write it to a folder, which prints what to type then: {get} --to FOLDER"
@@ -131,7 +136,7 @@ def _array_refused(script: PreparedScript, target: LaunchTarget) -> UsageError:
     return UsageError(
         f"{script.name} is a job array (--array), and submit follows a single job with a single log.",
         why="Each task of an array is a job of its own, with its own log.",
-        hint=hint if target.scheduler == "lsf" else f"{hint}   then, for what each task used: {report}",
+        hint=f"{hint}   then, for what each task used: {report}" if scheduler.report(JobRef("0")) else hint,
     )
 
 
