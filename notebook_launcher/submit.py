@@ -63,6 +63,7 @@ NO_CLUSTER = (
     "No cluster is configured, so the script runs on this machine. To use a cluster: --cluster NAME (their names: "
     "launch-notebook clusters) or --host you@login. To stay here without this note: --cluster here"
 )
+_OF_LOG = frozenset({"output", "error", "open-mode"})
 
 
 class AfterDashes(Frozen):
@@ -106,6 +107,7 @@ def planned(options: LaunchOptions, here: LocalMachine, script: PreparedScript) 
     if script.folder is None and not _is_queue_there(own.get("partition"), target, typed):
         own.pop("partition", None)  # of a bundled script it is an example
     of_script, of_user = own.pop("input", None), typed.pop("input", None)  # the job opens it, on every cluster
+    script = dataclasses.replace(script, notes=(*script.notes, *_left_out(own, target.scheduler)))
     plan = script_plan(dataclasses.replace(options, flags=typed), here, own, script.variables, target)
     return plan, with_input(script, of_user or of_script, is_remote=target.destination is not None)
 
@@ -176,8 +178,17 @@ def _understood(flags: Mapping[str, str | None], scheduler: str) -> Mapping[str,
     """
     if scheduler in ("slurm", "auto"):
         return flags
-    known = set(make_scheduler(scheduler, "").translated_flags or HONOURED) - {"output", "error", "open-mode"}
+    known = set(make_scheduler(scheduler, "").translated_flags or HONOURED) - _OF_LOG
     return {name: value for name, value in flags.items() if name in known}
+
+
+def _left_out(flags: Mapping[str, str | None], kind: str) -> list[str]:
+    """Return a note on the flags of a script that have no counterpart; without a scheduler none has an effect."""
+    lost = flags.keys() - _understood(flags, kind).keys() - _OF_LOG
+    if not lost or kind == "local":
+        return []
+    named = ", ".join(f"--{name}" for name in sorted(lost))
+    return [f"Left out of the script's lines: {named}; {make_scheduler(kind, '').title} has nothing like it."]
 
 
 def _by_variables(plan: Plan, own: Mapping[str, str]) -> Plan:

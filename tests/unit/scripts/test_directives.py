@@ -93,6 +93,13 @@ def test_the_queue_of_a_bundled_script_is_an_example(flags: dict[str, str], queu
     assert plan.request.gpus == 1
 
 
+def test_flags_that_the_scheduler_has_nothing_like_are_named(tmp_path: Path) -> None:
+    own = script(tmp_path, "#!/bin/sh\n#SBATCH --signal=B:USR1@60 --qos=high -n 2 -o x\n")
+    plan, sent = submit.planned(LaunchOptions({"account": "a1"}, cluster="casper"), LAPTOP, own)
+    assert sent.notes == ("Left out of the script's lines: --qos, --signal; PBS has nothing like it.",)
+    assert "qos" not in plan.request.flags and plan.request.flags["ntasks"] == "2"
+
+
 # --- its standard input ----------------------------------------------------------------------------------------
 
 
