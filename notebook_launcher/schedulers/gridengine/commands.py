@@ -59,9 +59,8 @@ class GridEngine(Scheduler):
         self.cluster_info = GridEngineInfo(self._verified, lambda: self._site.gpu)
 
     def _verified(self, request: Request) -> list[str]:
-        """Return the arguments of a submission that is only verified: its job is another one."""
-        words = Translation(request, Submission("verified", "/", "true", "/dev/null")).arguments(self._site)
-        return [*words, "-b", "y", "true"]
+        """Return the arguments of a submission that is only verified, without its job."""
+        return Translation(request, Submission("verified", "/", "true", "/dev/null")).arguments(self._site)
 
     def configure(self, options: Mapping[str, str]) -> None:
         """Take what the site calls its resources."""

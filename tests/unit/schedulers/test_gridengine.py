@@ -373,8 +373,9 @@ def test_who_waits() -> None:
 
 def test_whether_it_could_start() -> None:
     words = INFO.estimate_start(Request({"time": "1:00", "gpus": "1"}))
-    expected = "verify -N nb-verified -o /dev/null -j y -l h_rt=0:01:00 -l gpu=1 -b y true"
+    expected = "verify -N nb-verified -o /dev/null -j y -l h_rt=0:01:00 -l gpu=1"
     assert " ".join(words[3:]) == expected
+    assert re.findall(r"qsub (\S+ -w \S+)", words[2]) == ['"$@" -w p', '"$@" -w v'], "whatever a profile's qsub says"
     assert INFO.read_start_estimate(CommandResult(0, "now 2026-11-27T18:00:00+00:00\n")).start
     later = INFO.read_start_estimate(CommandResult(0, "ever\n"))
     assert later.start is None and later.refusal is None and "no estimate" in later.message
