@@ -50,6 +50,7 @@ class GridEngine(Scheduler):
     version_command = ("qsub", "-help")
     several_nodes = False
     forgets_cancelled = True
+    history_delay = 20.0  # most sites write the accounting every 15 seconds
     directive = "#$"
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for Grid Engine in docs/gridengine.md"
