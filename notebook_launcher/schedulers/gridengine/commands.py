@@ -131,7 +131,7 @@ class GridEngine(Scheduler):
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Parse how it ended; a job that was cancelled before it began has no record."""
-        return accounting.read_end(job, answer.stdout) if answer.exit_code == 0 else None
+        return accounting.read_end(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def accounting(self, job: JobRef) -> list[str]:
         """Return ``qacct`` for one job."""
@@ -139,7 +139,7 @@ class GridEngine(Scheduler):
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Parse what it used; ``None`` while it runs."""
-        return accounting.read_use(job, answer.stdout, self._site.gpu) if answer.exit_code == 0 else None
+        return accounting.read_use(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``."""

@@ -298,6 +298,19 @@ def test_ends(name: str, job: str, state: State, code: int) -> None:
     assert GRID.read_history(JobRef("1"), recorded(f"qacct-{name}")) is None, "that is another job"
 
 
+@pytest.mark.parametrize(("per", "state"), [("core", State.CANCELLED), ("job", State.OUT_OF_MEMORY)])
+def test_one_that_is_killed_beyond_its_memory_was_not_cancelled(per: str, state: State) -> None:
+    text = recorded("qacct-deleted-killed").stdout
+    for name, value in (("maxvmem", "250.5MB"), ("category", "-l h_rt=600,h_vmem=200M -pe smp 2"), ("slots", "2")):
+        text, changed = re.subn(rf"^({name} +)[^ ].*$", rf"\g<1>{value}", text, flags=re.M)
+        assert changed == 1
+    grid = make_scheduler("gridengine", "", {"memory_per": per})
+    found = grid.read_history(JobRef("28"), CommandResult(0, text))
+    used = grid.read_accounting(JobRef("28"), CommandResult(0, text))
+    assert found and found.state is state
+    assert used and used.memory_limit == (200 if per == "job" else 400)
+
+
 @pytest.mark.parametrize("name", ["deleted-while-held", "running", "unknown"])
 def test_without_a_record_nothing_is_told(name: str) -> None:
     assert GRID.read_history(JobRef("15"), recorded(f"qacct-{name}")) is None
