@@ -90,7 +90,7 @@ def _nothing_known(context: Context, job: JobRef) -> SessionNotFound:
     if command is None:
         return SessionNotFound(
             f"Nothing is known of job {job}.",
-            why=f"The accounting of {context.scheduler.name} is not read here, and it is no job of launch-notebook's.",
+            why=f"The accounting of {context.scheduler.title} is not read here, and it is no job of launch-notebook's.",
         )
     return SessionNotFound(
         f"Nothing is known of job {job} on {context.host.label}.",
