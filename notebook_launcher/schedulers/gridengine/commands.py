@@ -15,7 +15,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, Submission
 from notebook_launcher.schedulers.gridengine import accounting, submit_errors
 from notebook_launcher.schedulers.gridengine.cluster_info import GridEngineInfo
-from notebook_launcher.schedulers.gridengine.listing import DETAILS, Details, read_listing, status_of
+from notebook_launcher.schedulers.gridengine.listing import DETAILS, read_listing, status_of
 from notebook_launcher.schedulers.gridengine.translation import TRANSLATED, SiteResources, Translation, job_name
 from notebook_launcher.schedulers.translation import with_job
 
@@ -159,10 +159,12 @@ class GridEngine(Scheduler):
         listing = read_listing(answer.stdout) if answer.exit_code == 0 else None
         if listing is None:
             return None
-        return [
-            JobRef(one.id) for one in listing.details.values() if one.id in listing.jobs and _is_of(one, session_id)
+        commands = {job.id: job.command for job in listing.details.values()}
+        found = [
+            JobRef(job.id)
+            for job in listing.jobs.values()
+            if job.name == job_name(session_id) or f"/{session_id}/" in commands.get(job.id, "")
         ]
-
-
-def _is_of(job: Details, session_id: str) -> bool:
-    return job.name == job_name(session_id) or f"/{session_id}/" in job.command
+        if not found and listing.jobs.keys() - commands.keys() - listing.unknown:
+            return None  # it may be one without details: there were too many, or the answer was cut
+        return found

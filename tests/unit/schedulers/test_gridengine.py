@@ -263,18 +263,23 @@ def test_only_what_qstat_says_is_gone_is_gone() -> None:
 
 
 def test_a_job_is_found_by_its_name_or_its_folder() -> None:
-    rule, jobs = "=" * 62, "".join(ENTRY.replace("7<", f"{number}<") for number in (7, 8, 9))
+    names = {7: f"nb-{SUBMISSION.session_id}", 8: "mine", 9: "other"}
+    rule = "=" * 62
+    jobs = "".join(
+        ENTRY.replace("7<", f"{number}<").replace("</job_list>", f"<JB_name>{name}</JB_name></job_list>")
+        for number, name in names.items()
+    )
     details = "".join(
-        f"{rule}\njob_number:                 {number}\njob_name:                   {name}\njob_args:    {args}\n"
-        for number, name, args in (
-            (7, f"nb-{SUBMISSION.session_id}", "x"),
-            (8, "mine", f"-c,x,bash,{FOLDER}/jupyterlab.sh,{FOLDER}"),
-            (9, "other", "1"),
-        )
+        f"{rule}\njob_number:                 {number}\njob_name:                   x\njob_args:    {args}\n"
+        for number, args in ((8, f"-c,x,bash,{FOLDER}/jupyterlab.sh,{FOLDER}"), (9, "1"))
     )
     answer = CommandResult(0, f"<job_info>{jobs}</job_info>\n{DETAILS}\n{details}")
     assert GRID.read_find(SUBMISSION.session_id, answer) == [JobRef("7"), JobRef("8")]
     assert GRID.read_find(SUBMISSION.session_id, recorded("qstat-no-master")) is None
+    other = "20261121-143020-none"
+    assert GRID.read_find(other, answer) is None, "it may be job 7, whose details are not there"
+    gone = CommandResult(0, f"{answer.stdout}Following jobs do not exist: \n7\n")
+    assert GRID.read_find(other, gone) == []
 
 
 # --- the end -------------------------------------------------------------------------------------------------
