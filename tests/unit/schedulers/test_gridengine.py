@@ -118,6 +118,7 @@ def test_what_is_hinted_at_instead_of_a_flag_is_translated() -> None:
         ({"exclusive": None}, "whole host"),
         ({"open-mode": "truncate"}, "truncate"),
         ({"gres": "a b:1"}, "--gres=a b:1"),
+        ({"licenses": "a:1,b:2k"}, "--licenses=a:1,b:2k"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )

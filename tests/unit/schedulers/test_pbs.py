@@ -130,6 +130,7 @@ def test_what_is_hinted_at_instead_of_a_flag_is_translated() -> None:
         ({"nodelist": "n1,n2"}, "--nodelist=n1,n2"),
         ({"dependency": "singleton"}, "--dependency=singleton"),
         ({"open-mode": "append"}, "append"),
+        ({"gres": "tmp:10G"}, "--gres=tmp:10G"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
