@@ -22,7 +22,8 @@ def for_scheduler(script: PreparedScript, scheduler: str, cluster: str | None) -
     """Return the script with the flags of the lines that count on a cluster. ``scheduler``: ``auto`` if not known yet.
 
     With LSF its ``#BSUB`` lines count alone, if it has some, as for bsub. Raises ``ScriptInvalid`` if all of its lines
-    are for another scheduler, or of one whose lines are not read, and ``UsageError`` for ``#BSUB`` lines that cannot be passed on.
+    are for another scheduler, or for one whose lines are not read, and ``UsageError`` for ``#BSUB`` lines that cannot
+    be passed on.
     """
     own = script.directives
     if scheduler == "lsf" and MARK in own.others:

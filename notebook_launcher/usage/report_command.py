@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
+import shlex
 import time
 
 from notebook_launcher.core import events
@@ -129,10 +130,10 @@ def _reports_on_tasks(context: Context, job: JobRef, tasks: tuple[str, ...]) -> 
     some = tasks[:_MOST_TASKS]
     answer = context.host.run(context.scheduler.report(job) or [], login_shell=True, timeout=QUERY_TIMEOUT)
     left = f"; these are the first {len(some)}" if len(some) < len(tasks) else ""
+    explained = shlex.join(["launch-notebook", "report", tasks[0], *context.target.arguments()])
     made: list[events.Event] = [
         events.Note(
-            f"Job {job} is a job array of {len(tasks)} tasks{left}. One with its columns explained: launch-notebook "
-            f"report {tasks[0]}"
+            f"Job {job} is a job array of {len(tasks)} tasks{left}. One with its columns explained: {explained}"
         )
     ]
     for task in some:

@@ -64,7 +64,7 @@ def test_what_is_left_out_and_where_it_prints_is_said(tmp_path: Path) -> None:
         ("#PBS -q x\n#$ -t 1", "lsf", "#PBS and #$ lines, for PBS and Grid Engine, and uni has LSF", "#SBATCH --time"),
         ("#PBS -q x", "auto", "for PBS, and uni has another scheduler", "#SBATCH --time"),
         ("#PBS -q x", "gridengine", "for PBS, and uni has Grid Engine.", "#SBATCH --time"),
-        ("#PBS -q x", "pbs", "for PBS, which are not read here.", "with qsub job.sh, or write what it needs in #SBATCH"),
+        ("#PBS -q x", "pbs", "for PBS, which are not read here.", "with qsub job.sh, or write what it needs"),
         ("#$ -t 1", "gridengine", "for Grid Engine, which are not read here.", "with qsub -cwd job.sh, or write"),
     ],
 )
