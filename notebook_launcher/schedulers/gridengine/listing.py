@@ -144,7 +144,7 @@ def state_of(letters: str) -> State:
         return State.UNKNOWN
     if "d" in letters:
         return State.COMPLETING  # being deleted: it is not over yet
-    if "w" in letters or "E" in letters:
+    if set(letters) & set("wqE"):  # Rq: put back into the queue
         return State.PENDING
     if set(letters) & set("sST"):
         return State.SUSPENDED

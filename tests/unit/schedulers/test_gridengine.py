@@ -175,8 +175,10 @@ def test_refusals(name: str, kind: type[errors.LauncherError]) -> None:
 
 
 def test_whether_the_job_may_have_been_taken() -> None:
-    for name, heard in (("qsub-no-master", False), ("qsub-name-with-space", True)):
-        error = GRID.explain_refusal(recorded(name))
+    message = "error: failed receiving gdi request response for mid=1 (got syncron message receive timeout error)."
+    late = CommandResult(1, "", message)
+    for answer, heard in ((recorded("qsub-no-master"), False), (recorded("qsub-name-with-space"), True), (late, True)):
+        error = GRID.explain_refusal(answer)
         assert isinstance(error, errors.SchedulerAway)
         assert error.may_have_heard is heard
 
@@ -239,6 +241,7 @@ ENTRY = (
     [
         ("qw", State.PENDING),
         ("hqw", State.PENDING),
+        ("Rq", State.PENDING),
         ("Eqw", State.PENDING),
         ("t", State.RUNNING),
         ("Rr", State.RUNNING),

@@ -183,6 +183,12 @@ def test_refusals(name: str, kind: type[errors.LauncherError]) -> None:
     assert error.hint and "usage:" not in error.why
 
 
+def test_whether_the_job_may_have_been_taken() -> None:
+    for answer, heard in ((recorded("143"), False), (CommandResult(162, "", "qsub: End of File\n"), True)):
+        error = PBS.explain_refusal(CommandResult(answer.exit_code or 1, "", answer.stderr))
+        assert isinstance(error, errors.SchedulerAway) and error.may_have_heard is heard
+
+
 # --- asking --------------------------------------------------------------------------------------------------
 
 
