@@ -35,6 +35,7 @@ from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.run import detach_submitted, send_beside
+from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.scripts.directives import for_scheduler, with_input
@@ -62,6 +63,7 @@ NO_CLUSTER = (
     "No cluster is configured, so the script runs on this machine. To use a cluster: --cluster NAME (their names: "
     "launch-notebook clusters) or --host you@login. To stay here without this note: --cluster here"
 )
+_OF_LOG = frozenset({"output", "error", "open-mode"})
 
 
 class AfterDashes(Frozen):
@@ -105,6 +107,7 @@ def planned(options: LaunchOptions, here: LocalMachine, script: PreparedScript) 
     if script.folder is None and not _is_queue_there(own.get("partition"), target, typed):
         own.pop("partition", None)  # of a bundled script it is an example
     of_script, of_user = own.pop("input", None), typed.pop("input", None)  # the job opens it, on every cluster
+    script = dataclasses.replace(script, notes=(*script.notes, *_left_out(own, target.scheduler)))
     plan = script_plan(dataclasses.replace(options, flags=typed), here, own, script.variables, target)
     return plan, with_input(script, of_user or of_script, is_remote=target.destination is not None)
 
@@ -118,7 +121,11 @@ def _is_queue_there(queue: str | None, target: LaunchTarget, typed: Mapping[str,
 def _array_refused(script: PreparedScript, target: LaunchTarget) -> UsageError:
     """Return the error for a job array, with what to type instead."""
     name = shlex.quote(script.name)
-    submit = f"bsub < {name}" if target.scheduler == "lsf" else f"sbatch {name}"
+    # without a scheduler here, it is meant for a cluster elsewhere
+    scheduler = make_scheduler("auto" if target.scheduler == "local" else target.scheduler, "")
+    submit = scheduler.submit_by_hand(name)
+    if scheduler.directive not in ("#SBATCH", *script.directives.others):
+        submit += f" (which needs {scheduler.directive} lines of its own: {scheduler.title} reads no #SBATCH lines)"
     if script.folder is None:
         get = shlex.join(["launch-notebook", "jobscript", script.name.removesuffix(".sh"), *target.arguments()])
         hint = f"write it to a folder, which prints what to type then: {get} --to FOLDER"
@@ -131,7 +138,7 @@ def _array_refused(script: PreparedScript, target: LaunchTarget) -> UsageError:
     return UsageError(
         f"{script.name} is a job array (--array), and submit follows a single job with a single log.",
         why="Each task of an array is a job of its own, with its own log.",
-        hint=hint if target.scheduler == "lsf" else f"{hint}   then, for what each task used: {report}",
+        hint=f"{hint}   then, for what each task used: {report}" if scheduler.report(JobRef("0")) else hint,
     )
 
 
@@ -171,8 +178,17 @@ def _understood(flags: Mapping[str, str | None], scheduler: str) -> Mapping[str,
     """
     if scheduler in ("slurm", "auto"):
         return flags
-    known = set(make_scheduler(scheduler, "").translated_flags or HONOURED) - {"output", "error", "open-mode"}
+    known = set(make_scheduler(scheduler, "").translated_flags or HONOURED) - _OF_LOG
     return {name: value for name, value in flags.items() if name in known}
+
+
+def _left_out(flags: Mapping[str, str | None], kind: str) -> list[str]:
+    """Return a note on the flags of a script that have no counterpart; without a scheduler none has an effect."""
+    lost = flags.keys() - _understood(flags, kind).keys() - _OF_LOG
+    if not lost or kind == "local":
+        return []
+    named = ", ".join(f"--{name}" for name in sorted(lost))
+    return [f"Left out of the script's lines: {named}; {make_scheduler(kind, '').title} has nothing like it."]
 
 
 def _by_variables(plan: Plan, own: Mapping[str, str]) -> Plan:

@@ -222,6 +222,8 @@ exec_script() {
   folder=${want_folder:-$NBL_SESSION_DIR/work}
   cd -- "$folder" || fail folder-missing "There is no folder $folder on $(uname -n), or it may not be entered."
   if [[ -n $want_input ]]; then
+    # What was sent along is not in a folder of the user's own.
+    [[ $want_input == /* || ! -e $NBL_SESSION_DIR/work/$want_input ]] || want_input=$NBL_SESSION_DIR/work/$want_input
     # Tried first: bash says by itself what it cannot open, but not what to do.
     [[ -r $want_input && ! -d $want_input ]] || fail input-missing \
       "The script's standard input, the file $want_input, is not there on $(uname -n), or cannot be read."

@@ -149,7 +149,10 @@ class _Reader:
 
     def _gpus(self, value: str) -> None:
         parts = dict(part.strip().partition("=")[::2] for part in value.split(":") if part.strip() not in ("", "-"))
-        gpus = whole_number((parts.pop("num", "") or "1").partition("/")[0])
+        number, _, each = (parts.pop("num", "") or "1").partition("/")
+        if each not in ("", "host"):  # for each task
+            raise self._untranslated(f"-gpu {value}")
+        gpus = whole_number(number)
         if not gpus:
             raise self._wrong(f"-gpu {value} has no number of GPUs")
         self._flags["gpus"] = str(gpus)

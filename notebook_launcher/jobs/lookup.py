@@ -130,7 +130,8 @@ def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_
 
 def select_session(context: Context, entry: IndexedSession) -> Session:
     """Return the session of an index entry, and use its scheduler from here on. Raises ``SchedulerMissing``."""
-    context.scheduler = make_scheduler(entry.session.record.scheduler, context.root)
+    if context.scheduler.name != entry.session.record.scheduler:  # else it knows the profile's scheduler_options
+        context.scheduler = make_scheduler(entry.session.record.scheduler, context.root)
     return with_jobs(context, [entry])[0].session
 
 

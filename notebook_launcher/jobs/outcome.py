@@ -58,28 +58,30 @@ def notice_text(notice: Mapping[str, object], now: datetime) -> str:
 def final_status(context: Context, session: Session, record: Mapping[str, object]) -> JobStatus | None:
     """Query until the scheduler reports that the job has ended or was requeued, shortly after the job's own end.
 
-    ``None``: it knows no more than the job's record. Raises ``SchedulerSilent`` if there is no report: the job may have
-    been requeued, so it must not be called ended.
+    ``None``: it knows no more than the job's record, also once its history has had the time that it needs. Raises
+    ``SchedulerSilent`` if there is no report: the job may have been requeued, so it must not be called ended.
     """
     timing, began, answered, silence, noted = context.host_timing, time.monotonic(), False, "", False
     pause = timing.final_status_pause
     interrupts_before = context.interrupts.exit_requests
-    while (
-        time.monotonic() < began + timing.final_status_within and context.interrupts.exit_requests == interrupts_before
-    ):
+    is_needed = record.get("cause") in (None, "stopped")
+    unknown_until = began + (context.scheduler.history_delay if is_needed else 0.0)
+    until = max(unknown_until, began + timing.final_status_within)
+    while time.monotonic() < until and context.interrupts.exit_requests == interrupts_before:
         if not noted and time.monotonic() > began + timing.unresponsive_note_after:
             noted = True
             context.view.show(events.Note("Waiting for the scheduler to report how the job ended."))
         try:
             status = query_status(context.host, context.scheduler, job_of(session), timing.answer_within)
-            if status is None or status.state.ended or status.state.waits:
+            is_late = status is None and time.monotonic() < unknown_until
+            if not is_late and (status is None or status.state.ended or status.state.waits):
                 return status
             answered = True
         except NoAnswer as error:
             silence = error.reason
         time.sleep(pause)
         pause = min(2 * pause, timing.longest_final_status_pause)
-    if not answered and record.get("cause") in (None, "stopped"):
+    if not answered and is_needed:
         why = f"{record.get('message') or ''} It says: {silence}.".strip()
         raise SchedulerSilent("The scheduler does not report how the job ended.", why=why)
     return None

@@ -242,6 +242,8 @@ class Scheduler(ABC):
     several_nodes: bool = True
     #: whether nothing is known any more of a job that was cancelled before it began
     forgets_cancelled: bool = False
+    #: seconds after a job's end in which neither the queue nor the history may know of it
+    history_delay: float = 0.0
     #: whether ``--gres`` goes to it as it is typed
     passes_gres: bool = False
     #: how the lines with flags begin in its job scripts; empty: it reads none

@@ -58,6 +58,17 @@ class FlagTranslation:
             raise UsageError(f"--{flag}={text} is not a number.")
         return int(text)
 
+    def counts(self, flag: str) -> list[tuple[str, int]]:
+        """Remove a flag and return its names and counts. A unit is refused: each scheduler writes its own."""
+        text = (self.take(flag) or "").strip()
+        if re.search(r":[0-9]+[kmgt]\s*(?:,|$)", text, re.I):
+            raise UsageError(
+                f"--{flag}={text} cannot be asked for on {self.title}.",
+                why="There is a unit in it.",
+                hint=f"a plain number: --{flag}=NAME:2",
+            )
+        return [] if text.lower() == "none" else parse_gres(text)
+
     def plain(self, flag: str, example: str) -> str | None:
         """Remove a flag and return its value, without brackets, which have another meaning there, or none."""
         value = self.take(flag)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path, PurePosixPath
 
 from notebook_launcher.core.bsub_lines import MARK, marked_lines, read_bsub_lines
 from notebook_launcher.core.errors import NotebookInvalid, ScriptInvalid, UsageError
 from notebook_launcher.core.sbatch_lines import Directives
 from notebook_launcher.notebook.dependencies import LARGEST, read_file
+from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.scripts.prepare import PreparedScript
 
 _NAMES = {"#BSUB": "LSF", "#PBS": "PBS", "#$": "Grid Engine"}
@@ -20,7 +22,8 @@ def for_scheduler(script: PreparedScript, scheduler: str, cluster: str | None) -
     """Return the script with the flags of the lines that count on a cluster. ``scheduler``: ``auto`` if not known yet.
 
     With LSF its ``#BSUB`` lines count alone, if it has some, as for bsub. Raises ``ScriptInvalid`` if all of its lines
-    are for another scheduler, and ``UsageError`` for ``#BSUB`` lines that cannot be passed on.
+    are for another scheduler, or for one whose lines are not read, and ``UsageError`` for ``#BSUB`` lines that cannot
+    be passed on.
     """
     own = script.directives
     if scheduler == "lsf" and MARK in own.others:
@@ -47,10 +50,15 @@ def _with_bsub_lines(script: PreparedScript) -> PreparedScript:
 
 
 def _for_others(script: PreparedScript, scheduler: str, cluster: str | None) -> ScriptInvalid:
-    """Return the error for a script whose lines are all for another scheduler."""
+    """Return the error for a script whose lines are all for another scheduler, or of a kind that is not read."""
     marks = script.directives.others
-    has = {"lsf": "LSF", "slurm": "Slurm"}.get(scheduler, "another scheduler")
-    where = f"{cluster or 'this cluster'} has {has}"
+    known = None if scheduler == "auto" else make_scheduler(scheduler, "")
+    where = f"and {cluster or 'this cluster'} has {known.title if known else 'another scheduler'}"
+    hint = "write what it needs in #SBATCH lines below its first line, such as:"
+    if known and known.directive in marks:  # its own, which are not translated
+        where = "which are not read here"
+        by_hand = known.submit_by_hand(shlex.quote(script.name))
+        hint = f"submit it on the login node, with {by_hand}, or {hint}"
     lines = ["#SBATCH --time=1:00:00"]
     if MARK in marks:
         try:
@@ -60,9 +68,9 @@ def _for_others(script: PreparedScript, scheduler: str, cluster: str | None) -> 
             pass
     return ScriptInvalid(
         f"{script.name} asks for what it needs in {_TOGETHER.join(marks)} lines, for "
-        f"{_TOGETHER.join(_NAMES[mark] for mark in marks)}, and {where}.",
+        f"{_TOGETHER.join(_NAMES[mark] for mark in marks)}, {where}.",
         why="Without these lines it would get the defaults, and perhaps no GPU. Nothing was submitted.",
-        hint="\n  ".join(["write what it needs in #SBATCH lines below its first line, such as:", *lines]),
+        hint="\n  ".join([hint, *lines]),
     )
 
 

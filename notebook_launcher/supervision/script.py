@@ -21,9 +21,8 @@ from notebook_launcher.supervision.steps import StepUseWatch
 from notebook_launcher.supervision.supervisor import Finished
 from notebook_launcher.usage.report_command import show_report
 
-_USE = "u and ENTER shows what its steps use."
-KEYS_OURS = f"Ctrl-C cancels the job; d and ENTER detaches, for you to come back later; {_USE}"
-KEYS_CONNECTED = f"Ctrl-C, or d and ENTER, detaches; the job goes on; {_USE}"
+_KEYS_OURS = "Ctrl-C cancels the job; d and ENTER detaches, for you to come back later"
+_KEYS_CONNECTED = "Ctrl-C, or d and ENTER, detaches; the job goes on"
 _TRUNCATES = ("truncate", "t")  # values of --open-mode: the log of a requeued job is begun anew
 #: lines of the launcher's own job script, in a log that is shared with the user's
 OUR_LINES = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: ")
@@ -50,12 +49,13 @@ class _ScriptSupervisor(BatchSupervisor):
     """Shows what the script prints. ``attached``: whether the job has started, so that a failure here leaves it be."""
 
     program = "script"
-    keys_waiting = (KEYS_OURS, KEYS_CONNECTED)
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
         super().__init__(context, session, ours=ours)
         self._paths: list[str] = []  # of what it prints, see _printed
         self._steps = StepUseWatch(context, session, self._inbox)
+        use = "; u and ENTER shows what its steps use." if self._steps.is_told else "."
+        self.keys_waiting = (f"{_KEYS_OURS}{use}", f"{_KEYS_CONNECTED}{use}")
         self._seconds = 0.0
 
     # --- ways to exit

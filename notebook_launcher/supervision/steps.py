@@ -45,6 +45,11 @@ class StepUseWatch:
         self._is_waiting = False
         self._is_asked = False  # by the user, who sees the answer in any case
 
+    @property
+    def is_told(self) -> bool:
+        """Whether the scheduler tells what steps use."""
+        return self._command is not None
+
     def job_started(self) -> None:
         """Begin to look."""
         self._before, self._looks = None, 0

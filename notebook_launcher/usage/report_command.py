@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
+import shlex
 import time
 
 from notebook_launcher.core import events
@@ -90,7 +91,7 @@ def _nothing_known(context: Context, job: JobRef) -> SessionNotFound:
     if command is None:
         return SessionNotFound(
             f"Nothing is known of job {job}.",
-            why=f"The accounting of {context.scheduler.name} is not read here, and it is no job of launch-notebook's.",
+            why=f"The accounting of {context.scheduler.title} is not read here, and it is no job of launch-notebook's.",
         )
     return SessionNotFound(
         f"Nothing is known of job {job} on {context.host.label}.",
@@ -129,11 +130,9 @@ def _reports_on_tasks(context: Context, job: JobRef, tasks: tuple[str, ...]) -> 
     some = tasks[:_MOST_TASKS]
     answer = context.host.run(context.scheduler.report(job) or [], login_shell=True, timeout=QUERY_TIMEOUT)
     left = f"; these are the first {len(some)}" if len(some) < len(tasks) else ""
+    explained = shlex.join(["launch-notebook", "report", tasks[0], *context.target.arguments()])
     made: list[events.Event] = [
-        events.Note(
-            f"Job {job} is a job array of {len(tasks)} tasks{left}. To have one explained: launch-notebook "
-            f"report {tasks[0]}"
-        )
+        events.Note(f"Job {job} is a job array of {len(tasks)} tasks{left}. To have one explained: {explained}")
     ]
     for task in some:
         accounts = context.scheduler.read_report(JobRef(task, job.cluster), answer)

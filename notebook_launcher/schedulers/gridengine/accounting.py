@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, State
+from notebook_launcher.schedulers.gridengine.translation import SiteResources
 from notebook_launcher.schedulers.translation import signal_of
 
 _RULE = re.compile(r"^={20,}$", re.M)
@@ -20,7 +21,7 @@ _NOTIFIED = 140  # the job script's own end after SIGUSR2, which -notify asks fo
 _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 
-def read_end(job: JobRef, text: str) -> JobStatus | None:
+def read_end(job: JobRef, text: str, site: SiteResources) -> JobStatus | None:
     """Return how the job's last run ended, ``None`` if it is not told. A job that was put back has several records."""
     record = _last_record(job, text)
     failed, code = (_number(record.get(name)) for name in ("failed", "exit_status"))
@@ -28,7 +29,7 @@ def read_end(job: JobRef, text: str) -> JobStatus | None:
         return None
     return JobStatus(
         job,
-        _state(record, failed, code),
+        _state(record, failed, code, site),
         node=_known(record.get("hostname")),
         start=_iso(record.get("start_time")),
         ends=_iso(record.get("end_time")),
@@ -39,13 +40,15 @@ def read_end(job: JobRef, text: str) -> JobStatus | None:
     )
 
 
-def _state(record: Mapping[str, str], failed: int, code: int) -> State:
+def _state(record: Mapping[str, str], failed: int, code: int, site: SiteResources) -> State:
     wall, limit = _wall(record), _requested(record, "h_rt")
     used_up = wall is not None and limit is not None and wall >= int(limit)
+    memory, peak = _memory_limit(record, "h_vmem", site), _mib(record.get("maxvmem"))
+    over_memory = memory is not None and peak is not None and peak >= memory
+    if failed in (_LIMIT, _AFTER_JOB) and over_memory and not used_up:
+        return State.OUT_OF_MEMORY
     if failed == _LIMIT or (used_up and code != 0):
-        memory, peak = _memory(record, "h_vmem"), _mib(record.get("maxvmem"))
-        over_memory = memory is not None and peak is not None and peak >= memory * (_slots(record) or 1)
-        return State.OUT_OF_MEMORY if over_memory and not used_up else State.TIMEOUT
+        return State.TIMEOUT
     if failed == _AFTER_JOB and code in (137, _NOTIFIED, 143):
         return State.CANCELLED
     if failed == 0 and code == _NOTIFIED:
@@ -53,15 +56,12 @@ def _state(record: Mapping[str, str], failed: int, code: int) -> State:
     return State.COMPLETED if failed == code == 0 else State.FAILED
 
 
-def read_use(job: JobRef, text: str, gpu: str) -> AccountingRecord | None:
-    """Return what the job used; ``gpu``: the resource that counts GPUs.
-
-    qacct tells how much memory was mapped, not how much was used.
-    """
-    record, status = _last_record(job, text), read_end(job, text)
+def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | None:
+    """Return what the job used. qacct tells how much memory was mapped, not how much was used."""
+    record, status = _last_record(job, text), read_end(job, text, site)
     if status is None:
         return None
-    wall, slots, memory = _wall(record), _slots(record), _memory(record, "h_vmem")
+    wall, slots = _wall(record), _slots(record)
     return AccountingRecord(
         job,
         status.state,
@@ -69,11 +69,11 @@ def read_use(job: JobRef, text: str, gpu: str) -> AccountingRecord | None:
         walltime=_requested(record, "h_rt"),
         cores=slots,
         nodes=1,
-        gpus=_requested(record, gpu) or 0,
+        gpus=_requested(record, site.gpu) or 0,
         partition=status.partition,
         cpu_used=_seconds(record.get("cpu")),
         cpu_reserved=None if wall is None or slots is None else wall * slots,
-        memory_limit=None if memory is None else memory * (slots or 1),
+        memory_limit=_memory_limit(record, site.memory, site),
     )
 
 
@@ -114,11 +114,13 @@ def _requested(record: Mapping[str, str], resource: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _memory(record: Mapping[str, str], resource: str) -> float | None:
+def _memory_limit(record: Mapping[str, str], resource: str, site: SiteResources) -> float | None:
+    """Return the memory of the whole job in MiB."""
     match = re.search(
         rf"(?:^|[ ,]){re.escape(resource)}=([\d.]+[KMGTkmgt]?)(?=[ ,]|$)", record.get("category", ""), re.A
     )
-    return _mib(match[1]) if match else None
+    memory = _mib(match[1]) if match else None
+    return memory if memory is None or site.memory_per == "job" else memory * (_slots(record) or 1)
 
 
 def _mib(text: str | None) -> float | None:

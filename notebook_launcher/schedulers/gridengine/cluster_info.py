@@ -28,10 +28,11 @@ _HOSTS = (
 )
 _WAITING = ["env", "LC_ALL=C", "qstat", "-u", "*", "-s", "p", "-xml", "-r"]
 _NOW, _EVER = "now", "ever"
-# -w p: whether it could start with what is in use now; -w v: whether it could with nothing else on the cluster
+# -w p: whether it could start with what is in use now; -w v: whether it could with nothing else on the cluster. It
+# stands behind all others, as the last -w counts: with a profile's qsub = "-w e" a job would be submitted
 _VERIFY = (
-    f'{PLAIN_BASH}export LC_ALL=C TZ=UTC0; qsub -w p "$@" >/dev/null 2>&1 && '
-    f"printf '{_NOW} %(%FT%T)T+00:00\\n' -1 && exit; qsub -w v \"$@\" >/dev/null && echo '{_EVER}'"
+    f'{PLAIN_BASH}export LC_ALL=C TZ=UTC0; qsub "$@" -w p -b y true >/dev/null 2>&1 && '
+    f"printf '{_NOW} %(%FT%T)T+00:00\\n' -1 && exit; qsub \"$@\" -w v -b y true >/dev/null && echo '{_EVER}'"
 )
 _HOST = re.compile(r"<host name='([^'<>]+)'>((?:(?!<host ).)*?)</host>", re.S)
 _RESOURCE = re.compile(r"<resourcevalue name='([^'<>]+)'[^<>]*>(\d+)(?:\.\d+)?</resourcevalue>", re.A)

@@ -15,7 +15,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, Submission
 from notebook_launcher.schedulers.gridengine import accounting, submit_errors
 from notebook_launcher.schedulers.gridengine.cluster_info import GridEngineInfo
-from notebook_launcher.schedulers.gridengine.listing import DETAILS, Details, read_listing, status_of
+from notebook_launcher.schedulers.gridengine.listing import DETAILS, read_listing, status_of
 from notebook_launcher.schedulers.gridengine.translation import TRANSLATED, SiteResources, Translation, job_name
 from notebook_launcher.schedulers.translation import with_job
 
@@ -50,6 +50,7 @@ class GridEngine(Scheduler):
     version_command = ("qsub", "-help")
     several_nodes = False
     forgets_cancelled = True
+    history_delay = 20.0  # most sites write the accounting every 15 seconds
     directive = "#$"
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for Grid Engine in docs/gridengine.md"
@@ -59,9 +60,8 @@ class GridEngine(Scheduler):
         self.cluster_info = GridEngineInfo(self._verified, lambda: self._site.gpu)
 
     def _verified(self, request: Request) -> list[str]:
-        """Return the arguments of a submission that is only verified: its job is another one."""
-        words = Translation(request, Submission("verified", "/", "true", "/dev/null")).arguments(self._site)
-        return [*words, "-b", "y", "true"]
+        """Return the arguments of a submission that is only verified, without its job."""
+        return Translation(request, Submission("verified", "/", "true", "/dev/null")).arguments(self._site)
 
     def configure(self, options: Mapping[str, str]) -> None:
         """Take what the site calls its resources."""
@@ -131,7 +131,7 @@ class GridEngine(Scheduler):
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Parse how it ended; a job that was cancelled before it began has no record."""
-        return accounting.read_end(job, answer.stdout) if answer.exit_code == 0 else None
+        return accounting.read_end(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def accounting(self, job: JobRef) -> list[str]:
         """Return ``qacct`` for one job."""
@@ -139,7 +139,7 @@ class GridEngine(Scheduler):
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Parse what it used; ``None`` while it runs."""
-        return accounting.read_use(job, answer.stdout, self._site.gpu) if answer.exit_code == 0 else None
+        return accounting.read_use(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``."""
@@ -159,10 +159,12 @@ class GridEngine(Scheduler):
         listing = read_listing(answer.stdout) if answer.exit_code == 0 else None
         if listing is None:
             return None
-        return [
-            JobRef(one.id) for one in listing.details.values() if one.id in listing.jobs and _is_of(one, session_id)
+        commands = {job.id: job.command for job in listing.details.values()}
+        found = [
+            JobRef(job.id)
+            for job in listing.jobs.values()
+            if job.name == job_name(session_id) or f"/{session_id}/" in commands.get(job.id, "")
         ]
-
-
-def _is_of(job: Details, session_id: str) -> bool:
-    return job.name == job_name(session_id) or f"/{session_id}/" in job.command
+        if not found and listing.jobs.keys() - commands.keys() - listing.unknown:
+            return None  # it may be one without details: there were too many, or the answer was cut
+        return found

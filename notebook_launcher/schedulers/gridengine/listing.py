@@ -24,7 +24,7 @@ _END = re.compile(r"</job_info>\s*$")
 _STATES = re.compile(r"[dEhrRsStTwq]{1,6}")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?", re.A)
 _RULE = re.compile(r"^={20,}$", re.M)
-_KEY = re.compile(r"^(job_number|job_name|job_args|script_file|scheduling info|error reason)[ \d]*:\s*(.*)$")
+_KEY = re.compile(r"^(job_number|job_args|script_file|scheduling info|error reason)[ \d]*:\s*(.*)$")
 
 
 class ListedJob(Frozen):
@@ -36,14 +36,13 @@ class ListedJob(Frozen):
     node: str | None = None
     start: str | None = None
     walltime: int | None = None
-    project: str | None = None
+    name: str = ""
 
 
 class Details(Frozen):
     """What ``qstat -j`` prints of one job, as far as it is of use; ``info``: the scheduler's lines on why it waits."""
 
     id: str
-    name: str = ""
     command: str = ""
     info: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
@@ -88,6 +87,7 @@ def _listed(fields: Mapping[str, str]) -> ListedJob:
         host or None,
         f"{start[1]}+00:00" if start else None,
         whole_number(fields.get("hard_request h_rt")),
+        fields.get("JB_name", ""),
     )
 
 
@@ -107,7 +107,6 @@ def _details(text: str) -> Iterator[Details]:
         if re.fullmatch(r"\d{1,12}", first.get("job_number", ""), re.A):
             yield Details(
                 first["job_number"],
-                first.get("job_name", ""),
                 f"{first.get('script_file', '')},{first.get('job_args', '')}",
                 tuple(values.get("scheduling info", ())),
                 tuple(values.get("error reason", ())),
@@ -145,7 +144,7 @@ def state_of(letters: str) -> State:
         return State.UNKNOWN
     if "d" in letters:
         return State.COMPLETING  # being deleted: it is not over yet
-    if "w" in letters or "E" in letters:
+    if set(letters) & set("wqE"):  # Rq: put back into the queue
         return State.PENDING
     if set(letters) & set("sST"):
         return State.SUSPENDED

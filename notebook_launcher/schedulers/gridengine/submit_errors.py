@@ -26,7 +26,7 @@ _RESOURCES = "on the login node, list the resources with: qconf -sc"
 _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
     (
         r"commlib error|unable to (?:send message to|contact) qmaster|qmaster is (?:not running|down)|"
-        r"Error reading answer list from qmaster|got (?:select|send) error",
+        r"Error reading answer list from qmaster|got (?:select|send) error|failed (?:sending|receiving) gdi request",
         SchedulerAway,
         "Grid Engine does not answer.",
         "try again in a minute",
@@ -79,7 +79,9 @@ _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
     ),
 )
 # the master was reached, and the answer was lost: the job may have been queued
-_UNHEARD = re.compile(r"Error reading answer list|got (?:read|receive|syncron) error|timeout", re.I)
+_UNHEARD = re.compile(
+    r"Error reading answer list|failed receiving gdi|got (?:read|receive|syncron) error|timeout", re.I
+)
 
 
 def explain(answer: CommandResult) -> LauncherError:

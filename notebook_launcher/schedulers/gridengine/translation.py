@@ -11,7 +11,6 @@ from dataclasses import field
 from notebook_launcher.core.errors import ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import memory_as_typed
-from notebook_launcher.core.request import parse_gres
 from notebook_launcher.schedulers.translation import OF_ONE_HOST, FlagTranslation, with_job
 
 #: the flags of sbatch that are translated to those of qsub: all others are refused
@@ -146,16 +145,14 @@ class Translation(FlagTranslation):
 
     def _other_gres(self) -> list[str]:
         """Return the resources of ``--gres`` other than GPUs, and leave these."""
-        text = self.take("gres")
-        items = parse_gres(text) if text and text.lower() != "none" else []
+        items = self.counts("gres")
         gpus = [f"{name}:{count}" for name, count in items if name.partition(":")[0] == "gpu"]
         if gpus:
             self._flags["gres"] = ",".join(gpus)
         return [self._count("gres", name, count) for name, count in items if name.partition(":")[0] != "gpu"]
 
     def _licences(self) -> list[str]:
-        items = parse_gres(self.take("licenses") or "")
-        return [self._count("licenses", name, count) for name, count in items]
+        return [self._count("licenses", name, count) for name, count in self.counts("licenses")]
 
     @staticmethod
     def _count(flag: str, name: str, count: int) -> str:

@@ -24,7 +24,8 @@ _QUEUES = "choose another with -p; on the login node, list the queues with: qsta
 
 _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
     (
-        r"cannot connect to server|Connection (?:refused|timed out)|Unknown Host|Server is shutting down",
+        r"cannot connect to server|Connection (?:refused|timed out)|Unknown Host|Server is shutting down|"
+        r"End of File|Premature end of message|Protocol (?:\(ASN\.1\) )?(?:error|failure)",
         SchedulerAway,
         "PBS does not answer.",
         "try again in a minute",

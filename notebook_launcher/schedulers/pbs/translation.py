@@ -11,7 +11,6 @@ from dataclasses import field
 from notebook_launcher.core.errors import ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import memory_as_typed
-from notebook_launcher.core.request import parse_gres
 from notebook_launcher.schedulers.translation import OF_ONE_HOST, FlagTranslation
 
 #: the flags of sbatch that are translated to those of qsub: all others are refused
@@ -146,13 +145,12 @@ class Translation(FlagTranslation):
         yield from ("-l", f"walltime={seconds // 3600}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}")
         if self.has("exclusive"):
             yield from ("-l", "place=exclhost")
-        for name, count in parse_gres(self.take("licenses") or ""):
+        for name, count in self.counts("licenses"):
             yield from ("-l", self._count("licenses", name, count))
 
     def _other_gres(self) -> list[str]:
         """Return the resources of ``--gres`` other than GPUs, and leave these."""
-        text = self.take("gres")
-        items = parse_gres(text) if text and text.lower() != "none" else []
+        items = self.counts("gres")
         if gpus := [f"{name}:{count}" for name, count in items if name.partition(":")[0] == "gpu"]:
             self._flags["gres"] = ",".join(gpus)
         return [self._count("gres", name, count) for name, count in items if name.partition(":")[0] != "gpu"]

@@ -80,6 +80,7 @@ def test_one_option_after_the_other(line: str, flags: dict[str, str | None], lef
         ("-R span[ptile=2]", "asks for -R span[ptile=2]"),
         ("-R rusage[mem=2GB:tmp=1]", "asks for -R rusage"),
         ("-gpu num=two", "has no number of GPUs"),
+        ("-gpu num=1/task", "asks for -gpu num=1/task, which cannot be passed on"),
         ("-gpu num=1:gmodel=A100", "asks for -gpu gmodel=A100"),
         ("-wa CHKPNT.sh", "-wa CHKPNT.sh is no signal"),
         ("-wt x", "-wt x is no time"),

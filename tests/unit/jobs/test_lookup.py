@@ -10,9 +10,10 @@ import pytest
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, LoginShellSilent
-from notebook_launcher.jobs.lookup import query_states
+from notebook_launcher.jobs.lookup import query_states, select_session
 from notebook_launcher.jobs.session_index import JobQueue
 from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.schedulers.make import make_scheduler
 from tests.doubles import FakeHost
 
 
@@ -46,3 +47,13 @@ def test_behind_a_slow_login_shell_the_scheduler_has_more_time(shell: float | No
     host.login_shell_took = shell
     query_states(cast(Any, SimpleNamespace(host=host, root="/sessions")), JobQueue("slurm", None), [JobRef("7")])
     assert timeouts == [timeout]
+
+
+@pytest.mark.parametrize(("recorded", "kept"), [("gridengine", True), ("slurm", False)])
+def test_of_a_session_the_profiles_scheduler_options_still_count(recorded: str, kept: bool) -> None:
+    """Without them no GPU would be found in the accounting of a site that calls them otherwise."""
+    profiles = make_scheduler("gridengine", "", {"gpu": "ngpus"})
+    context = SimpleNamespace(scheduler=profiles, root="/sessions")
+    session = SimpleNamespace(record=SimpleNamespace(scheduler=recorded), job=JobRef("7"), id="20261121-143020-k3f9")
+    select_session(cast(Any, context), cast(Any, SimpleNamespace(session=session)))
+    assert context.scheduler.name == recorded and (context.scheduler is profiles) is kept

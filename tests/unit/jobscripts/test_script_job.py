@@ -67,6 +67,8 @@ def test_its_standard_input_is_the_file_that_is_named_or_empty(job: Job) -> None
     assert job.run()["cause"] == "input-missing"
     (job.dir / "work" / "in.txt").write_text("12345")
     assert job.run()["cause"] == "finished" and "\n5\n" in job.log.read_text()
+    job.ask("program=script", "script=mine.sh", "input=in.txt", f"folder={job.root}")  # -D, and it was sent along
+    assert job.run()["cause"] == "finished" and job.log.read_text().count("\n5\n") == 2
     job.ask("program=script", "script=mine.sh")
     assert job.run()["cause"] == "finished" and "\n0\n" in job.log.read_text()
 

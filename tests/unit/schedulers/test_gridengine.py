@@ -118,6 +118,7 @@ def test_what_is_hinted_at_instead_of_a_flag_is_translated() -> None:
         ({"exclusive": None}, "whole host"),
         ({"open-mode": "truncate"}, "truncate"),
         ({"gres": "a b:1"}, "--gres=a b:1"),
+        ({"licenses": "a:1,b:2k"}, "--licenses=a:1,b:2k"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
@@ -174,8 +175,10 @@ def test_refusals(name: str, kind: type[errors.LauncherError]) -> None:
 
 
 def test_whether_the_job_may_have_been_taken() -> None:
-    for name, heard in (("qsub-no-master", False), ("qsub-name-with-space", True)):
-        error = GRID.explain_refusal(recorded(name))
+    message = "error: failed receiving gdi request response for mid=1 (got syncron message receive timeout error)."
+    late = CommandResult(1, "", message)
+    for answer, heard in ((recorded("qsub-no-master"), False), (recorded("qsub-name-with-space"), True), (late, True)):
+        error = GRID.explain_refusal(answer)
         assert isinstance(error, errors.SchedulerAway)
         assert error.may_have_heard is heard
 
@@ -238,6 +241,7 @@ ENTRY = (
     [
         ("qw", State.PENDING),
         ("hqw", State.PENDING),
+        ("Rq", State.PENDING),
         ("Eqw", State.PENDING),
         ("t", State.RUNNING),
         ("Rr", State.RUNNING),
@@ -263,18 +267,23 @@ def test_only_what_qstat_says_is_gone_is_gone() -> None:
 
 
 def test_a_job_is_found_by_its_name_or_its_folder() -> None:
-    rule, jobs = "=" * 62, "".join(ENTRY.replace("7<", f"{number}<") for number in (7, 8, 9))
+    names = {7: f"nb-{SUBMISSION.session_id}", 8: "mine", 9: "other"}
+    rule = "=" * 62
+    jobs = "".join(
+        ENTRY.replace("7<", f"{number}<").replace("</job_list>", f"<JB_name>{name}</JB_name></job_list>")
+        for number, name in names.items()
+    )
     details = "".join(
-        f"{rule}\njob_number:                 {number}\njob_name:                   {name}\njob_args:    {args}\n"
-        for number, name, args in (
-            (7, f"nb-{SUBMISSION.session_id}", "x"),
-            (8, "mine", f"-c,x,bash,{FOLDER}/jupyterlab.sh,{FOLDER}"),
-            (9, "other", "1"),
-        )
+        f"{rule}\njob_number:                 {number}\njob_name:                   x\njob_args:    {args}\n"
+        for number, args in ((8, f"-c,x,bash,{FOLDER}/jupyterlab.sh,{FOLDER}"), (9, "1"))
     )
     answer = CommandResult(0, f"<job_info>{jobs}</job_info>\n{DETAILS}\n{details}")
     assert GRID.read_find(SUBMISSION.session_id, answer) == [JobRef("7"), JobRef("8")]
     assert GRID.read_find(SUBMISSION.session_id, recorded("qstat-no-master")) is None
+    other = "20261121-143020-none"
+    assert GRID.read_find(other, answer) is None, "it may be job 7, whose details are not there"
+    gone = CommandResult(0, f"{answer.stdout}Following jobs do not exist: \n7\n")
+    assert GRID.read_find(other, gone) == []
 
 
 # --- the end -------------------------------------------------------------------------------------------------
@@ -296,6 +305,19 @@ def test_ends(name: str, job: str, state: State, code: int) -> None:
     found = GRID.read_history(JobRef(job), recorded(f"qacct-{name}"))
     assert found and (found.state, found.exit_code) == (state, code)
     assert GRID.read_history(JobRef("1"), recorded(f"qacct-{name}")) is None, "that is another job"
+
+
+@pytest.mark.parametrize(("per", "state"), [("core", State.CANCELLED), ("job", State.OUT_OF_MEMORY)])
+def test_one_that_is_killed_beyond_its_memory_was_not_cancelled(per: str, state: State) -> None:
+    text = recorded("qacct-deleted-killed").stdout
+    for name, value in (("maxvmem", "250.5MB"), ("category", "-l h_rt=600,h_vmem=200M -pe smp 2"), ("slots", "2")):
+        text, changed = re.subn(rf"^({name} +)[^ ].*$", rf"\g<1>{value}", text, flags=re.M)
+        assert changed == 1
+    grid = make_scheduler("gridengine", "", {"memory_per": per})
+    found = grid.read_history(JobRef("28"), CommandResult(0, text))
+    used = grid.read_accounting(JobRef("28"), CommandResult(0, text))
+    assert found and found.state is state
+    assert used and used.memory_limit == (200 if per == "job" else 400)
 
 
 @pytest.mark.parametrize("name", ["deleted-while-held", "running", "unknown"])
@@ -373,8 +395,9 @@ def test_who_waits() -> None:
 
 def test_whether_it_could_start() -> None:
     words = INFO.estimate_start(Request({"time": "1:00", "gpus": "1"}))
-    expected = "verify -N nb-verified -o /dev/null -j y -l h_rt=0:01:00 -l gpu=1 -b y true"
+    expected = "verify -N nb-verified -o /dev/null -j y -l h_rt=0:01:00 -l gpu=1"
     assert " ".join(words[3:]) == expected
+    assert re.findall(r"qsub (\S+ -w \S+)", words[2]) == ['"$@" -w p', '"$@" -w v'], "whatever a profile's qsub says"
     assert INFO.read_start_estimate(CommandResult(0, "now 2026-11-27T18:00:00+00:00\n")).start
     later = INFO.read_start_estimate(CommandResult(0, "ever\n"))
     assert later.start is None and later.refusal is None and "no estimate" in later.message

@@ -130,6 +130,7 @@ def test_what_is_hinted_at_instead_of_a_flag_is_translated() -> None:
         ({"nodelist": "n1,n2"}, "--nodelist=n1,n2"),
         ({"dependency": "singleton"}, "--dependency=singleton"),
         ({"open-mode": "append"}, "append"),
+        ({"gres": "tmp:10G"}, "--gres=tmp:10G"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
@@ -180,6 +181,12 @@ def test_refusals(name: str, kind: type[errors.LauncherError]) -> None:
     error = PBS.explain_refusal(CommandResult(answer.exit_code or 1, "", answer.stderr))
     assert type(error) is kind
     assert error.hint and "usage:" not in error.why
+
+
+def test_whether_the_job_may_have_been_taken() -> None:
+    for answer, heard in ((recorded("143"), False), (CommandResult(162, "", "qsub: End of File\n"), True)):
+        error = PBS.explain_refusal(CommandResult(answer.exit_code or 1, "", answer.stderr))
+        assert isinstance(error, errors.SchedulerAway) and error.may_have_heard is heard
 
 
 # --- asking --------------------------------------------------------------------------------------------------

@@ -63,6 +63,9 @@ def test_what_is_left_out_and_where_it_prints_is_said(tmp_path: Path) -> None:
         ("#BSUB -w x", "slurm", "#BSUB lines, for LSF", "#SBATCH --time=1:00:00"),
         ("#PBS -q x\n#$ -t 1", "lsf", "#PBS and #$ lines, for PBS and Grid Engine, and uni has LSF", "#SBATCH --time"),
         ("#PBS -q x", "auto", "for PBS, and uni has another scheduler", "#SBATCH --time"),
+        ("#PBS -q x", "gridengine", "for PBS, and uni has Grid Engine.", "#SBATCH --time"),
+        ("#PBS -q x", "pbs", "for PBS, which are not read here.", "with qsub job.sh, or write what it needs"),
+        ("#$ -t 1", "gridengine", "for Grid Engine, which are not read here.", "with qsub -cwd job.sh, or write"),
     ],
 )
 def test_lines_for_another_scheduler_alone_are_refused(
@@ -88,6 +91,13 @@ def test_the_queue_of_a_bundled_script_is_an_example(flags: dict[str, str], queu
     plan, used = submit.planned(LaunchOptions(flags, cluster="dtu"), LAPTOP, prepare_script("gpu-check"))
     assert plan.request.flags["partition"] == queue and used.directives.others
     assert plan.request.gpus == 1
+
+
+def test_flags_that_the_scheduler_has_nothing_like_are_named(tmp_path: Path) -> None:
+    own = script(tmp_path, "#!/bin/sh\n#SBATCH --signal=B:USR1@60 --qos=high -n 2 -o x\n")
+    plan, sent = submit.planned(LaunchOptions({"account": "a1"}, cluster="casper"), LAPTOP, own)
+    assert sent.notes == ("Left out of the script's lines: --qos, --signal; PBS has nothing like it.",)
+    assert "qos" not in plan.request.flags and plan.request.flags["ntasks"] == "2"
 
 
 # --- its standard input ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 
 import pytest
@@ -24,6 +25,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.request import Request
 from notebook_launcher.profiles import ClusterProfile
+from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.unit.supervision.launcher_doubles import PLAN, TARGET, Launcher
 
 
@@ -255,6 +257,17 @@ def test_ctrl_c_ends_the_wait_for_the_final_word(launcher: Launcher) -> None:
     launcher.presses_ctrl_c(1)
     error = launcher.fails(SchedulerSilent)
     assert "Unable to contact" in error.why and "connect" in error.hint
+
+
+def test_a_history_that_comes_late_is_waited_for(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with Grid Engine, whose queue knows nothing of what is over."""
+    monkeypatch.setattr(Slurm, "history_delay", 20.0)
+    answers = itertools.chain(["", ""], itertools.repeat("7|TIMEOUT|0:15|gpu1|Unknown|Unknown\n"))
+    launcher.host.answers["sacct"] = lambda: CommandResult(0, next(answers))
+    launcher.launch()
+    launcher.attach()
+    launcher.host.state = ""
+    launcher.fails(JobTimedOut)
 
 
 def test_forgotten_by_everybody(launcher: Launcher) -> None:

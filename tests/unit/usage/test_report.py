@@ -194,9 +194,11 @@ def test_a_running_jobs_first_answer_will_do(may_be_live: bool, queries: int) ->
 
 def test_of_an_array_each_task_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     host = SimpleNamespace(run=lambda *_, **__: CommandResult(0, TEXT))
-    context = cast(Any, SimpleNamespace(host=host, scheduler=SLURM))
+    target = SimpleNamespace(arguments=lambda: ["--cluster", "uni"])
+    context = cast(Any, SimpleNamespace(host=host, scheduler=SLURM, target=target))
     note, first, second = report_command._reports_on_tasks(context, JobRef("2"), ("2_1", "2_2"))
     assert isinstance(note, events.Note) and "job array of 2 tasks. To have one explained" in note.text
+    assert note.text.endswith("launch-notebook report 2_1 --cluster uni")
     assert isinstance(first, events.JobReport) and isinstance(second, events.JobReport)
     assert (first.job, second.job, first.columns, first.explained) == ("2_1", "2_2", (), False) and first.use
     monkeypatch.setattr(report_command, "_MOST_TASKS", 1)
