@@ -91,7 +91,8 @@ def test_nothing_is_kept_of_what_somebody_could_write(installed: Path) -> None:
 
 
 def test_no_half_of_it_stays_where_the_home_is_full(installed: Path) -> None:
-    start(installed, before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n")
+    full = "import resource, sys; sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+    start(installed, before=full)
     assert not list(kept(installed).parent.iterdir())
 
 
