@@ -91,8 +91,8 @@ def test_nothing_is_kept_of_what_somebody_could_write(installed: Path) -> None:
 
 
 def test_no_half_of_it_stays_where_the_home_is_full(installed: Path) -> None:
-    full = "import resource, sys; sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
-    start(installed, before=full)
+    full = "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+    start(installed, before=f"import resource, sys\nsys.dont_write_bytecode = True\n{full}")
     assert not list(kept(installed).parent.iterdir())
 
 
