@@ -24,7 +24,9 @@ from tests.doubles import wait_until
 from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions, read_json_if_there, token_of
 from tests.unit.jobscripts.written_usage import Sampler
 
-pytestmark = pytest.mark.real_time
+CAUSE = "the page's own timers and JupyterLab's notifications are late by seconds where other tests use the processor"
+
+pytestmark = [pytest.mark.real_time, pytest.mark.browser_time(cause=CAUSE)]
 
 #: ms; a request may be under way that knows nothing yet of what has just changed, and the next one comes 5 s later
 LATEST = 12_000
