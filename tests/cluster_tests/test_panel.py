@@ -15,7 +15,7 @@ from tests.practice_cluster import PracticeCluster
 LAUNCH = in_box.launch
 
 
-@pytest.mark.browser_time(cause="the page has the last seconds of a minute to save, and shares them with all other tests")
+@pytest.mark.browser_time(cause="the page has a few seconds to save, and shares them with all other tests")
 @pytest.mark.timeout(240)
 def test_what_is_not_saved_when_the_walltime_is_over_is_on_disk_afterwards(
     cluster: PracticeCluster, start: Callable[..., Session], browser: Browser
