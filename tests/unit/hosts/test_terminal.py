@@ -77,8 +77,8 @@ class Lender:
 
     def report(self) -> str:
         """Wait for the end and return what the program found then."""
-        self.child.expect(rb"CODE [^\r\n]*")
-        report = self.child.after.decode()
+        self.child.expect(rb"CODE [^\r\n]*[\r\n]")  # the whole line, of which a part may come first
+        report = self.child.after.decode().rstrip()
         self.child.expect(pexpect.EOF)
         return str(report)
 

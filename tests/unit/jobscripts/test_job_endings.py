@@ -189,9 +189,10 @@ def test_the_folder_of_a_job_that_was_killed_as_a_whole_is_removed_by_the_next(
 ) -> None:
     """But only the user's own, and none that a process has to do with."""
     left, listened, named, linked = (folder_of_sockets() for _ in range(4))
-    of_ray = folder_of_sockets("ray")
+    of_ray, starting = folder_of_sockets("ray"), folder_of_sockets("ray")
+    os.utime(of_ray, (0, 0))  # one that is new may be that of a container that no process is in yet
     (left / "abc-1").touch()
-    kept = [listened, named, linked]
+    kept = [listened, named, linked, starting]
     (tmp_path / "precious").mkdir()
     linked.rmdir()
     linked.symlink_to(tmp_path / "precious")
