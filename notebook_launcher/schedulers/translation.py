@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import ClassVar
 
@@ -148,6 +149,50 @@ class FlagTranslation:
         if match is None or int(match[1]) == 0:
             raise UsageError(f"--{flag}={text} cannot be asked for on {self.title}.", hint=f"for example: --{flag}=8G")
         return int(match[1]) * _MIB[match[2]]
+
+
+class QsubTranslation(FlagTranslation):
+    """What the two commands called ``qsub``, Grid Engine's and PBS's, have in common.
+
+    ``mail_letters``: of ``-m``, for each type of ``--mail-type``; ``resource``: the name of one.
+    """
+
+    command = "qsub"
+    mail_letters: ClassVar[Mapping[str, str]]
+    resource: ClassVar[re.Pattern[str]]
+
+    def other_gres(self) -> list[str]:
+        """Return the resources of ``--gres`` other than GPUs, and leave these."""
+        items = self.counts("gres")
+        if gpus := [f"{name}:{count}" for name, count in items if name.partition(":")[0] == "gpu"]:
+            self._flags["gres"] = ",".join(gpus)
+        return [self._count("gres", name, count) for name, count in items if name.partition(":")[0] != "gpu"]
+
+    def licences(self) -> list[str]:
+        """Return the resources of ``--licenses``."""
+        return [self._count("licenses", name, count) for name, count in self.counts("licenses")]
+
+    def _count(self, flag: str, name: str, count: int) -> str:
+        if not self.resource.fullmatch(name):
+            raise UsageError(f"--{flag}={name}:{count} cannot be asked for on {self.title}.", hint=f"--{flag}=NAME:2")
+        return f"{name}={count}"
+
+    def switches(self) -> list[str]:
+        """Return the arguments for flags without a value."""
+        switches = (("hold", ["-h"]), ("requeue", ["-r", "y"]), ("no-requeue", ["-r", "n"]))
+        return [word for flag, words in switches if self.has(flag) for word in words]
+
+    def mail(self) -> list[str]:
+        """Return the arguments for whom to write to, and when."""
+        user, types = self.take("mail-user"), [one for one in (self.take("mail-type") or "").upper().split(",") if one]
+        if strange := [one for one in types if one not in self.mail_letters]:
+            raise UsageError(
+                f"--mail-type={','.join(strange)} cannot be asked for on {self.title}.",
+                why="It writes when a job begins, when it ends, and when it is aborted.",
+                hint="for example: --mail-type=END,FAIL",
+            )
+        letters = "".join(dict.fromkeys("".join(self.mail_letters[one] for one in types)))
+        return [*(["-M", user] if user else []), *(["-m", letters] if letters else [])]
 
 
 def up_to_minute(at: datetime) -> datetime:

@@ -11,7 +11,7 @@ from dataclasses import field
 from notebook_launcher.core.errors import ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import memory_as_typed
-from notebook_launcher.schedulers.translation import OF_ONE_HOST, FlagTranslation, with_job
+from notebook_launcher.schedulers.translation import OF_ONE_HOST, QsubTranslation, with_job
 
 #: the flags of sbatch that are translated to those of qsub: all others are refused
 TRANSLATED = frozenset(
@@ -63,10 +63,10 @@ class SiteResources(Frozen):
         return cls(**values, qsub=words)
 
 
-class Translation(FlagTranslation):
+class Translation(QsubTranslation):
     """Translates the flags of one request to those of qsub."""
 
-    title, command = "Grid Engine", "qsub"
+    title, mail_letters, resource = "Grid Engine", _MAIL, _RESOURCE
 
     def arguments(self, site: SiteResources) -> list[str]:
         """Return qsub's arguments in a fixed order. Raises ``UsageError``."""
@@ -75,8 +75,8 @@ class Translation(FlagTranslation):
             *self._queue(),
             *self._begin_and_dependency(),
             *self._resources(site),
-            *self._switches(),
-            *self._mail(),
+            *self.switches(),
+            *self.mail(),
             *site.qsub,
         ]
         self.refuse_rest()
@@ -119,7 +119,7 @@ class Translation(FlagTranslation):
 
     def _resources(self, site: SiteResources) -> Iterator[str]:
         seconds = self.seconds()
-        others = self._other_gres()
+        others = self.other_gres()
         gpus = self.gpus(
             "On Grid Engine, GPUs are requested by number; a type, with a queue or a resource.",
             "for example: -p QUEUE --gpus 1, or -C RESOURCE=TYPE --gpus 1",
@@ -131,7 +131,7 @@ class Translation(FlagTranslation):
             yield from ("-l", f"{site.memory}={memory_as_typed(math.ceil(each))}")
         if gpus:
             yield from ("-l", f"{site.gpu}={gpus}")
-        for request in (*others, *self._licences(), *self._hosts(), *self._constraint()):
+        for request in (*others, *self.licences(), *self._hosts(), *self._constraint()):
             yield from ("-l", request)
         if self.has("exclusive"):
             if site.exclusive is None:
@@ -143,23 +143,6 @@ class Translation(FlagTranslation):
         if cores > 1:
             yield from ("-pe", site.parallel_environment, str(cores))
 
-    def _other_gres(self) -> list[str]:
-        """Return the resources of ``--gres`` other than GPUs, and leave these."""
-        items = self.counts("gres")
-        gpus = [f"{name}:{count}" for name, count in items if name.partition(":")[0] == "gpu"]
-        if gpus:
-            self._flags["gres"] = ",".join(gpus)
-        return [self._count("gres", name, count) for name, count in items if name.partition(":")[0] != "gpu"]
-
-    def _licences(self) -> list[str]:
-        return [self._count("licenses", name, count) for name, count in self.counts("licenses")]
-
-    @staticmethod
-    def _count(flag: str, name: str, count: int) -> str:
-        if not _RESOURCE.fullmatch(name):
-            raise UsageError(f"--{flag}={name}:{count} cannot be asked for on Grid Engine.", hint=f"--{flag}=NAME:2")
-        return f"{name}={count}"
-
     def _hosts(self) -> Iterator[str]:
         for flag, wanted in (("nodelist", "{}"), ("exclude", "!({})")):
             if names := self.plain(flag, "n1,n2"):
@@ -168,21 +151,6 @@ class Translation(FlagTranslation):
     def _constraint(self) -> list[str]:
         constraint = self.plain("constraint", "cpu_type=skylake")
         return [constraint] if constraint else []
-
-    def _switches(self) -> list[str]:
-        switches = (("hold", ["-h"]), ("requeue", ["-r", "y"]), ("no-requeue", ["-r", "n"]))
-        return [word for flag, words in switches if self.has(flag) for word in words]
-
-    def _mail(self) -> list[str]:
-        user, types = self.take("mail-user"), [one for one in (self.take("mail-type") or "").upper().split(",") if one]
-        if strange := [one for one in types if one not in _MAIL]:
-            raise UsageError(
-                f"--mail-type={','.join(strange)} cannot be asked for on Grid Engine.",
-                why="It writes when a job begins, when it ends, and when it is aborted.",
-                hint="for example: --mail-type=END,FAIL",
-            )
-        letters = "".join(dict.fromkeys("".join(_MAIL[one] for one in types)))
-        return [*(["-M", user] if user else []), *(["-m", letters] if letters else [])]
 
 
 def job_name(session_id: str) -> str:

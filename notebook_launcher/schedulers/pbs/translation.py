@@ -11,7 +11,7 @@ from dataclasses import field
 from notebook_launcher.core.errors import ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import memory_as_typed
-from notebook_launcher.schedulers.translation import OF_ONE_HOST, FlagTranslation
+from notebook_launcher.schedulers.translation import OF_ONE_HOST, QsubTranslation
 
 #: the flags of sbatch that are translated to those of qsub: all others are refused
 TRANSLATED = frozenset(
@@ -63,10 +63,10 @@ class SiteResources(Frozen):
         return cls(**values, qsub=words)
 
 
-class Translation(FlagTranslation):
+class Translation(QsubTranslation):
     """Translates the flags of one request to those of qsub."""
 
-    title, command = "PBS", "qsub"
+    title, mail_letters, resource = "PBS", _MAIL, _RESOURCE
 
     def arguments(self, site: SiteResources) -> list[str]:
         """Return qsub's arguments in a fixed order. Raises ``UsageError``."""
@@ -75,8 +75,8 @@ class Translation(FlagTranslation):
             *self._queue(site),
             *self._begin_and_dependency(),
             *self._resources(site),
-            *self._switches(),
-            *self._mail(),
+            *self.switches(),
+            *self.mail(),
             *site.qsub,
         ]
         self.refuse_rest()
@@ -126,7 +126,7 @@ class Translation(FlagTranslation):
 
     def _resources(self, site: SiteResources) -> Iterator[str]:
         seconds = self.seconds()
-        others = self._other_gres()
+        others = self.other_gres()
         gpus = self.gpus(
             "On PBS, GPUs are requested by number; a type is requested with a queue or a resource.",
             "for example: -p QUEUE --gpus 1, or -C gpu_type=a100 --gpus 1",
@@ -145,21 +145,8 @@ class Translation(FlagTranslation):
         yield from ("-l", f"walltime={seconds // 3600}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}")
         if self.has("exclusive"):
             yield from ("-l", "place=exclhost")
-        for name, count in self.counts("licenses"):
-            yield from ("-l", self._count("licenses", name, count))
-
-    def _other_gres(self) -> list[str]:
-        """Return the resources of ``--gres`` other than GPUs, and leave these."""
-        items = self.counts("gres")
-        if gpus := [f"{name}:{count}" for name, count in items if name.partition(":")[0] == "gpu"]:
-            self._flags["gres"] = ",".join(gpus)
-        return [self._count("gres", name, count) for name, count in items if name.partition(":")[0] != "gpu"]
-
-    @staticmethod
-    def _count(flag: str, name: str, count: int) -> str:
-        if not _RESOURCE.fullmatch(name):
-            raise UsageError(f"--{flag}={name}:{count} cannot be asked for on PBS.", hint=f"--{flag}=NAME:2")
-        return f"{name}={count}"
+        for licence in self.licences():
+            yield from ("-l", licence)
 
     def _host(self) -> list[str]:
         name = self.take("nodelist")
@@ -176,21 +163,6 @@ class Translation(FlagTranslation):
                 hint="for example: -C cpu_type=milan",
             )
         return [text] if text else []
-
-    def _switches(self) -> list[str]:
-        switches = (("hold", ["-h"]), ("requeue", ["-r", "y"]), ("no-requeue", ["-r", "n"]))
-        return [word for flag, words in switches if self.has(flag) for word in words]
-
-    def _mail(self) -> list[str]:
-        user, types = self.take("mail-user"), [one for one in (self.take("mail-type") or "").upper().split(",") if one]
-        if strange := [one for one in types if one not in _MAIL]:
-            raise UsageError(
-                f"--mail-type={','.join(strange)} cannot be asked for on PBS.",
-                why="It writes when a job begins, when it ends, and when it is aborted.",
-                hint="for example: --mail-type=END,FAIL",
-            )
-        letters = "".join(dict.fromkeys("".join(_MAIL[one] for one in types)))
-        return [*(["-M", user] if user else []), *(["-m", letters] if letters else [])]
 
 
 def job_name(session_id: str) -> str:
