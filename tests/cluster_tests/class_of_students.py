@@ -9,10 +9,10 @@ from tests.cluster_tests import in_box
 from tests.cluster_tests.situation import STAND_IN
 from tests.practice_cluster import PracticeCluster
 
-TEACHER, STUDENTS = "grace", ("alice", "ivan", "carol")
+TEACHER, STUDENTS = "grace", ("alice", "ivan", "judy")
 FOLDER = "/home/class"
 GROUP = "lab"
-ROSTER = "user,name\nalice,Alice A.\nivan,Ivan I.\ncarol,Carol C.\n"
+ROSTER = "user,name\nalice,Alice A.\nivan,Ivan I.\njudy,Judy J.\n"
 COURSE = f"""\
 name = "lab"
 cluster = "practice"

@@ -22,7 +22,7 @@ def scene(cluster: PracticeCluster) -> Iterator[Scene]:
     session = launch(cluster, "laptop", *words, columns=200)
     session.ready()
     scene = Scene(cluster, session)
-    with class_on(cluster, "bob"):
+    with class_on(cluster, "bob", "carol"):
         yield scene
     for one in (scene.session, *scene.others):
         one.child.close(force=True)

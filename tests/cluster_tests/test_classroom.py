@@ -59,7 +59,7 @@ def test_a_class_from_its_first_student_to_its_end(lesson: PracticeCluster) -> N
     # the scheduler says that they run, and their sessions say how
     seen = wait_until(lambda: settled(students(cluster)), 60)
     assert {user: one["state"] for user, one in seen.items()} == {
-        "alice": "running", "ivan": "running", "carol": "not_started"
+        "alice": "running", "ivan": "running", "judy": "not_started"
     }  # fmt: skip
     assert seen["alice"]["job"] == sessions["alice"].job_id and seen["alice"]["node"] and seen["alice"]["seconds_left"]
     beat = in_box.run(cluster, "login", "root", ["cat", f"{FOLDER}/alice/heartbeat.json"]).stdout

@@ -189,6 +189,7 @@ USERS = {
             totp_on=("login",),
         ),
         User("ivan", 2009, ("proj1",), home_mebibytes=8),
+        User("judy", 2010, ("proj1",)),
     )
 }
 
