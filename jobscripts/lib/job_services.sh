@@ -242,3 +242,20 @@ remove_left_folders() {
 }
 
 is_session_folder() { [[ $1 =~ ^/.*/nl-(kernels|ray)-[[:alnum:]]{8}$ && -O $1 && -d $1 && ! -L $1 ]]; }
+
+# ------------------------------------------------------------------------------------------------------ a job array
+
+# The last task of an array that ends reports the end of all of them (see array_task.sh).
+conclude_array() {
+  local all=${NBL_SESSION_DIR%/tasks/*} file count=0 failed=0 cause=finished code=0 text
+  for file in "$all"/tasks/*/exit.json; do [[ ! -e $file ]] || ((count++)); done
+  ((count > 0 && count >= ${SLURM_ARRAY_TASK_COUNT:-count})) || return 0
+  for file in "$all"/tasks/*/exit.json; do
+    read_line "$file"
+    [[ $REPLY == *'"cause":"finished",'* ]] || ((failed++))
+  done
+  ((!failed)) || cause=script-failed code=1
+  json_string "${SLURM_ARRAY_JOB_ID-}"
+  text="{\"version\":1,\"job\":$REPLY,\"cause\":\"$cause\",\"message\":\"$failed of $count tasks failed.\""
+  write_file "$all/exit.json" "$text,\"exit_code\":$code,\"ended\":\"$(utc_now)\"}"
+}
