@@ -329,3 +329,9 @@ def shown(printed: str) -> list[str]:
 def matching(pattern: str, paragraphs: Sequence[str]) -> str | None:
     """Return the last paragraph in which a pattern is found."""
     return next((one for one in reversed(paragraphs) if re.search(pattern, one)), None)
+
+
+def assert_no_noise(session: Session) -> None:
+    """Of what a noisy site says, nothing that a terminal would obey."""
+    raw = f"{session._seen}{session.child.buffer or ''}"
+    assert [bad for bad in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\x9d") if bad in raw] == []
