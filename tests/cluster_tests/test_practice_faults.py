@@ -124,11 +124,15 @@ def test_others_take_gpus_and_leave_the_rest(cluster: PracticeCluster) -> None:
 
 
 def test_a_slurmd_dies_without_what_runs_there(cluster: PracticeCluster) -> None:
+    def sleeps() -> bool:
+        return any(args == SLEEP for _, _, args in cluster.processes("node1"))
+
     job = running(cluster, "-w node1")
+    wait_until(sleeps, 30, "its script has begun, a moment after the job")
     with cluster.no_slurmd("node1"):
         pass
     is_now(cluster, job, "RUNNING")
-    assert [args for _, _, args in cluster.processes("node1") if args == SLEEP]
+    assert sleeps()
 
 
 def test_the_accounting_database_is_out_of_reach(cluster: PracticeCluster) -> None:
