@@ -315,7 +315,7 @@ def a_server_that_says(cluster: PracticeCluster, box: str, port: int, word: str)
     argv = cluster.argv(box, "alice", ["python3", "-c", SERVER, str(port), word])
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
-            wait_until(lambda: fetch(cluster, box, f"http://127.0.0.1:{port}/")[0] == 200, 10, "it listens")
+            wait_until(lambda: fetch(cluster, box, f"http://127.0.0.1:{port}/")[0] == 200, 30, "it listens")
             yield
         finally:
             server.terminate()
