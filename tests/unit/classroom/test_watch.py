@@ -13,7 +13,6 @@ from notebook_launcher.cli.app import run
 from notebook_launcher.cli.views.classroom import ClassroomView, _picture
 from notebook_launcher.core.errors import AuthenticationFailed, ConnectionLost
 from notebook_launcher.core.events import ClassEnded, ClassPage, ClassSeen
-from notebook_launcher.core.interrupts import Interrupt
 from tests.doubles import RecordingView
 from tests.unit.classroom.conftest import LAB, Cluster, context_of, row
 from tests.unit.classroom.test_page import seen
@@ -57,9 +56,17 @@ def watching(slurm: Cluster, view: RecordingView, **options: object) -> _Watchin
 def test_it_goes_on_until_somebody_wants_it_over(slurm: Cluster) -> None:
     slurm.rows = [row("7", "alice", "RUNNING")]
     context = context_of(slurm, view := RecordingView())
-    context.interrupts.inbox.put(Interrupt("end"))
     got: list[ClassSeen] = []
-    _Watching(context, LAB, WatchOptions()).go_on(got.append)
+
+    def interrupt(_argv: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    def act(seen: ClassSeen) -> None:
+        got.append(seen)
+        context.host.answer = interrupt  # type: ignore[attr-defined]
+
+    with pytest.raises(KeyboardInterrupt):  # at once, also while the login node is asked
+        _Watching(context, LAB, WatchOptions(every=0)).go_on(act)
     assert got == view.all(ClassSeen) and len(got) == 1
 
 
