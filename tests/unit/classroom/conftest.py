@@ -28,7 +28,7 @@ NODES = "gpu1 gpu mixed 2/14/0/16 gpu:t4:2 gpu:t4:1(IDX:0) none\ngpu2 gpu down 0
 
 @dataclass
 class Cluster:
-    """What Slurm and getent answer: rows of squeue without their mark, rows of sacct, and lines of the students who exist.
+    """What Slurm and getent answer: rows of squeue without their mark, rows of sacct, lines of the users who exist.
 
     ``ran``: all that was run.
     """
