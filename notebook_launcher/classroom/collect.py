@@ -175,8 +175,7 @@ def as_html(report: _Report) -> str:
     )
 
 
-def _row(one: Configuration) -> dict[str, str]:
-    far = ", ".join(f"{time.name}: {seconds(time.seconds)}" for time in one.outliers)
+def _row(one: Configuration) -> dict[str, str | list[str]]:
     return {
         "what": one.what,
         "where": one.where,
@@ -185,7 +184,7 @@ def _row(one: Configuration) -> dict[str, str]:
         "median": seconds(one.middle),
         "half": f"{seconds(one.low)} – {seconds(one.high)}",
         "longest": seconds(one.times[-1].seconds),
-        "far": far,
+        "far": [f"{time.name}: {seconds(time.seconds)}" for time in one.outliers],
     }
 
 

@@ -200,7 +200,7 @@ def _running(report: Report | None, now: datetime) -> tuple[str, str]:
     if report.state == "starting":
         return "starting", f"for {duration(since)}, longer than usual" if since > _SLOW_START else ""
     if report.state == "idle":
-        return "idle", f"nobody has used it for {duration(since)}" if report.since else ""
+        return "idle", f"unused for {duration(since)}" if report.since else ""
     return ("completing", "") if report.state == "ended" else ("running", "")
 
 
