@@ -140,6 +140,15 @@ class TextView(ConsoleView):
 
             self._say(how_it_ends(event.started_here, interactive=self._interactive))
 
+    @_display.register(events.LocalLabReady)
+    def _(self, event: events.LocalLabReady) -> None:
+        self._say(f"Your own JupyterLab, with this machine's files and the kernels of {event.node}:", style="green")
+        self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
+
+    @_display.register(events.SessionAddress)
+    def _(self, event: events.SessionAddress) -> None:
+        self._console.print(printable(event.url), soft_wrap=True, highlight=False, markup=False)
+
     @_display.register(events.ReachedBySsh)
     def _(self, event: events.ReachedBySsh) -> None:
         self._say("You are logged in to this machine by SSH. To open the address on your own computer, type there:")
