@@ -22,7 +22,7 @@ from notebook_launcher.core.finding import fault, ok
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.request_check import SchedulerReport, gpu_types, judge_account, judge_reservation
 from notebook_launcher.doctor.checks.course import check_reservations
-from notebook_launcher.doctor.checks.queue import check_accounting, check_request, check_scheduler
+from notebook_launcher.doctor.checks.queue import check_request, check_scheduler
 from notebook_launcher.doctor.findings import (
     covers,
     expand,
