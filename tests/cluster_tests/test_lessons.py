@@ -13,7 +13,6 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
 from tests.practice_cluster.users import LAPTOP_PROFILE
 
-
 _LEFT_BY_GIT = (".gitconfig", ".ssh/id_git", ".ssh/id_git.pub")  # in homes; what the lesson on git makes
 
 
