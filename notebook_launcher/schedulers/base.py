@@ -252,6 +252,8 @@ class Scheduler(ABC):
     translated_flags: tuple[str, ...] | None = None
     #: where its flags are listed, beside the launcher's ``--help``
     lists_flags: str = ""
+    #: what a user types to list its partitions
+    lists_partitions: str = ""
     #: its information beyond one's own job; ``None``: there is none
     cluster_info: ClusterInfo | None = None
 
@@ -268,6 +270,14 @@ class Scheduler(ABC):
         raise ProfileError(
             f"scheduler_options has “{name}”, which {self.title or self.name} does not have.", hint="take it out"
         )
+
+    def site_options(self) -> list[str] | None:
+        """Return the command that shows what a site calls its resources; ``None``: there is nothing to ask."""
+        return None
+
+    def read_site_options(self, answer: CommandResult) -> dict[str, str]:
+        """Return the ``scheduler_options`` for that site that differ from the defaults, as far as they are clear."""
+        return {}
 
     def submit_by_hand(self, script: str) -> str:
         """Return what a user types to submit a job script of their own; ``script``: quoted for a shell."""

@@ -16,6 +16,7 @@ from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatu
 from notebook_launcher.schedulers.gridengine import accounting, submit_errors
 from notebook_launcher.schedulers.gridengine.cluster_info import GridEngineInfo
 from notebook_launcher.schedulers.gridengine.listing import DETAILS, read_listing, status_of
+from notebook_launcher.schedulers.gridengine.site_options import SITE_QUERY, read_site_options
 from notebook_launcher.schedulers.gridengine.translation import TRANSLATED, SiteResources, Translation, job_name
 from notebook_launcher.schedulers.translation import UNSUBMITTED, with_job
 
@@ -54,6 +55,7 @@ class GridEngine(Scheduler):
     directive = "#$"
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for Grid Engine in docs/gridengine.md"
+    lists_partitions = "qconf -sq '*'"
 
     def __init__(self) -> None:
         self._site = SiteResources()
@@ -66,6 +68,14 @@ class GridEngine(Scheduler):
     def configure(self, options: Mapping[str, str]) -> None:
         """Take what the site calls its resources."""
         self._site = SiteResources.read(options)
+
+    def site_options(self) -> list[str]:
+        """Return ``qconf`` for the resources, and for each parallel environment."""
+        return ["bash", "-c", SITE_QUERY]
+
+    def read_site_options(self, answer: CommandResult) -> dict[str, str]:
+        """Return the names of what gives cores, GPUs, memory and a whole host."""
+        return read_site_options(answer.stdout)
 
     def submit_by_hand(self, script: str) -> str:
         """Return ``qsub`` with the script, in its folder."""

@@ -92,6 +92,7 @@ class Lsf(Scheduler):
     version_command = ("bsub", "-V")
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for LSF in docs/lsf.md"
+    lists_partitions = "bqueues -l"
 
     def __init__(self) -> None:
         self.cluster_info = LsfInfo(lambda request: Translation(request, UNSUBMITTED).arguments())

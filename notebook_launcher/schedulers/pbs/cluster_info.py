@@ -167,8 +167,10 @@ def _partition(queue: Queue) -> Partition:
         is_default=queue.is_default,
         is_up=queue.is_up,
         walltime=read_walltime(queue.longest),
+        usual=read_walltime(queue.usual),
         max_nodes=queue.most_hosts,
         groups=queue.groups,
+        users=queue.users,
     )
 
 

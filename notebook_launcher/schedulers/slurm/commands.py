@@ -80,6 +80,7 @@ class Slurm(Scheduler):
     """Slurm's commands, and parsers of their output."""
 
     name = "slurm"
+    lists_partitions = "sinfo"
     title = "Slurm"
     programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
     version_command = ("sbatch", "-V")
