@@ -35,7 +35,6 @@ from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.run import detach_submitted, send_beside
-from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.scripts.directives import check_scheduler_found, for_scheduler, with_input
@@ -138,7 +137,7 @@ def _array_refused(script: PreparedScript, target: LaunchTarget) -> UsageError:
     return UsageError(
         f"{script.name} is a job array (--array), and submit follows a single job with a single log.",
         why="Each task of an array is a job of its own, with its own log.",
-        hint=f"{hint}   then, for what each task used: {report}" if scheduler.report(JobRef("0")) else hint,
+        hint=f"{hint}   then, for what each task used: {report}" if scheduler.reports_arrays else hint,
     )
 
 

@@ -12,7 +12,7 @@ from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
-from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, Submission
+from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, JobStatus, Scheduler, Submission
 from notebook_launcher.schedulers.gridengine import accounting, submit_errors
 from notebook_launcher.schedulers.gridengine.cluster_info import GridEngineInfo
 from notebook_launcher.schedulers.gridengine.listing import DETAILS, read_listing, status_of
@@ -39,6 +39,7 @@ _QUERY = (
     'for job; do [[ $list == *"<JB_job_number>$job</"* ]] || qstat -j "$job" 2>&1; done; exit 0'
 )
 _FIND = f"{_LIST}{_DETAILS_OF % ''}exit 0"
+_NO_RECORD = re.compile(r"job id \d+ not found|no jobs running since startup", re.A)
 _SUBMITTED = re.compile(r"(\d{1,12})(?:\.\d+-\d+:\d+)?", re.A)
 
 
@@ -56,6 +57,7 @@ class GridEngine(Scheduler):
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for Grid Engine in docs/gridengine.md"
     lists_partitions = "qconf -sq '*'"
+    lists_past_jobs = "qacct -o $USER -d 7 -j"
 
     def __init__(self) -> None:
         self._site = SiteResources()
@@ -135,6 +137,10 @@ class GridEngine(Scheduler):
         """Return ``qacct`` for one job; what it reads is written with a delay, of 15 seconds at most sites."""
         return ["env", "LC_ALL=C", "TZ=UTC0", "qacct", "-j", job.id]
 
+    def history_answers(self, answer: CommandResult) -> bool:
+        """Whether qacct could read its file, in which a job may not be."""
+        return answer.exit_code == 0 or _NO_RECORD.search(f"{answer.stdout}\n{answer.stderr}") is not None
+
     def history_typed(self, job: JobRef) -> str:
         """Return ``qacct``."""
         return f"qacct -j {job.id}"
@@ -150,6 +156,14 @@ class GridEngine(Scheduler):
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Parse what it used; ``None`` while it runs."""
         return accounting.read_use(job, answer.stdout, self._site) if answer.exit_code == 0 else None
+
+    def report(self, job: JobRef) -> list[str]:
+        """Return ``qacct`` for one job."""
+        return self.history(job)
+
+    def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
+        """Parse all that it tells; ``None`` while the job runs."""
+        return accounting.read_accounts(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``."""

@@ -13,10 +13,10 @@ from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
-from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, Submission
+from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, JobStatus, Scheduler, Submission
 from notebook_launcher.schedulers.pbs import submit_errors
 from notebook_launcher.schedulers.pbs.cluster_info import PbsInfo
-from notebook_launcher.schedulers.pbs.job_records import read_records, read_status, read_use
+from notebook_launcher.schedulers.pbs.job_records import read_accounts, read_records, read_status
 from notebook_launcher.schedulers.pbs.translation import TRANSLATED, SiteResources, Translation, job_name
 from notebook_launcher.schedulers.translation import UNSUBMITTED
 
@@ -46,6 +46,7 @@ class Pbs(Scheduler):
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for PBS in docs/pbs.md"
     lists_partitions = "qstat -Qf"
+    lists_past_jobs = "qstat -x -u $USER"
 
     def __init__(self) -> None:
         self._site = SiteResources()
@@ -144,9 +145,18 @@ class Pbs(Scheduler):
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Parse what it used."""
+        accounts = self.read_report(job, answer)
+        return accounts.record if accounts else None
+
+    def report(self, job: JobRef) -> list[str]:
+        """Return the same."""
+        return self.query([job])
+
+    def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
+        """Parse all that it tells."""
         for job_id, attributes in read_records(answer.stdout):
             if _number(job_id) == _number(job.id):
-                return read_use(job, attributes, self._site.gpu)
+                return read_accounts(job, attributes, self._site.gpu)
         return None
 
     def cancel(self, job: JobRef) -> list[str]:

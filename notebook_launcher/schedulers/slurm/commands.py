@@ -81,6 +81,8 @@ class Slurm(Scheduler):
 
     name = "slurm"
     lists_partitions = "sinfo"
+    lists_past_jobs = "sacct --starttime=now-7days"
+    reports_arrays = True
     title = "Slurm"
     programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
     version_command = ("sbatch", "-V")
