@@ -281,10 +281,8 @@ def stop(
         interrupts.defer()
         sessions = [select_session(context, entry) for entry in known]
         if len(sessions) == 1:
-            from notebook_launcher.usage.bill_command import show_bill
-
             cancel_job(context, sessions[0])
-            show_bill(context, sessions[0])
+            _show_use(context, sessions[0])
         elif sessions:
             cancel_jobs(context, sessions)
         if lost := [entry.session.id for entry in live if not entry.session.job]:
@@ -293,6 +291,18 @@ def stop(
                 why="None was recorded, and none was found.",
                 hint="look for it in the scheduler's queue",
             )
+
+
+def _show_use(context: Context, session: Session) -> None:
+    """Show what a session that was cancelled has used: its usage report, or that on all tasks of a job array."""
+    if "array" in session.record.flags:
+        from notebook_launcher.usage.report_command import show_array_report
+
+        show_array_report(context, session)
+        return
+    from notebook_launcher.usage.bill_command import show_bill
+
+    show_bill(context, session)
 
 
 def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> list[IndexedSession]:
