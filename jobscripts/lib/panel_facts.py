@@ -23,7 +23,8 @@ def session_facts(folder, environ):
     ``panel.json`` has what the launcher knows of the request, ``environ`` what Slurm says to its jobs; a job that was
     submitted by hand has only the latter.
     """
-    requested, started, idle = (read_object(folder / f"{name}.json") for name in ("panel", "started", "idle"))
+    names = ("panel", "started", "idle", "successor")
+    requested, started, idle, successor = (read_object(folder / f"{name}.json") for name in names)
     began = number(environ.get("SLURM_JOB_START_TIME")) or seconds(started.get("started"))
     price = number(requested.get("price_per_hour"))
     return {
@@ -38,6 +39,10 @@ def session_facts(folder, environ):
         "price": {"per_hour": price, "unit": text(requested.get("unit"))} if price else None,
         "connect": text(requested.get("connect")),
         "bill": text(requested.get("bill")),
+        "renew": text(requested.get("renew")),
+        "next": {"job": text(successor.get("job")), "begins": seconds_of_zone(successor.get("begins"))}
+        if text(successor.get("session"))
+        else None,
         "idle": {
             "why": text(idle.get("why")),
             "ends": seconds(idle.get("ends")),
@@ -137,6 +142,14 @@ def number(value):
     except (TypeError, ValueError):
         return None
     return found if math.isfinite(found) and found >= 0 else None
+
+
+def seconds_of_zone(stamp):
+    """Return a time with a zone (``2026-11-21T02:45:00+01:00``) in seconds since 1970."""
+    try:
+        return datetime.datetime.strptime(stamp[:-3] + stamp[-2:], "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except (TypeError, ValueError):
+        return None
 
 
 def text(value):

@@ -15,6 +15,7 @@ from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.cli.views.clock import clock_of
 from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
 from notebook_launcher.cli.views.errors import elapsed
+from notebook_launcher.cli.views.next_job import next_job_text
 from notebook_launcher.cli.views.parts import Parts
 from notebook_launcher.cli.views.pending_line import WaitingLine, is_news, pending_parts
 from notebook_launcher.cli.views.ports import ports_text
@@ -176,6 +177,12 @@ class TextView(BaseView):
             from notebook_launcher.cli.views.status_line import how_it_ends
 
             self._say(how_it_ends(event.started_here, interactive=self._interactive))
+
+    @_display.register(events.Renewed)
+    @_display.register(events.Continued)
+    def _(self, event: events.Renewed | events.Continued) -> None:
+        self._say(next_job_text(event, _now()), style="green" if isinstance(event, events.Continued) else "")
+        self._stop_status()
 
     @_display.register(events.ReachedBySsh)
     def _(self, event: events.ReachedBySsh) -> None:
