@@ -302,7 +302,7 @@ class SuccessorWatch:
         while self._begins is not None and (left := (self._begins - self._context.clock()).total_seconds()) > 0:
             if self._over.wait(min(left, 60.0)):  # a laptop may sleep meanwhile
                 return
-        pause, queried_at, problem = LOOK_EVERY, time.monotonic(), ""
+        pause, queried_at, problem = LOOK_EVERY, -QUERY_EVERY, ""
         while not self._over.wait(pause):
             try:
                 if self._answers():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -53,7 +52,7 @@ def test_the_next_job_is_the_same_request_later(tmp_path: Path, submit: Callable
     noted = tmp_path / session.id / "successor.json"
     assert json.loads(noted.read_text())["session"] == told.session
     for path in (noted, folder / "token", folder / "session.env"):
-        assert os.stat(path).st_mode & 0o777 == 0o600
+        assert path.stat().st_mode & 0o777 == 0o600
 
     with pytest.raises(UsageError, match="has a next job already"):
         renewed(tmp_path)
