@@ -83,6 +83,7 @@ def launch(
     """
     scripts = 1 + inspects_image(plan)  # the first one lists the sessions
     with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True, scripts=scripts) as context:
+        context.local_lab = plan.local_lab
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         # imported while the host is asked, and not before: until then nothing says that anything happens
         from notebook_launcher.jobs.cancel import cancelled_on_failure
@@ -268,6 +269,12 @@ def renewals_note(plan: Plan, renewals: int) -> str | None:
         return None
     if plan.request.walltime.is_unlimited:
         raise UsageError("--renew needs a time limit: a job without one never makes room for the next.", hint="-t 2h")
+    if plan.local_lab:
+        raise UsageError(
+            "--renew and --local-lab exclude each other.",
+            why="Your own JupyterLab does not go on from one job to the next.",
+            hint="leave out one of them",
+        )
     jobs = "1 more job" if renewals == 1 else f"{renewals} more jobs"
     return (
         f"Up to {jobs} like this one will be queued, one after the other, while this command is attached. "

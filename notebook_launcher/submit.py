@@ -38,7 +38,7 @@ from notebook_launcher.run import detach_submitted, send_beside
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.schedulers.make import make_scheduler
-from notebook_launcher.scripts.directives import for_scheduler, with_input
+from notebook_launcher.scripts.directives import check_scheduler_found, for_scheduler, with_input
 from notebook_launcher.scripts.preparation import preparation, prepared
 from notebook_launcher.scripts.prepare import PreparedScript, beside_note
 from notebook_launcher.scripts.save import files_beside, save_files
@@ -219,6 +219,7 @@ def submit_script(
     than 0); ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
+        check_scheduler_found(script, plan.target.scheduler, context.scheduler.name, plan.target.cluster)
         check_unlisted_flags(context, plan.request.flags)
         costing = Costing(plan, context)
         if plan.target.course:

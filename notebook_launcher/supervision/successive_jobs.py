@@ -35,12 +35,12 @@ def supervise_jupyter(
     there or not; the session then keeps running whatever the user does. ``ours``: this launch submitted it, so a
     failure before it is usable cancels its job. After reconnecting (``ours`` false) only the user cancels it, while
     attached. ``place``: the folder or notebook that the address opens, below JupyterLab's folder. ``renewals``: how
-    many more jobs are queued by themselves, each to go on from the one before. Raises a ``LauncherError`` if it failed;
-    ``HungUp`` if the terminal was closed, which leaves it running.
+    many more jobs are queued by themselves, each to go on from the one before; with ``--local-lab`` there is one job
+    only. Raises a ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves it running.
     """
-    if ports:
+    if ports or context.local_lab:
         with cancelled_on_failure(context, session, ours=ours):
-            supervisor = JupyterSupervisor(context, session, access, ours=ours, ports=ports, place=place)
+            supervisor = _kind_for_one_job(context)(context, session, access, ours=ours, ports=ports, place=place)
         supervisor.supervise(first)
         return
     before: HandedOver | None = None
@@ -60,6 +60,15 @@ def supervise_jupyter(
             if before is not None and before.previous is not None:  # nothing has taken over from it
                 raise still_running(context, before.previous, error) from None
             raise
+
+
+def _kind_for_one_job(context: Context) -> type[JupyterSupervisor]:
+    """Return the supervisor of a session that does not go on in another job."""
+    if not context.local_lab:
+        return JupyterSupervisor
+    from notebook_launcher.supervision.local_lab import LocalLabSupervisor  # few need it
+
+    return LocalLabSupervisor
 
 
 class _RenewingSupervisor(JupyterSupervisor):

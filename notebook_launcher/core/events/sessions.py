@@ -170,3 +170,12 @@ class CostEstimate(Event, name="cost_estimate"):
     account: str | None = None
     balance: float | None = None
     note: str = ""
+
+
+class SessionAddress(Event, name="session_address"):
+    """The address of a session to which this machine is attached. ``url`` contains the token."""
+
+    session: str
+    job: str
+    url: str
+    local_port: int

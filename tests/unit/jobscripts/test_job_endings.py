@@ -125,11 +125,11 @@ def name_of(process: psutil.Process) -> str:
 
 def test_what_does_not_end_is_killed_and_reported_before(quick: Job) -> None:
     del quick.env["PBS_JOBID"]  # no scheduler would end what is left
-    quick.env |= {"STAND_IN": "stubborn", "NBL_GRACE_SECONDS": "3"}
+    quick.env |= {"STAND_IN": "stubborn", "NBL_GRACE_SECONDS": "6"}
     quick.start()
     port = quick.endpoint()["port"]
     quick.send(signal.SIGTERM)
-    wait_until(lambda: (quick.dir / "exit.json").exists(), 2)
+    wait_until((quick.dir / "exit.json").exists)
     assert quick.process is not None and quick.process.poll() is None, "it still waits"
     report, log = quick.exit(), quick.log.read_text()
     assert report["cause"] == "stopped"
@@ -164,7 +164,7 @@ def test_a_script_that_is_killed_says_nothing(quick: Job) -> None:
     quick.endpoint()
     quick.send(signal.SIGKILL)
     assert quick.process is not None
-    assert quick.process.wait(10) == -signal.SIGKILL
+    assert quick.process.wait(30) == -signal.SIGKILL
     assert not (quick.dir / "exit.json").exists(), "the scheduler's word counts then"
 
 
