@@ -31,6 +31,7 @@ class Session {
     this.timer = 0;
     this.asking = false;
     this.over = false;
+    this.name = '';
     this.moved = () => {}; // another session answers at this address: it goes on from this one
     document.addEventListener('visibilitychange', () => this.ask());
   }
@@ -90,12 +91,13 @@ class Session {
     this.skew = facts.now - Date.now() / 1000;
     const more = Array.isArray(facts.samples) ? facts.samples : [];
     this.samples = [...this.samples.filter(sample => sample.time <= newest), ...more].slice(-SAMPLES);
-    const before = this.facts;
     this.facts = facts;
-    if (before && before.session !== facts.session) {
+    const name = typeof facts.session === 'string' ? facts.session : '';
+    if (name && this.name && name !== this.name) {
       this.samples = more.slice(-SAMPLES);
       guarded(() => this.moved(facts));
     }
+    this.name = name || this.name;
   }
 }
 
