@@ -203,9 +203,9 @@ def reattach(context: Context, session: Session) -> None:
         _supervise_run(context, session)
         return
     if session.record.program == "script":
-        from notebook_launcher.supervision.script import supervise_script
+        from notebook_launcher.supervision.follow_submitted import follow_submitted
 
-        supervise_script(context, session, ours=False, first=_job_note(session))
+        follow_submitted(context, session, ours=False, first=_job_note(session))
         return
     from notebook_launcher.supervision.successive_jobs import supervise_jupyter
 

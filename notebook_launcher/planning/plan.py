@@ -87,10 +87,12 @@ def make_plan(
     target: LaunchTarget | None = None,
     *,
     script_flags: Mapping[str, str | None] | None = None,
+    allows_array: bool = False,
 ) -> Plan:
     """Return the plan for the given options; ``target``: if already known (``find_target``).
 
     ``script_flags``: those in a job script, which replace the profile's, and which typed ones replace.
+    ``allows_array``: whether it may be a job array.
 
     Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``.
     """
@@ -98,7 +100,7 @@ def make_plan(
     if script_flags:
         options = replace(options, flags=override_flags(script_flags, options.flags))
     for name, reason in REFUSED.items():
-        if name in options.flags:
+        if name in options.flags and not (allows_array and name == "array"):
             raise UsageError(f"--{name} cannot be used here: {reason}.")
     for name, value in _values(options):
         if any(c in value for c in "\n\r\0"):

@@ -239,6 +239,22 @@ class TextView(ConsoleView):
         for text in [step_text(step) for step in event.steps] or ["No step has reported what it uses."]:
             self._say(text, style="dim", aside=True)
 
+    @_display.register(events.TaskStarted)
+    @_display.register(events.TaskEnded)
+    def _(self, event: events.TaskStarted | events.TaskEnded) -> None:
+        from notebook_launcher.cli.views.batch import task_text
+
+        failed = isinstance(event, events.TaskEnded) and event.cause != "finished"
+        self._say(task_text(event), style="yellow" if failed else "dim", aside=True)
+
+    @_display.register(events.TasksProgress)
+    def _(self, event: events.TasksProgress) -> None:
+        from notebook_launcher.cli.views.batch import tasks_parts
+
+        if self._has_status_line:  # elsewhere, the lines on each task say it
+            self._open_status_line().update_tasks(tasks_parts(event))
+            self._show_status_line()
+
     @_display.register(events.Attached)
     def _(self, event: events.Attached) -> None:
         if self._has_status_line:
@@ -322,6 +338,8 @@ class TextView(ConsoleView):
     def _(self, event: events.Status | events.LogLine | events.FileWritten) -> None:
         self._stop_waiting()
         self._parts.usage.show(event)
+        if isinstance(event, events.LogLine) and event.task is not None:
+            self._show_status_line()
         self._show_status_line()
 
     @_display.register(events.Forecast)

@@ -62,7 +62,7 @@ class UsageView:
     def show(self, event: InspectionEvent) -> None:
         """Show one event."""
         if isinstance(event, events.LogLine):
-            _print_line(event.text)
+            _print_line(event.text if event.task is None else f"{event.task}: {event.text}")
         elif isinstance(event, events.FileWritten):
             self.pause()
             self._console.print(printable(event.text), soft_wrap=True, highlight=False, markup=False)

@@ -104,9 +104,10 @@ class Status(Event, name="status"):
 
 
 class LogLine(Event, name="log"):
-    """One line of a session's log."""
+    """One line of a session's log. ``task``: which task of a job array has printed it."""
 
     text: str
+    task: int | None = None
 
 
 class FileWritten(Event, name="file_written"):
