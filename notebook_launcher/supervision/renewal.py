@@ -26,7 +26,7 @@ from notebook_launcher.core.view import Typed
 from notebook_launcher.jobs.cancel import cancel_job, launcher_command
 from notebook_launcher.jobs.messages import RenewalRequested, SuccessorReported
 from notebook_launcher.jobs.status import NoAnswer, query_status
-from notebook_launcher.jobs.successor import Successor, queue_successor
+from notebook_launcher.jobs.successor import SUCCESSOR_FILE, Successor, queue_successor
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys
 from notebook_launcher.session.record import Session, json_object, record_in
@@ -35,6 +35,7 @@ from notebook_launcher.supervision.supervisor import Moved
 from notebook_launcher.tunnel.forwarding import Endpoint, Tunnel, check_jupyter
 from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route
 
+REQUEST_FILE = "renew.json"  # of the page, in the session's directory
 RECENT = timedelta(minutes=2)  # an older request of the page was made while nobody was attached
 QUEUED_WITHIN = 90.0  # seconds that the end of a session waits for a submission that is under way
 LOOK_EVERY, LONGEST_LOOK = 3.0, 15.0  # seconds between two looks at the next job, from its beginning on
@@ -90,6 +91,10 @@ class _NotQueued(Frozen):
     error: LauncherError
 
 
+class _Taken(Frozen):
+    by: Renewal
+
+
 class _Answers(Frozen):
     by: SuccessorWatch
 
@@ -108,6 +113,7 @@ class Renewal:
         self._end: datetime | None = None
         self._asked_at = ""  # of the page's request that was handled last
         self._queueing: threading.Thread | None = None
+        self._gone = set[str]()  # the names of those that have ended before they answered
         self._queued: Session | None = None  # by the thread, perhaps before its report was read
         self._watch: SuccessorWatch | None = None
         self.successor: Session | None = None
@@ -122,7 +128,7 @@ class Renewal:
         self._end = end
         if self.left > 0 and end is not None and self.successor is None and self._queueing is None:
             self.left -= 1
-            self._queue(end)
+            self._queue(end, by_page=False)
 
     def handle(self, item: object) -> bool:
         """Handle an item of the inbox; return whether the next job answers, so that it can take over now."""
@@ -131,7 +137,10 @@ class Renewal:
         elif isinstance(item, SuccessorReported):
             self._reported(item.data)
         elif isinstance(item, _Queued) and item.by is self:
-            self._follow(item.session, item.successor)
+            if self.successor is None or self.successor.id != item.session.id:  # its file may have come before
+                self._follow(item.session, item.successor)
+        elif isinstance(item, _Taken) and item.by is self:
+            self._queueing = None
         elif isinstance(item, _Shown):
             self._context.view.show(item.event)
         elif isinstance(item, _NotQueued) and item.by is self:
@@ -155,17 +164,20 @@ class Renewal:
         if self._end is None:
             self._note("The page asks for another job, but this one has no end that is known: nothing was queued.")
             return
-        self._queue(self._end)
+        self._queue(self._end, by_page=True)
 
-    def _queue(self, end: datetime) -> None:
-        self._note("Queueing the next job of this session.")
-        self._queueing = threading.Thread(target=self._submit, args=(end,), name="renew", daemon=True)
+    def _queue(self, end: datetime, *, by_page: bool) -> None:
+        self._queueing = threading.Thread(target=self._submit, args=(end, by_page), name="renew", daemon=True)
         self._queueing.start()
 
-    def _submit(self, end: datetime) -> None:
+    def _submit(self, end: datetime, by_page: bool) -> None:
         apart = dataclasses.replace(self._context, interrupts=Interrupts(), view=_Reported(self))
         apart.interrupts.defer()
         try:
+            if by_page and not self._is_first():
+                self._inbox.put(_Taken(self))
+                return
+            self.put(events.Note("Queueing the next job of this session."))
             session, successor = queue_successor(apart, self._session, end, self._access.token)
         except Exception as error:  # a thread must not die silently
             failed = error if isinstance(error, LauncherError) else LauncherError("It failed.", why=repr(error))
@@ -173,6 +185,10 @@ class Renewal:
         else:
             self._queued = session
             self._inbox.put(_Queued(self, session, successor))
+
+    def _is_first(self) -> bool:
+        """Take the page's request; return whether no other attached launcher was quicker."""
+        return self._context.host.run(["rm", "--", f"{self._session.directory}/{REQUEST_FILE}"]).exit_code == 0
 
     def _not_queued(self, error: LauncherError) -> None:
         hint = launcher_command(self._context, self._session, "renew")
@@ -188,7 +204,7 @@ class Renewal:
         """The session's directory says that there is a next job, which somebody has queued."""
         successor = Successor.from_file(data, self._context.clock())
         known = self.successor or self._queued
-        if successor is None or (known and known.id == successor.session):
+        if successor is None or successor.session in self._gone or (known and known.id == successor.session):
             return
         directory = posixpath.join(posixpath.dirname(self._session.directory), successor.session)
         try:
@@ -214,8 +230,21 @@ class Renewal:
     def _lost(self, why: str) -> None:
         job, again = job_of(self.successor or self._session), launcher_command(self._context, self._session, "renew")
         self._note(f"The next job, {job}, is gone: {why} This one goes on until its end. To queue another:\n  {again}")
-        self.successor = self._watch = self._queued = None
-        self.left = 0
+        self._withdraw()
+        self._watch, self.left = None, 0
+
+    def _withdraw(self) -> None:
+        """There is no next job any more: neither the page nor who attaches later shall be told of it."""
+        if gone := self.successor or self._queued:
+            self._gone.add(gone.id)
+        self.successor = self._queued = None
+        host, path = self._context.host, f"{self._session.directory}/{SUCCESSOR_FILE}"
+
+        def remove() -> None:
+            with contextlib.suppress(LauncherError, OSError):
+                host.run(["rm", "-f", "--", path])
+
+        threading.Thread(target=remove, name="next job gone", daemon=True).start()
 
     # --- the end of the session
 
@@ -244,9 +273,10 @@ class Renewal:
 
     def drop(self) -> None:
         """Cancel the next job, as this one has begun again and ends later; the session goes on."""
-        successor, self.successor, self._queued = self.successor, None, None
+        successor = self.successor
         self.close()
         if successor is not None:
+            self._withdraw()
             again = launcher_command(self._context, self._session, "renew")
             self._note(f"The next job, {job_of(successor)}, is cancelled: it would begin too early.\n  {again}")
             cancel_apart(self._context, successor)

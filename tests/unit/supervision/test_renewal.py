@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import PartitionRefused
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.core.view import Typed
@@ -23,7 +24,7 @@ from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, SessionRecord
 from notebook_launcher.supervision import renewal
 from notebook_launcher.supervision.renewal import Renewal, keep_input
-from tests.doubles import RecordingView
+from tests.doubles import RecordingView, wait_until
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 END = NOW + timedelta(hours=1)
@@ -57,12 +58,18 @@ class Attached:
         self.submitted = 0
         self.refusal: Exception | None = None
         self.watched: list[Session] = []
-        host = SimpleNamespace(read_file=lambda path: self.files.get(path, "").encode() or None)
+        self.ran: list[list[str]] = []
+        self.removes = CommandResult(0)
+        host = SimpleNamespace(read_file=lambda path: self.files.get(path, "").encode() or None, run=self.run)
         target = SimpleNamespace(arguments=lambda: [])
-        self.context: Any = OwnContext(self.view, host, target, interrupts)
+        self.context = cast("Any", OwnContext(self.view, host, target, interrupts))
         monkeypatch.setattr(renewal, "SuccessorWatch", self.watch)
         monkeypatch.setattr(renewal, "queue_successor", self.queue_successor)
         self.renewal = Renewal(self.context, session(FIRST, "7"), Access("token", lambda: pytest.fail("no keys")))
+
+    def run(self, command: list[str]) -> CommandResult:
+        self.ran.append(command)
+        return self.removes
 
     def watch(self, _context: object, following: Session, access: Access, _begins: object) -> SimpleNamespace:
         assert access.token == "token"
@@ -76,8 +83,9 @@ class Attached:
         return session(NEXT, "8", FIRST), Successor(NEXT, JobRef("8"), END)
 
     def handle_next(self) -> None:
-        """Handle what the thread reports."""
-        self.renewal.handle(self.inbox.get(timeout=10))
+        """Handle what the thread reports: a note, and how it ended."""
+        for _ in range(2):
+            self.renewal.handle(self.inbox.get(timeout=10))
 
 
 @pytest.fixture
@@ -122,6 +130,19 @@ def test_the_page_is_answered_once_and_not_an_hour_later(attached: Attached) -> 
     attached.handle_next()
     attached.renewal.handle(asked(NOW))
     assert attached.submitted == 1
+    assert attached.ran == [["rm", "--", f"/s/{FIRST}/renew.json"]]
+
+
+def test_of_several_attached_launchers_one_answers_the_page(attached: Attached) -> None:
+    attached.renewal.tick(END)
+    attached.removes = CommandResult(1, stderr="rm: cannot remove: No such file or directory")
+    attached.renewal.handle(asked(NOW))
+    attached.renewal.handle(attached.inbox.get(timeout=10))
+    assert attached.submitted == 0 and attached.view.events == []
+    attached.renewal.left = 1
+    attached.renewal.tick(END)  # it goes on to act by itself
+    attached.handle_next()
+    assert attached.submitted == 1
 
 
 @pytest.mark.parametrize(
@@ -151,6 +172,9 @@ def test_a_job_that_is_gone_is_told_with_what_to_type(attached: Attached) -> Non
     attached.renewal.handle(renewal._Lost(attached.renewal._watch, "cancelled."))  # type: ignore[arg-type]
     assert "The next job, 8, is gone: cancelled." in attached.view.notes
     assert f"renew {FIRST}" in attached.view.notes and attached.renewal.successor is None
+    wait_until(lambda: attached.ran == [["rm", "-f", "--", f"/s/{FIRST}/successor.json"]], 10, "the file is removed")
+    attached.renewal.handle(SuccessorReported({"session": NEXT, "job": "8"}))  # by a watcher that read it before
+    assert len(attached.watched) == 1
 
 
 def test_what_the_user_wants_is_kept_when_the_job_changes() -> None:
