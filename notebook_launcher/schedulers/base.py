@@ -245,6 +245,8 @@ class Scheduler(ABC):
     version_command: tuple[str, ...] = ()
     #: whether a session may be on several nodes
     several_nodes: bool = True
+    #: whether a job array can be submitted and followed
+    has_arrays: bool = False
     #: whether nothing is known any more of a job that was cancelled before it began
     forgets_cancelled: bool = False
     #: seconds after a job's end in which neither the queue nor the history may know of it
@@ -261,8 +263,6 @@ class Scheduler(ABC):
     lists_partitions: str = ""
     #: what a user types to list jobs of the last days that are over
     lists_past_jobs: str = ""
-    #: whether its reports tell the tasks of a job array apart
-    reports_arrays: bool = False
     #: its information beyond one's own job; ``None``: there is none
     cluster_info: ClusterInfo | None = None
 
@@ -419,6 +419,10 @@ class Scheduler(ABC):
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
         """Return all about that job, ``None`` if it is not known."""
         return None
+
+    def read_array_report(self, job: JobRef, answer: CommandResult) -> Mapping[int, JobAccounts]:
+        """Return the same about each task of a job array, by its number; empty if none is known."""
+        return {}
 
     def running_steps(self, job: JobRef) -> list[str] | None:
         """Return the command that prints what the steps of a running job use; ``None``: there is none."""
