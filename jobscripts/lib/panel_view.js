@@ -61,6 +61,12 @@ function moment(seconds) {
     : `on ${date.toLocaleDateString([], { weekday: 'long', day: 'numeric', month: 'long' })} at ${clock(seconds)}`;
 }
 
+// What the teacher of the class says, "" if nothing.
+function noticeOf(facts) {
+  const { message, ends } = facts.notice || {};
+  return known(ends) ? `The teacher ends the class ${moment(ends)}: ${message || 'Please save your work.'}` : '';
+}
+
 function amount(number) {
   return number >= 100 ? number.toFixed(0) : number >= 1 ? number.toFixed(1) : number.toFixed(2);
 }
@@ -115,27 +121,30 @@ class Graph {
 // ------------------------------------------------------------------------------------------------- what is to be seen
 
 class View {
-  // `acts`: what the buttons do: open, keep, end, copy.
+  // `acts`: what the buttons do: open, keep, renew, end, copy.
   constructor(acts) {
     this.status = element('button', { class: 'nbl-status', type: 'button', title: 'Open the session panel' });
     this.status.addEventListener('click', () => guarded(acts.open));
     this.left = element('p', { class: 'nbl-left' });
     this.details = element('p');
     this.alert = element('p', { role: 'alert' });
+    this.notice = element('p', { class: 'nbl-soon' });
     this.idle = element('p');
     this.keep = button('Keep the session', acts.keep);
     this.keep.hidden = true;
+    this.renew = button('Continue in a new job…', acts.renew);
+    this.next = element('p');
     this.copy = button('Copy the command to come back', acts.copy);
     this.said = element('p', { role: 'status' });
     this.list = element('dl');
     this.graphs = element('div');
     this.span = element('h3');
     // Above the graphs: JupyterLab's notifications cover what is at the bottom.
-    this.actions = element('div', { class: 'nbl-actions' }, button('End session…', acts.end), this.copy, this.said,
+    this.actions = element('div', { class: 'nbl-actions' }, this.next, this.renew, button('End session…', acts.end), this.copy, this.said,
       element('p', {}, 'Closing this tab does not end the session.'));
     this.parts = {};
     this.node = element('div', { class: 'nbl-panel', role: 'region', 'aria-label': 'Session' },
-      element('h2', {}, 'Session'), this.left, this.details, this.alert, this.idle, this.keep, this.list,
+      element('h2', {}, 'Session'), this.left, this.details, this.alert, this.notice, this.idle, this.keep, this.list,
       this.actions, this.span, this.graphs);
   }
 
@@ -163,9 +172,13 @@ class View {
     this.left.classList.toggle('nbl-soon', soon);
     setText(this.left, left === null ? 'No time limit' : left > 0 ? `${duration(left)} left` : 'The time is over');
     setText(this.details, (left === null ? '' : `It ends ${moment(facts.ends)}.`) + stale);
+    setText(this.notice, noticeOf(facts));
     setText(this.idle, facts.idle ? facts.idle.message || '' : '');
     this.keep.hidden = !facts.idle || facts.idle.why !== 'unused';
     this.copy.hidden = !facts.connect;
+    this.renew.hidden = !facts.renew || !!facts.next || left === null;
+    const from = facts.next && known(facts.next.begins) ? `, ${moment(facts.next.begins)} at the earliest` : '';
+    setText(this.next, facts.next ? `This page goes on in job ${facts.next.job || ''}${from}.` : '');
     this.showList(session, facts);
     this.showGraphs(session, facts, sample);
   }

@@ -230,7 +230,8 @@ find_scripts() {
   scripts=()
   # before the flags, of which one may have that name
   read_json "$1/session.json" && [[ ${REPLY%%'"flags":'*} == *'"scheduler":"local"'* ]] && keep='local.sh lib.sh'
-  for file in "$1"/*.{sh,py,js}; do
+  # tasks: of a job array
+  for file in "$1"/*.{sh,py,js} "$1"/tasks/[0-9]*/*.{sh,py,js}; do
     [[ " $keep " == *" ${file##*/} "* ]] || ! is_ours "${file##*/}" || scripts+=("$file")
   done
 }
@@ -244,7 +245,7 @@ remove_records() {
   for dir; do
     for file in "$dir"/*; do
       if [[ -d $file && ! -L $file ]]; then
-        case ${file##*/} in runtime | .new.??????) folders+=("$file") ;; esac
+        case ${file##*/} in runtime | tasks | .new.??????) folders+=("$file") ;; esac
       elif [[ $file != */exit.json && $file != */session.json ]] && is_ours "${file##*/}"; then
         files+=("$file")
       fi
@@ -291,8 +292,9 @@ is_ours() {
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | notice.json | usage.csv | local.state | ended-from) ;;
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256 | arguments) ;;
-    unsaved.json | panel.json | panel.js | panel_view.js | panel.py | panel_facts.py | panel_saving.py) ;;
+    unsaved.json | renew.json | successor.json | panel.json | panel.js | panel_view.js | panel.py | panel_facts.py | panel_saving.py) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
+    array_task.sh | watch_tasks.sh | job-[0-9]*.log) ;;
     stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
     import_cache.py | page_files.py | engine.sh | worker_node.sh | torchrun_nodes.sh | engine_node.py | own_connections.py) ;;

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MOST_RESULTS = 500  # of one student; the rest is left out
 WIDE, NARROW = 720.0, 340.0  # pixels
+_LEAST_SPREAD = 1.1  # the longest time by the shortest one: less is nothing to speak of
 
 
 class CollectOptions(Frozen):
@@ -98,14 +99,19 @@ def collect(
 
 
 def _read(host: Host, folder: str, users: Sequence[str]) -> Iterator[StudentFile]:
-    """Yield the files of the students, some at a time: what one command prints is limited."""
-    for first in range(0, max(1, len(users)), AT_ONCE):
-        facts, files = read_folder(host, folder, RESULTS, MOST_OF_RESULTS, users[first : first + AT_ONCE])
-        if facts.problem:
-            raise HostCommandFailed(
-                f"The class folder {facts.problem}.", hint="is it the right one? --folder names another"
-            )
-        yield from files
+    """Yield the files of the students, or of all who have a folder; some at a time: what one command prints is limited.
+
+    A student whose folder is not to be trusted is among the files once, with the problem.
+    """
+    facts, owners = read_folder(host, folder, "", 0, users)
+    if facts.problem:
+        raise HostCommandFailed(
+            f"The class folder {facts.problem}.", hint="is it the right one? --folder names another"
+        )
+    yield from (one for one in owners if one.problem)
+    having = [one.user for one in owners if not one.problem]
+    for first in range(0, len(having), AT_ONCE):
+        yield from read_folder(host, folder, RESULTS, MOST_OF_RESULTS, having[first : first + AT_ONCE])[1]
 
 
 def _names(students: Sequence[Student], files: Sequence[StudentFile], *, anonymous: bool) -> dict[str, str]:
@@ -148,8 +154,8 @@ def conclusion(times: ClassTimes) -> str:
     count = len(times.configurations)
     text = f"{counted(times.students, 'student')} measured {counted(count, 'configuration')}"
     widest = max(times.configurations, key=lambda one: one.times[-1].seconds / one.times[0].seconds)
-    if len(widest.times) > 1:
-        ratio = widest.times[-1].seconds / widest.times[0].seconds
+    ratio = widest.times[-1].seconds / widest.times[0].seconds
+    if ratio >= _LEAST_SPREAD:
         text += f"; the widest spread is that of {widest.what} on {widest.where}: a factor of {ratio:.2g}"
     far = sum(len(one.outliers) for one in times.configurations)
     return f"{text}; {counted(far, 'time')} far from the others." if far else f"{text}."
@@ -170,8 +176,7 @@ def as_html(report: _Report) -> str:
     )
 
 
-def _row(one: Configuration) -> dict[str, str]:
-    far = ", ".join(f"{time.name}: {seconds(time.seconds)}" for time in one.outliers)
+def _row(one: Configuration) -> dict[str, str | list[str]]:
     return {
         "what": one.what,
         "where": one.where,
@@ -180,7 +185,7 @@ def _row(one: Configuration) -> dict[str, str]:
         "median": seconds(one.middle),
         "half": f"{seconds(one.low)} – {seconds(one.high)}",
         "longest": seconds(one.times[-1].seconds),
-        "far": far,
+        "far": [f"{time.name}: {seconds(time.seconds)}" for time in one.outliers],
     }
 
 

@@ -207,13 +207,18 @@ class StepSample(Frozen):
 
 
 class JobAccounts(Frozen):
-    """All that the accounting tells of one job. ``columns``: as the scheduler prints them, by its own names."""
+    """All that the accounting tells of one job. ``columns``: as the scheduler prints them, by its own names.
+
+    Where these are not sacct's, ``meanings`` says in plain words what those to be shown mean, in their order; the name
+    and the state of the job are ``JobName`` and ``State`` all the same.
+    """
 
     record: AccountingRecord
     columns: Mapping[str, str]
     steps: tuple[StepUse, ...] = ()
     #: the tasks of an array, if the job is one as a whole, by their ids; its other values are then those of the first
     array: tuple[str, ...] = ()
+    meanings: Mapping[str, str] | None = None
 
     @property
     def is_live(self) -> bool:
@@ -240,6 +245,8 @@ class Scheduler(ABC):
     version_command: tuple[str, ...] = ()
     #: whether a session may be on several nodes
     several_nodes: bool = True
+    #: whether a job array can be submitted and followed
+    has_arrays: bool = False
     #: whether nothing is known any more of a job that was cancelled before it began
     forgets_cancelled: bool = False
     #: seconds after a job's end in which neither the queue nor the history may know of it
@@ -252,6 +259,10 @@ class Scheduler(ABC):
     translated_flags: tuple[str, ...] | None = None
     #: where its flags are listed, beside the launcher's ``--help``
     lists_flags: str = ""
+    #: what a user types to list its partitions
+    lists_partitions: str = ""
+    #: what a user types to list jobs of the last days that are over
+    lists_past_jobs: str = ""
     #: its information beyond one's own job; ``None``: there is none
     cluster_info: ClusterInfo | None = None
 
@@ -268,6 +279,14 @@ class Scheduler(ABC):
         raise ProfileError(
             f"scheduler_options has “{name}”, which {self.title or self.name} does not have.", hint="take it out"
         )
+
+    def site_options(self) -> list[str] | None:
+        """Return the command that shows what a site calls its resources; ``None``: there is nothing to ask."""
+        return None
+
+    def read_site_options(self, answer: CommandResult) -> dict[str, str]:
+        """Return the ``scheduler_options`` for that site that differ from the defaults, as far as they are clear."""
+        return {}
 
     def submit_by_hand(self, script: str) -> str:
         """Return what a user types to submit a job script of their own; ``script``: quoted for a shell."""
@@ -334,6 +353,10 @@ class Scheduler(ABC):
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Return how the job ended, ``None`` if that is not known."""
 
+    def history_answers(self, answer: CommandResult) -> bool:
+        """Whether this answer to ``history``, perhaps of a job that never was, shows that the history can be read."""
+        return answer.exit_code == 0
+
     def history_typed(self, job: JobRef) -> str:
         """Return what a user types to see what the scheduler knows of a job; empty: nothing."""
         return ""
@@ -396,6 +419,10 @@ class Scheduler(ABC):
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
         """Return all about that job, ``None`` if it is not known."""
         return None
+
+    def read_array_report(self, job: JobRef, answer: CommandResult) -> Mapping[int, JobAccounts]:
+        """Return the same about each task of a job array, by its number; empty if none is known."""
+        return {}
 
     def running_steps(self, job: JobRef) -> list[str] | None:
         """Return the command that prints what the steps of a running job use; ``None``: there is none."""

@@ -86,7 +86,8 @@ class SessionRecord(Frozen):
     ``idle_stop``: seconds of idleness after which it ends by itself, 0: never. ``course``: the course that it was
     launched for. ``purpose``: the launcher's own command that the job belongs to, such as ``env check``; "": a session
     of the user's. ``notebook``: the notebook's file name, of a run; ``script``: the script's, of a submitted one;
-    ``sent``: the files that were copied into its folder at the start.
+    ``sent``: the files that were copied into its folder at the start. ``continues``: the session that it goes on from;
+    "": none.
     """
 
     id: str
@@ -109,6 +110,7 @@ class SessionRecord(Frozen):
     notebook: str | None = None
     sent: tuple[str, ...] = ()
     script: str | None = None
+    continues: str = ""
 
     def as_json(self) -> str:
         """Return what ``session.json`` holds."""
@@ -181,8 +183,13 @@ class Session(Frozen):
     @property
     def submission(self) -> Submission:
         """What the scheduler needs to submit it."""
-        script, log = f"{self.directory}/jupyterlab.sh", f"{self.directory}/job.log"
+        script, log = f"{self.directory}/jupyterlab.sh", f"{self.directory}/{log_name(self.record.flags)}"
         return Submission(self.id, self.directory, script, log, self.record.created)
+
+
+def log_name(flags: Mapping[str, str | None]) -> str:
+    """Return the name of a job's log in its session's directory; of a job array, with sbatch's pattern for the task."""
+    return "job-%a.log" if "array" in flags else "job.log"
 
 
 def new_id(now: datetime) -> str:
@@ -231,7 +238,7 @@ def new_session(
         flags=flags,
         environment=environment,
         route=route,
-        log=request.flags.get("output") or f"{directory}/job.log",
+        log=request.flags.get("output") or f"{directory}/{log_name(request.flags)}",
         program=program,
         command=command,
         launched_from=launched_from,

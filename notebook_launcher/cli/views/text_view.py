@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from notebook_launcher.cli.views.clock import clock_of
 from notebook_launcher.cli.views.console_view import ConsoleView, capital
 from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
+from notebook_launcher.cli.views.next_job import next_job_text
 from notebook_launcher.cli.views.pending_line import is_news, pending_parts
 from notebook_launcher.cli.views.ports import ports_text
 from notebook_launcher.cli.views.price import price_text, price_warning
@@ -140,6 +141,21 @@ class TextView(ConsoleView):
 
             self._say(how_it_ends(event.started_here, interactive=self._interactive))
 
+    @_display.register(events.Renewed)
+    @_display.register(events.Continued)
+    def _(self, event: events.Renewed | events.Continued) -> None:
+        self._say(next_job_text(event, _now()), style="green" if isinstance(event, events.Continued) else "")
+        self._stop_status()
+
+    @_display.register(events.LocalLabReady)
+    def _(self, event: events.LocalLabReady) -> None:
+        self._say(f"Your own JupyterLab, with this machine's files and the kernels of {event.node}:", style="green")
+        self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
+
+    @_display.register(events.SessionAddress)
+    def _(self, event: events.SessionAddress) -> None:
+        self._console.print(printable(event.url), soft_wrap=True, highlight=False, markup=False)
+
     @_display.register(events.ReachedBySsh)
     def _(self, event: events.ReachedBySsh) -> None:
         self._say("You are logged in to this machine by SSH. To open the address on your own computer, type there:")
@@ -222,6 +238,22 @@ class TextView(ConsoleView):
 
         for text in [step_text(step) for step in event.steps] or ["No step has reported what it uses."]:
             self._say(text, style="dim", aside=True)
+
+    @_display.register(events.TaskStarted)
+    @_display.register(events.TaskEnded)
+    def _(self, event: events.TaskStarted | events.TaskEnded) -> None:
+        from notebook_launcher.cli.views.batch import task_text
+
+        failed = isinstance(event, events.TaskEnded) and event.cause != "finished"
+        self._say(task_text(event), style="yellow" if failed else "dim", aside=True)
+
+    @_display.register(events.TasksProgress)
+    def _(self, event: events.TasksProgress) -> None:
+        from notebook_launcher.cli.views.batch import tasks_parts
+
+        if self._has_status_line:  # elsewhere, the lines on each task say it
+            self._open_status_line().update_tasks(tasks_parts(event))
+            self._show_status_line()
 
     @_display.register(events.Attached)
     def _(self, event: events.Attached) -> None:
@@ -306,6 +338,8 @@ class TextView(ConsoleView):
     def _(self, event: events.Status | events.LogLine | events.FileWritten) -> None:
         self._stop_waiting()
         self._parts.usage.show(event)
+        if isinstance(event, events.LogLine) and event.task is not None:
+            self._show_status_line()
         self._show_status_line()
 
     @_display.register(events.Forecast)

@@ -94,6 +94,18 @@ class Ready(Event, name="ready"):
     started_here: bool
 
 
+class LocalLabReady(Event, name="local_lab_ready"):
+    """The user's own JupyterLab on this machine runs with the session's kernels (``--local-lab``).
+
+    ``url`` contains that JupyterLab's own token, so show it to the user only.
+    """
+
+    session: str
+    job: str
+    node: str
+    url: str
+
+
 class ReachedBySsh(Event, name="reached_by_ssh"):
     """This terminal is an SSH login, so that the address of ``ready`` works on the machine at its other end only.
 
@@ -104,6 +116,35 @@ class ReachedBySsh(Event, name="reached_by_ssh"):
     session: str
     forward_command: str
     connect_command: str
+
+
+class Renewed(Event, name="renewed"):
+    """The next job of a session is queued: session ``session``, job ``job``, which goes on from ``continues``.
+
+    ``begins``: not before then (ISO with zone); ``None``: as soon as it can. ``ends``: when the first one ends at the
+    latest. ``walltime``: of the next job, as text.
+    """
+
+    session: str
+    job: str
+    continues: str
+    begins: str | None
+    ends: str
+    walltime: str
+
+
+class Continued(Event, name="continued"):
+    """The next job of a session answers behind the same local port, and the one before it is being ended.
+
+    ``continues``: the session before, whose kernels are lost. ``url`` contains the token.
+    """
+
+    session: str
+    job: str
+    node: str
+    url: str
+    local_port: int
+    continues: str
 
 
 class TunnelOpened(Event, name="tunnel_opened"):

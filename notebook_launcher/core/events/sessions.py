@@ -17,6 +17,7 @@ class SessionEntry(Event, name="session"):
     no limit or does not run. ``walltime``: as text. ``detail``: why it is pending, or how it ended; may be empty.
     ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a run, with
     ``done`` of its ``cells`` code cells, as far as known. ``script``: of a submitted script.
+    ``continues``: the session that it goes on from; "": none.
     """
 
     session: str
@@ -40,6 +41,7 @@ class SessionEntry(Event, name="session"):
     done: int | None = None
     cells: int | None = None
     script: str | None = None
+    continues: str = ""
 
     @property
     def runs(self) -> str | None:
@@ -102,9 +104,10 @@ class Status(Event, name="status"):
 
 
 class LogLine(Event, name="log"):
-    """One line of a session's log."""
+    """One line of a session's log. ``task``: which task of a job array has printed it."""
 
     text: str
+    task: int | None = None
 
 
 class FileWritten(Event, name="file_written"):
@@ -168,3 +171,12 @@ class CostEstimate(Event, name="cost_estimate"):
     account: str | None = None
     balance: float | None = None
     note: str = ""
+
+
+class SessionAddress(Event, name="session_address"):
+    """The address of a session to which this machine is attached. ``url`` contains the token."""
+
+    session: str
+    job: str
+    url: str
+    local_port: int

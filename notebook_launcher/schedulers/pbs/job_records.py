@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Meaning, State
+from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, JobStatus, Meaning, State
 
 _JOB = re.compile(r"^Job Id: (\d{1,12}(?:\[\d*\])?(?:\.[\w.-]+)?)[ \t]*$", re.M | re.A)
 _ATTRIBUTE = re.compile(r"^    ([A-Za-z_][\w.]*) = (.*)$", re.M | re.A)
@@ -27,7 +27,7 @@ _OVER = ("F", "X")
 # exit codes below zero: PBS itself ended the job, or could not start it (job.h of OpenPBS, JOB_EXEC_KILL_…)
 _MEMORY, _WALLTIME = (-27, -26), -29
 _SIGNALLED = 256  # added to the signal that ended the job script
-_TERMINATED = 91  # the substate of a job that was deleted
+_TERMINATED, _FINISHED = "91", "92"  # substates of a job that was deleted, and of one whose script ended with 0
 _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 
@@ -72,12 +72,12 @@ def read_status(job: JobRef, found: Mapping[str, str]) -> JobStatus:
 
 
 def _end(found: Mapping[str, str]) -> State:
-    """Return how a job ended. Without an exit code it was deleted before it began; that of one that ran may be missing
-    for another reason."""
+    """Return how a job ended. Without an exit code it was deleted before it began, or PBS lost sight of it: then its
+    substate tells, and that it is over is certain."""
     code = _exit_status(found)
-    deleted = found.get("substate") == str(_TERMINATED) or " terminated" in found.get("comment", "")
+    deleted = found.get("substate") == _TERMINATED or " terminated" in found.get("comment", "")
     if code is None:
-        return State.CANCELLED if deleted else State.UNKNOWN
+        return State.CANCELLED if deleted else State.COMPLETED if found.get("substate") == _FINISHED else State.FAILED
     if code == 0:
         return State.COMPLETED
     if code == _WALLTIME:
@@ -159,6 +159,36 @@ def read_use(job: JobRef, found: Mapping[str, str], gpu: str) -> AccountingRecor
         memory_requested=memory,
         complete=status.state.ended,
     )
+
+
+#: what the attributes mean that are shown of a job, by qstat's names
+MEANINGS = {
+    "Exit_status": "the script's exit code; below 0: PBS ended it; over 256: the signal that ended it, plus 256",
+    "comment": "what PBS says about it",
+    "queue": "the queue that it waited and ran in",
+    "Account_Name": "the account that it counts for",
+    "project": "the project that it counts for",
+    "qtime": "when it was queued",
+    "stime": "when it began",
+    "resources_used.walltime": "how long it ran",
+    "Resource_List.walltime": "the longest that it was allowed to run",
+    "exec_host": "where it ran",
+    "Resource_List.ncpus": "the cores that it held all the time",
+    "resources_used.cput": "what its processes really computed",
+    "Resource_List.mem": "the memory that it asked for",
+    "resources_used.mem": "the most memory that it had",
+    "Resource_List.select": "all that it asked for",
+}
+
+
+def read_accounts(job: JobRef, found: Mapping[str, str], gpu: str) -> JobAccounts:
+    """Return all that is told of a job; ``gpu``: the resource that counts GPUs."""
+    columns = {name: found.get(name, "") for name in MEANINGS}
+    if columns["project"] == "_pbs_project_default":
+        columns["project"] = ""
+    record = read_use(job, found, gpu)
+    names = {"JobName": found.get("Job_Name", ""), "State": record.state.name}
+    return JobAccounts(record, {**columns, **names}, meanings=MEANINGS)
 
 
 def _first_host(text: str | None) -> str | None:

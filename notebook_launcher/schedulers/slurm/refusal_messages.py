@@ -24,17 +24,7 @@ from notebook_launcher.core.errors import (
     SubmitRefused,
     WalltimeRefused,
 )
-from notebook_launcher.core.frozen import Frozen
-
-
-class RefusalMessage(Frozen):
-    """One row: the pattern of sbatch's message, the error for it, what it means, and what to type."""
-
-    pattern: str
-    kind: type[SubmitRefused]
-    meaning: str
-    hint: str
-
+from notebook_launcher.schedulers.refusals import RefusalMessage
 
 _ACCOUNTS = "on the login node, list yours with: sacctmgr show assoc user=$USER format=account,partition,qos"
 _PARTITIONS = "on the login node, list the partitions with: sinfo -s"
@@ -306,7 +296,7 @@ REFUSAL_MESSAGES = (
         r"Invalid job array specification",
         SizeRefused,
         "The array is larger than is allowed, or no array at all.",
-        "a notebook needs no --array",
+        "see the largest that is allowed with: scontrol show config | grep MaxArraySize",
     ),
     RefusalMessage(
         r"Requested (node|topology) configuration is not available|topology unit|No available nodes in topology|"

@@ -26,7 +26,7 @@ def seen(count: int, **others: object) -> ClassSeen:
 @pytest.mark.parametrize("count", [0, 1, 40, 300])
 def test_a_page_of_so_many_students(count: int) -> None:
     html = class_page(seen(count), refresh=30)
-    assert html.count("<tr>") == count + bool(count)
+    assert html.count("<li>") == count and html.count("<section") == min(count, len(STATES))
     assert ("Nobody is in the class yet." in html) is (count == 0)
     assert '<meta http-equiv="refresh" content="30">' in html
     assert 'http-equiv="refresh"' not in class_page(seen(count))
@@ -47,10 +47,13 @@ def test_the_projector_gets_numbers() -> None:
     assert "Name 3" not in class_page(seen(7), anonymous=True)
 
 
-def test_when_a_pending_one_starts() -> None:
+def test_when_a_pending_one_starts_and_when_one_ended() -> None:
     [row] = class_rows(ClassSeen("x", "2026-11-24T13:30:00+01:00",
                                  (StudentNow("a", "a", "pending", starts="2026-11-24T13:00:00+00:00"),)))  # fmt: skip
     assert row.when == "≈ 14:00"
+    [row] = class_rows(ClassSeen("x", "2026-11-24T13:30:00+01:00",
+                                 (StudentNow("a", "a", "failed", ends="2026-11-24T12:00:00+00:00"),)))  # fmt: skip
+    assert row.when == "at 13:00"
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,8 @@ def page(job: Job) -> Iterator[Page]:
     """A page with a terminal's and a notebook's cards, and the panel open."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        # High enough for the buttons: without animation, JupyterLab leaves what it has dismissed standing there.
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.goto(f"http://127.0.0.1:{job.endpoint()['port']}/lab?token={token_of(job)}")
         page.locator(".nbl-status").wait_for(timeout=60_000)
         page.add_style_tag(content=NO_ANIMATION)
@@ -179,6 +180,32 @@ def is_well(page: Page) -> None:
     expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 
+def test_the_next_job_is_asked_for_once_and_shown(page: Page, job: Job) -> None:
+    """An attached launcher reads ``renew.json``, and writes ``successor.json``."""
+    renew, panel = page.get_by_role("button", name="Continue in a new job…"), page.locator(".nbl-panel")
+    expect(renew).to_be_hidden()  # this session's launcher has noted no command for it
+    requested = json.loads((job.dir / "panel.json").read_text())
+    (job.dir / "panel.json").write_text(json.dumps({**requested, "renew": "launch-notebook renew k3f9"}))
+    be_hidden(page, False)
+    renew.click(timeout=LATEST)
+    dialog = page.locator(".jp-Dialog-content")
+    expect(dialog).to_contain_text("The same request is queued again")
+    expect(dialog).to_contain_text("Kernels start anew: what they have in memory is lost.")
+    assert not (job.dir / "renew.json").exists()
+    dialog.get_by_role("button", name="Queue it").click()
+    wait_until((job.dir / "renew.json").exists, 10, "the launcher is asked")
+    assert permissions(job.dir / "renew.json") == 0o600
+    (job.dir / "successor.json").write_text(json.dumps({"session": "x", "job": MARKUP, "begins": None}))
+    expect(panel).to_contain_text(f"This page goes on in job {MARKUP}.", timeout=LATEST)
+    expect(renew).to_be_hidden()
+    assert page.title() != "owned"
+    for name in ("successor.json", "renew.json"):
+        (job.dir / name).unlink()
+    ends_in(job, 7200)
+    be_hidden(page, False)
+    expect(panel).not_to_contain_text("This page goes on", timeout=LATEST)
+
+
 @pytest.mark.parametrize("fault", ["wrong token", "slow", "nonsense", "no connection"])
 def test_a_server_that_fails_the_panel_does_not_hurt_the_page(page: Page, fault: str) -> None:
     slow: list[Route] = []
@@ -248,6 +275,23 @@ def test_who_is_there_keeps_a_session_that_is_thought_unused(page: Page, job: Jo
     (job.dir / "idle.json").unlink()
     be_hidden(page, False)
     expect(toast(page, message)).to_have_count(0, timeout=LATEST)
+
+
+def test_what_the_teacher_says_is_shown_as_text_and_with_its_time(page: Page, job: Job) -> None:
+    ends = datetime.now(timezone.utc) + timedelta(minutes=10)
+    notice = {"version": 1, "message": f"Submit {MARKUP}.", "ends": f"{ends:%Y-%m-%dT%H:%M:%SZ}"}
+    (job.dir / "notice.json").write_text(json.dumps(notice))
+    be_hidden(page, False)
+    said = re.compile(rf"^The teacher ends the class at \d\d:\d\d.*: Submit {re.escape(MARKUP)}\.$")
+    expect(toast(page, MARKUP)).to_be_visible(timeout=LATEST)
+    expect(page.locator(".nbl-panel p").filter(has_text=said)).to_be_visible()
+    expect(page.locator(".nbl-status")).to_contain_text(re.compile(r"^(10|9:\d\d) min left"))
+    expect(toast(page, "minutes left")).to_have_count(0)
+    assert page.title() != "owned" and page.locator("[role=alert] img").count() == 0
+    (job.dir / "notice.json").unlink()
+    be_hidden(page, False)
+    expect(toast(page, MARKUP)).to_have_count(0, timeout=LATEST)
+    expect(page.locator(".nbl-status")).to_contain_text("1:5")
 
 
 def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> None:

@@ -163,6 +163,15 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
     assert not shared.exists() and not (runtime / f"ray-joined-{name}").exists()
 
 
+@pytest.mark.parametrize(
+    ("image", "folder", "binds"), [("x.sif", "/scratch/nl-ray-1", "/scratch/nl-ray-1"), ("x.sif", "/tmp/nl-ray-1", "")]
+)
+def test_a_container_sees_the_folder_wherever_it_is(image: str, folder: str, binds: str) -> None:
+    shown = 'source "$0"; want_container=$1 want_binds=(); show_ray_folder "$2"; echo "${want_binds[*]}"'
+    command = ["bash", "-c", shown, str(job_script("engine_ray.sh")), image, folder]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{binds}\n"
+
+
 PARTS = (
     "worker_node.sh",
     "lib.sh",
