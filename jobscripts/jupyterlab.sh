@@ -33,7 +33,7 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
-readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat}.sh
+readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
   {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view}.js
   panel{,_facts,_saving}.py)
@@ -90,8 +90,10 @@ run_job() {
 }
 
 run_jupyterlab() {
+  leave_if_not_wanted
   find_listen_address
   start_sshd
+  start_reverse
   if [[ -n $want_with ]]; then
     await_ssh_port
     report_started
@@ -113,6 +115,16 @@ run_jupyterlab() {
     start_staging
   fi
   await_end
+}
+
+# A session that somebody has shut down, or that nobody used, does not go on in the next job (continues=NAME).
+leave_if_not_wanted() {
+  [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
+  read_line "${NBL_SESSION_DIR%/*}/$want_continues/exit.json" || return 0
+  case $REPLY in
+    *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*)
+      leave finished 0 "Session $want_continues was ended before its time, so it does not go on in this job." ;;
+  esac
 }
 
 # ------------------------------------------------------------------------------------------- the session directory
@@ -169,7 +181,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging,unsaved}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   read_settings "$NBL_SESSION_DIR/session.env"
   [[ -n $want_container && $NBL_SESSION_DIR == *[:,]* ]] || return 0
@@ -292,6 +304,7 @@ leave() {
   end_noting_image
   end_staging
   end_sshd
+  end_reverse
   end_engine
   end_program
   remove_half_copies
