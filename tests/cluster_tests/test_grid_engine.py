@@ -4,6 +4,7 @@ own, which are played as those of Slurm are."""
 from __future__ import annotations
 
 import contextlib
+import re
 import types
 from collections.abc import Callable, Iterator
 
@@ -35,7 +36,7 @@ __all__ = ["lab", "root"]  # fixtures of the tests that are run again
 
 LAUNCH = in_box.launch
 Start = Callable[..., Session]
-PEOPLE = ("alice", "ivan")
+PEOPLE = ("alice", "ivan", "grace")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -141,6 +142,17 @@ SITUATIONS = (
 def _light(cluster: PracticeCluster, _grid_engine: None) -> Iterator[None]:
     with together(venv("light", STAND_IN))(cluster):
         yield
+
+
+def test_where_nobody_may_connect_to_a_node_the_job_connects(cluster: PracticeCluster, start: Start) -> None:
+    """It has no steps, and grace may not log in to the nodes."""
+    with venv("light", STAND_IN, "grace")(cluster):
+        session = start("-n", "1", "--verbose", *LIGHT, user="grace", columns=200)
+        session.ready()
+        assert re.search(r"Connected to \S+ \(reverse\)", session.printed), session.printed
+        session.send("\n")
+        assert session.end() == 0, session.printed
+    assert_nothing_left(cluster)
 
 
 @pytest.mark.usefixtures("_light")
