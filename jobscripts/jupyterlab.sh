@@ -277,6 +277,7 @@ conclude() {
   report exit '"cause":%s,"message":%s,"exit_code":%d,"ended":"%s"' "$cause" "$message" "$2" "$(utc_now)" ||
     log "exit.json could not be written"
   rm -f -- "$NBL_SESSION_DIR/idle.json"
+  [[ ! -L $NBL_SESSION_DIR/work ]] || conclude_array
 }
 
 # leave CAUSE EXIT_CODE SENTENCE: end the job, what runs in it first.

@@ -41,6 +41,7 @@ from notebook_launcher.diagnosis import alternatives, cluster_load
 from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
 from notebook_launcher.diagnosis.request_check import NAMED, SchedulerReport, judge_clusters, reword_refusal
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
+from notebook_launcher.diagnosis.unqueued import estimate_unqueued
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import read_refusal_report, run_queries, run_query
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
@@ -227,6 +228,8 @@ class _Forecaster:
 
     def run(self) -> int:
         """Show the request's start, then those of its variations; return the exit code."""
+        if self._outlook.estimate_start(self._request) is None:
+            return self._run_without_tests()
         starts = self._estimate_request()
         start = next(filter(self._is_mistyped, starts), min(starts, key=lambda one: one.order))
         self._context.view.show(self._forecast(start))
@@ -239,6 +242,31 @@ class _Forecaster:
             self._context.view.show(self._variation(other, start))
         self._context.view.show(events.ForecastDone(_iso(self._now), self._worth([start, *others])))
         return start.refusal.exit_code if start.refusal else 0
+
+    def _run_without_tests(self) -> int:
+        """Show what is known where the scheduler tests no request: what it would refuse, and what is free now.
+
+        Raises ``SchedulerSilent`` if it reports nothing.
+        """
+        cluster, cluster_info = self._request.clusters, self._outlook
+        self._context.view.show(events.Querying("asking the scheduler what is free"))
+        partitions, nodes, waiting = run_queries(
+            self._context.host,
+            [cluster_info.partitions(cluster), cluster_info.nodes(cluster), cluster_info.pending_jobs(cluster)],
+        )
+        report = SchedulerReport(cluster_info.read_partitions(partitions), cluster_info.read_nodes(nodes))
+        if report.partitions is None:
+            if partitions.exit_code == 127:
+                raise SchedulerMissing("The scheduler's commands are not found there.", why=partitions.stderr.strip())
+            raise SchedulerSilent(
+                "The scheduler does not report its partitions.", why=partitions.stderr.strip(), hint=_LATER
+            )
+        queued = cluster_info.read_pending_jobs(waiting)
+        would = estimate_unqueued(self._request, report, queued, self._context.scheduler.title)
+        delays = "" if would.refusal else would.message
+        self._context.view.show(self._forecast(_Start(self._request, None, refusal=would.refusal, delays=delays)))
+        self._context.view.show(events.ForecastDone(_iso(self._now), ""))
+        return would.refusal.exit_code if would.refusal else 0
 
     def _worth(self, starts: Sequence[_Start]) -> str:
         """Return how reliable an estimate is; nothing if there is none."""
@@ -255,7 +283,7 @@ class _Forecaster:
         """
         requests, cluster, cluster_info = _one_partition_each(self._request), self._request.clusters, self._outlook
         self._context.view.show(events.Querying("asking the scheduler when this would start"))
-        tests = [cluster_info.estimate_start(request) for request in requests[:MOST_PARTITIONS]]
+        tests = [cluster_info.estimate_start(request) or [] for request in requests[:MOST_PARTITIONS]]
         *answers, partitions, nodes = run_queries(
             self._context.host, [*tests, cluster_info.partitions(cluster), cluster_info.nodes(cluster)]
         )
@@ -265,7 +293,7 @@ class _Forecaster:
         while left and (not self._is_listed(left[0]) or all(start.refusal for start in starts)):
             more, left = left[:MOST_PARTITIONS], left[MOST_PARTITIONS:]
             starts += self._judged(
-                more, run_queries(self._context.host, [cluster_info.estimate_start(one) for one in more])
+                more, run_queries(self._context.host, [cluster_info.estimate_start(one) or [] for one in more])
             )
         self._unasked = left
         return starts
@@ -325,7 +353,9 @@ class _Forecaster:
             return []
         self._context.view.show(events.Querying(f"asking about {counted(len(others), 'alternative')}"))
         try:
-            answers = run_queries(self._context.host, [self._outlook.estimate_start(other.request) for other in others])
+            answers = run_queries(
+                self._context.host, [self._outlook.estimate_start(other.request) or [] for other in others]
+            )
             starts = [
                 self._waiting(self._read(other.request, answer)) for other, answer in zip(others, answers, strict=True)
             ]
@@ -339,6 +369,8 @@ class _Forecaster:
 
     def _read(self, request: Request, answer: CommandResult) -> _Start:
         would = self._outlook.read_start_estimate(answer)
+        if would.is_later:
+            return _Start(request, None, delays=would.message)
         if isinstance(would.refusal, SchedulerAway):
             raise SchedulerAway("The scheduler does not answer at the moment.", why=would.refusal.why, hint=_LATER)
         if isinstance(would.refusal, SchedulerMissing):
@@ -359,7 +391,7 @@ class _Forecaster:
         refusal = start.refusal
         if refusal is None:
             return event
-        if isinstance(refusal, SubmitRefused):
+        if isinstance(refusal, SubmitRefused) and self._outlook.estimate_start(self._request) is not None:
             self._explain(refusal, start.request)
         return replace(event, what=refusal.what, why=refusal.why, hint=refusal.hint, exit_code=refusal.exit_code)
 

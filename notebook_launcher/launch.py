@@ -84,6 +84,7 @@ def launch(
     """
     scripts = 1 + inspects_image(plan)  # the first one lists the sessions
     with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True, scripts=scripts) as context:
+        context.local_lab = plan.local_lab
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         # imported while the host is asked, and not before: until then nothing says that anything happens
         from notebook_launcher.jobs.cancel import cancelled_on_failure
@@ -114,7 +115,9 @@ def launch(
         session, access = queue_session(plan, context, costing=costing)
         with cancelled_on_failure(context, session):  # a broken installation, too, leaves no job behind
             from notebook_launcher.supervision.jupyter import supervise_jupyter  # while the job waits, and not before
-        supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session), place=place)
+            from notebook_launcher.supervision.local_lab import supervisor_kind
+        first, kind = submitted(plan, context, session), supervisor_kind(context)
+        supervise_jupyter(context, session, access, ours=True, first=first, place=place, kind=kind)
 
 
 def software_warning(

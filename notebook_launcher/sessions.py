@@ -113,13 +113,17 @@ def connect(
     forwards: Sequence[int] = (),
     *,
     follow: bool = False,
+    local_lab: tuple[str, ...] = (),
 ) -> None:
     """Reattach to a session, as ``launch`` attaches to a new one; a run is followed to its end.
 
     ``follow``: show what a run prints, from its first line on. Raises ``UsageError`` for a session that is not a run.
+    ``local_lab``: see ``Context``.
     """
-    programs: tuple[Program, ...] = ("jupyterlab",) if forwards else ("jupyterlab", "notebook", "script")
+    all_programs: tuple[Program, ...] = ("jupyterlab", "notebook", "script")
+    programs = all_programs[:1] if forwards or local_lab else all_programs
     with open_context(target, view, prompts, interrupts, forwards, scripts=1) as context:
+        context.local_lab = local_lab
         session, _ = _find(context, prefix, ("notebook", "script") if follow else programs)
         if follow and session.record.program == "notebook":
             _follow_run(context, session)
@@ -174,15 +178,15 @@ def reattach(context: Context, session: Session) -> None:
         _supervise_run(context, session)
         return
     if session.record.program == "script":
-        from notebook_launcher.supervision.script import supervise_script
+        from notebook_launcher.supervision.follow_submitted import follow_submitted
 
-        supervise_script(context, session, ours=False, first=_job_note(session))
+        follow_submitted(context, session, ours=False, first=_job_note(session))
         return
     from notebook_launcher.supervision.jupyter import supervise_jupyter
+    from notebook_launcher.supervision.local_lab import supervisor_kind
 
-    supervise_jupyter(
-        context, session, read_access(context.host, session.directory), ours=False, first=_job_note(session)
-    )
+    access, kind = read_access(context.host, session.directory), supervisor_kind(context)
+    supervise_jupyter(context, session, access, ours=False, first=_job_note(session), kind=kind)
 
 
 def _follow_run(context: Context, session: Session) -> None:
@@ -355,6 +359,17 @@ def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts
 def _is_open_here(context: Context, session: Session, node: str) -> bool:
     """Open the browser over the tunnel of another launcher on this machine; return whether there is one that works."""
     from notebook_launcher.session.own_computer import show_ssh_login
+
+    found = _address_here(context, session)
+    if found is not None:
+        url, port = found
+        context.view.show(events.BrowserOpened(session.id, job_of(session).id, node, url, port))
+        show_ssh_login(context, session, port)
+    return found is not None
+
+
+def _address_here(context: Context, session: Session) -> tuple[str, int] | None:
+    """Return the address and the local port of a session to which another launcher on this machine has a tunnel."""
     from notebook_launcher.tunnel.forwarding import check_jupyter
 
     token = read_access(context.host, session.directory).token
@@ -362,12 +377,27 @@ def _is_open_here(context: Context, session: Session, node: str) -> bool:
         with contextlib.suppress(LauncherError):
             endpoint = _endpoint_of(context, session)
             check_jupyter(port, endpoint, token, patience=0.0)
-            url = endpoint.url(port, token)
-            context.view.show(events.BrowserOpened(session.id, job_of(session).id, node, url, port))
-            show_ssh_login(context, session, port)
-            return True
+            return endpoint.url(port, token), port
         local_state.forget_port(session.id, port)
-    return False
+    return None
+
+
+def show_address(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+    """Show the address of a session to which a launcher on this machine is attached: for an editor, with the token.
+
+    Raises ``UsageError`` if none is, because the address works only through such a tunnel.
+    """
+    with open_context(target, view, prompts, interrupts, scripts=1) as context:
+        session, _ = _find(context, prefix, ("jupyterlab",))
+        found = _address_here(context, session)
+        if found is None:
+            raise UsageError(
+                f"No launch-notebook on this machine is attached to session {session.id}.",
+                why="Its address works only while one is.",
+                hint=f"in another terminal: {launcher_command(context, session, 'connect')}",
+            )
+        url, port = found
+        view.show(events.SessionAddress(session.id, job_of(session).id, url, port))
 
 
 def _endpoint_of(context: Context, session: Session) -> Endpoint:

@@ -14,6 +14,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.job_arrays import task_numbers
 from notebook_launcher.core.request import GPU_FLAGS
 from notebook_launcher.core.sbatch_lines import read_directives
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
@@ -35,10 +36,10 @@ from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.run import detach_submitted, send_beside
-from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.schedulers.make import make_scheduler
-from notebook_launcher.scripts.directives import for_scheduler, with_input
+from notebook_launcher.scripts.directives import check_scheduler_found, for_scheduler, with_input
 from notebook_launcher.scripts.preparation import preparation, prepared
 from notebook_launcher.scripts.prepare import PreparedScript, beside_note
 from notebook_launcher.scripts.save import files_beside, save_files
@@ -54,7 +55,7 @@ from notebook_launcher.scripts.templates import (
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Site
-from notebook_launcher.supervision.script import supervise_script
+from notebook_launcher.supervision.follow_submitted import follow_submitted
 from notebook_launcher.usage.cost_estimate import Costing
 
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.A | re.S)
@@ -103,7 +104,7 @@ def planned(options: LaunchOptions, here: LocalMachine, script: PreparedScript) 
     script = for_scheduler(script, target.scheduler, target.cluster)
     own, typed = dict(script.directives.flags), dict(options.flags)
     if "array" in own or "array" in typed:
-        raise _array_refused(script, target)
+        _check_array(script, target, typed["array"] if "array" in typed else own["array"])
     if script.folder is None and not _is_queue_there(own.get("partition"), target, typed):
         own.pop("partition", None)  # of a bundled script it is an example
     of_script, of_user = own.pop("input", None), typed.pop("input", None)  # the job opens it, on every cluster
@@ -118,11 +119,19 @@ def _is_queue_there(queue: str | None, target: LaunchTarget, typed: Mapping[str,
     return queue in known and not any(":" in (value or "") for name, value in typed.items() if name in GPU_FLAGS)
 
 
-def _array_refused(script: PreparedScript, target: LaunchTarget) -> UsageError:
-    """Return the error for a job array, with what to type instead."""
+def _check_array(script: PreparedScript, target: LaunchTarget, tasks: str | None) -> None:
+    """Raise ``UsageError`` for a job array that the cluster's scheduler, if it is known, or nobody could have."""
+    scheduler = make_scheduler(target.scheduler, "")
+    if target.scheduler != "auto" and not scheduler.has_arrays:
+        raise _array_refused(script, target, scheduler)
+    task_numbers(tasks)
+
+
+def _array_refused(script: PreparedScript, target: LaunchTarget, there: Scheduler) -> UsageError:
+    """Return the error for a job array, with what to type instead. ``there``: the cluster's scheduler."""
     name = shlex.quote(script.name)
     # without a scheduler here, it is meant for a cluster elsewhere
-    scheduler = make_scheduler("auto" if target.scheduler == "local" else target.scheduler, "")
+    scheduler = make_scheduler("auto", "") if there.same_machine else there
     submit = scheduler.submit_by_hand(name)
     if scheduler.directive not in ("#SBATCH", *script.directives.others):
         submit += f" (which needs {scheduler.directive} lines of its own: {scheduler.title} reads no #SBATCH lines)"
@@ -136,8 +145,8 @@ def _array_refused(script: PreparedScript, target: LaunchTarget) -> UsageError:
         hint = f"{copy}   and on the login node: {submit}"
     report = shlex.join(["launch-notebook", "report", "JOB", *target.arguments()])
     return UsageError(
-        f"{script.name} is a job array (--array), and submit follows a single job with a single log.",
-        why="Each task of an array is a job of its own, with its own log.",
+        f"{script.name} is a job array (--array), which submit can follow only where there is Slurm.",
+        why="There is no scheduler here." if there.same_machine else f"This cluster has {there.title}.",
         hint=f"{hint}   then, for what each task used: {report}" if scheduler.report(JobRef("0")) else hint,
     )
 
@@ -160,7 +169,8 @@ def script_plan(
     flags = _understood(flags, target.scheduler)
     if not of_template:
         target = dataclasses.replace(target, profile=target.profile.changed(environment=None))
-    plan = make_plan(dataclasses.replace(options, arguments=typed.software), here, target, script_flags=flags)
+    options = dataclasses.replace(options, arguments=typed.software)
+    plan = make_plan(options, here, target, script_flags=flags, allows_array=True)
     environment, variables = plan.environment, dict(typed.variables)
     if of_template:
         own = software_of(of_template, environment, plan.container)
@@ -219,6 +229,9 @@ def submit_script(
     than 0); ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
+        check_scheduler_found(script, plan.target.scheduler, context.scheduler.name, plan.target.cluster)
+        if "array" in plan.request.flags and not context.scheduler.has_arrays:
+            raise _array_refused(script, plan.target, context.scheduler)
         check_unlisted_flags(context, plan.request.flags)
         costing = Costing(plan, context)
         if plan.target.course:
@@ -244,7 +257,7 @@ def submit_script(
         if detach:
             detach_submitted(context, session, first)
         else:
-            supervise_script(context, session, ours=True, first=first)
+            follow_submitted(context, session, ours=True, first=first)
     return 0
 
 
@@ -366,12 +379,13 @@ def _to_submit(filled: _Filled, folder: Path, names: Sequence[str]) -> tuple[str
             return "", f"sbatch {script}"
         cd = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
         scheduler = make_scheduler(target.scheduler, "")
-        by_hand = filled.is_array or scheduler.directive == "#SBATCH"
+        by_hand = (filled.is_array and not scheduler.has_arrays) or scheduler.directive == "#SBATCH"
         submit = shlex.join(["launch-notebook", "submit", names[0], *target.arguments()])
         return cd + (scheduler.submit_by_hand(script) if by_hand else submit), ""
     paths = [str(folder / name) for name in names]
-    if filled.is_array:  # which submit does not follow
-        on_login = make_scheduler(target.scheduler, "").submit_by_hand(script)
+    scheduler = make_scheduler(target.scheduler, "")
+    if filled.is_array and not scheduler.has_arrays:  # submit cannot follow it there
+        on_login = scheduler.submit_by_hand(script)
         return shlex.join(["launch-notebook", "copy", *paths, "login:", *target.arguments()]), on_login
     beside = [word for path in paths[1:] for word in ("--with", path)]
     return shlex.join(["launch-notebook", "submit", paths[0], *beside, *target.arguments()]), ""

@@ -434,7 +434,7 @@ def assert_nothing_left(cluster: PracticeCluster) -> None:
         return not left
 
     with contextlib.suppress(pytest.fail.Exception):
-        wait_until(is_clear, 15, "nothing is left")
+        wait_until(is_clear, 30, "nothing is left")
     assert left == []
 
 

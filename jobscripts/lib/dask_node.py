@@ -10,6 +10,7 @@ The dashboard has no password: it listens on 127.0.0.1 and serves the programs o
 """
 
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import os
@@ -160,7 +161,7 @@ async def run_workers(stop: asyncio.Event) -> int:
     # the page of a worker has nothing to say: all of it is on the scheduler's dashboard, which is guarded
     dask.config.set({"distributed.worker.http.routes": []})
     logging.getLogger("distributed.nanny").setLevel(logging.INFO)  # which worker died of what, and was replaced
-    with tempfile.TemporaryDirectory(prefix="nl-dask-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="nl-dask-") as scratch, mark_in_use(scratch):
         nannies = [
             Nanny(
                 os.environ["DASK_SCHEDULER_ADDRESS"],
@@ -184,6 +185,14 @@ async def run_workers(stop: asyncio.Event) -> int:
         finally:
             await asyncio.gather(*(nanny.close(timeout=3) for nanny in nannies), return_exceptions=True)
     return 0 if stop.is_set() else 1
+
+
+def mark_in_use(folder: str) -> socket.socket:
+    """Open a socket in a folder, by which a later session knows whether it was left behind by a job that was killed."""
+    mark = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(OSError):  # a path too long for one: it is left alone then
+        mark.bind(f"{folder}/in-use")
+    return mark
 
 
 async def either(*awaited) -> None:

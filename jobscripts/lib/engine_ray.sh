@@ -25,6 +25,8 @@ sys.exit([int(part) for part in version('ray').split('.')[:2]] < [2, 52])" </dev
 # The variables that Ray's own clients look for.
 name_scheduler() {
   export RAY_ADDRESS=$scheduler_address NBL_DASHBOARD_PORT=$dashboard_port
+  # Notebooks reach Ray by its sockets there.
+  ! read_line "$NBL_SESSION_DIR/runtime/ray-folder" || show_ray_folder "$REPLY"
   [[ $dashboard_port == 0 ]] || export RAY_API_SERVER_ADDRESS=http://127.0.0.1:$dashboard_port
   set_engine_variables
 }
@@ -89,8 +91,8 @@ make_ray_folder() {
   local place=${RAY_TMPDIR:-/tmp} pair file=$NBL_SESSION_DIR/runtime/ray-folder
   for pair in "${want_env[@]}"; do [[ $pair != RAY_TMPDIR=?* ]] || place=${pair#*=}; done # not exported yet
   if [[ $role == scheduler ]]; then
-    if [[ $place != /* ]] || ((${#place} > LONGEST_RAY_PLACE)); then
-      log "RAY_TMPDIR='$place' is not the path of a folder with up to $LONGEST_RAY_PLACE characters; using /tmp"
+    if [[ $place != /* || $place == *[:,]* ]] || ((${#place} > LONGEST_RAY_PLACE)); then
+      log "RAY_TMPDIR='$place' is not the path of a folder with up to $LONGEST_RAY_PLACE characters and no : or ,; using /tmp"
       place=/tmp
     fi
     NBL_RAY_FOLDER=$(mktemp -d -- "${place%/}/nl-ray-XXXXXXXX") && write_file "$file" "$NBL_RAY_FOLDER"
@@ -98,7 +100,11 @@ make_ray_folder() {
     read_line "$file" && mkdir -m 700 -- "$REPLY" && NBL_RAY_FOLDER=$REPLY
   fi || fail workers-failed "No folder for Ray could be made on $node: see the job's log."
   export NBL_RAY_FOLDER
+  show_ray_folder "$NBL_RAY_FOLDER"
 }
+
+# show_ray_folder FOLDER: to a container, which sees /tmp by itself.
+show_ray_folder() { [[ -z $want_container || $1 == /tmp/* ]] || want_binds+=("$1"); }
 
 clean_up_engine() {
   [[ -z ${NBL_RAY_FOLDER-} ]] || rm -rf -- "$NBL_RAY_FOLDER"

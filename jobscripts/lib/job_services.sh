@@ -243,16 +243,17 @@ remove_half_copies() {
 
 is_staging() { [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]]; }
 
-# ------------------------------------------------------------------------------ the folders of kernels' and Ray's sockets
+# --------------------------------------------------------------------------- the folders of kernels, Ray's and Dask's
 
 # A job that was killed as a whole has not removed its folders: remove those in which no socket is open, and whose name no
 # process was started with, as JupyterLab and Ray are. Not those in $TMPDIR, which other machines may see, with processes
 # that are unseen here.
 remove_left_folders() {
   local folder known folders=()
-  for folder in {/tmp,/var/tmp}/nl-kernels-* /tmp/nl-ray-*; do
-    # Ray's is there before a process has its name: while a container starts.
-    [[ $folder != */nl-ray-* || -n $(find "$folder" -maxdepth 0 -mmin +10 2>/dev/null) ]] || continue
+  for folder in {/tmp,/var/tmp}/nl-{kernels,dask}-* /tmp/nl-ray-*; do
+    # Ray's is there before a process has its name: while a container starts. Dask's has a socket that says so.
+    [[ $folder == */nl-kernels-* || -n $(find "$folder" -maxdepth 0 -mmin +10 2>/dev/null) ]] || continue
+    [[ $folder != */nl-dask-* || -S $folder/in-use ]] || continue
     if is_session_folder "$folder"; then folders+=("$folder"); fi
   done
   ((${#folders[@]})) && [[ -r /proc/net/unix ]] || return 0
@@ -264,4 +265,21 @@ remove_left_folders() {
   done
 }
 
-is_session_folder() { [[ $1 =~ ^/.*/nl-(kernels|ray)-[[:alnum:]]{8}$ && -O $1 && -d $1 && ! -L $1 ]]; }
+is_session_folder() { [[ $1 =~ ^/.*/nl-(kernels|ray|dask)-[[:alnum:]_]{8}$ && -O $1 && -d $1 && ! -L $1 ]]; }
+
+# ------------------------------------------------------------------------------------------------------ a job array
+
+# The last task of an array that ends reports the end of all of them (see array_task.sh).
+conclude_array() {
+  local all=${NBL_SESSION_DIR%/tasks/*} file count=0 failed=0 cause=finished code=0 text
+  for file in "$all"/tasks/*/exit.json; do [[ ! -e $file ]] || ((count++)); done
+  ((count > 0 && count >= ${SLURM_ARRAY_TASK_COUNT:-count})) || return 0
+  for file in "$all"/tasks/*/exit.json; do
+    read_line "$file"
+    [[ $REPLY == *'"cause":"finished",'* ]] || ((failed++))
+  done
+  ((!failed)) || cause=script-failed code=1
+  json_string "${SLURM_ARRAY_JOB_ID-}"
+  text="{\"version\":1,\"job\":$REPLY,\"cause\":\"$cause\",\"message\":\"$failed of $count tasks failed.\""
+  write_file "$all/exit.json" "$text,\"exit_code\":$code,\"ended\":\"$(utc_now)\"}"
+}

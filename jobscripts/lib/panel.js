@@ -175,6 +175,7 @@ class Warnings {
     this.given = new Set();
     this.shown = {};
     this.idle = '';
+    this.notice = '';
   }
 
   show(session) {
@@ -182,6 +183,7 @@ class Warnings {
     if (!facts) {
       return;
     }
+    this.showNotice(facts, left);
     if (left !== null && left > 0) {
       this.warnOfTheEnd(facts, left);
     }
@@ -191,6 +193,16 @@ class Warnings {
       // An unused GPU can only be kept by using it.
       const keep = { label: 'Keep it', callback: () => guarded(this.keep) };
       this.say('idle', idle && facts.idle.message, idle && facts.idle.why === 'unused' ? [keep] : []);
+    }
+  }
+
+  // Of a teacher who ends the class. It says when, so a warning that is due at the same time would only repeat it.
+  showNotice(facts, left) {
+    const notice = noticeOf(facts);
+    if (notice !== this.notice) {
+      WARN_AT.filter(before => notice && left <= before).forEach(before => this.given.add(before));
+      this.notice = notice;
+      this.say('notice', notice);
     }
   }
 

@@ -23,7 +23,9 @@ def session_facts(folder, environ):
     ``panel.json`` has what the launcher knows of the request, ``environ`` what Slurm says to its jobs; a job that was
     submitted by hand has only the latter.
     """
-    requested, started, idle = (read_object(folder / f"{name}.json") for name in ("panel", "started", "idle"))
+    names = ("panel", "started", "idle", "notice")
+    requested, started, idle, notice = (read_object(folder / f"{name}.json") for name in names)
+    class_ends = seconds(notice.get("ends"))
     began = number(environ.get("SLURM_JOB_START_TIME")) or seconds(started.get("started"))
     price = number(requested.get("price_per_hour"))
     return {
@@ -32,7 +34,7 @@ def session_facts(folder, environ):
         "node": text(started.get("node")),
         "partition": text(environ.get("SLURM_JOB_PARTITION")),
         "began": began,
-        "ends": end_of(began, requested, environ),
+        "ends": earlier(end_of(began, requested, environ), class_ends),
         "cores": number(environ.get("SLURM_CPUS_ON_NODE")) or number(requested.get("cores")),
         "memory_mib": memory_of(environ) or number(requested.get("memory_mib")),
         "price": {"per_hour": price, "unit": text(requested.get("unit"))} if price else None,
@@ -45,7 +47,13 @@ def session_facts(folder, environ):
         }
         if idle
         else None,
+        "notice": {"message": text(notice.get("message")), "ends": class_ends} if class_ends else None,
     }
+
+
+def earlier(end, class_ends):
+    """Return when the session ends: with its walltime, or before with its class."""
+    return min(end, class_ends) if end and class_ends else end or class_ends
 
 
 def end_of(began, requested, environ):

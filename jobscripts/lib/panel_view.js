@@ -61,6 +61,12 @@ function moment(seconds) {
     : `on ${date.toLocaleDateString([], { weekday: 'long', day: 'numeric', month: 'long' })} at ${clock(seconds)}`;
 }
 
+// What the teacher of the class says, "" if nothing.
+function noticeOf(facts) {
+  const { message, ends } = facts.notice || {};
+  return known(ends) ? `The teacher ends the class ${moment(ends)}: ${message || 'Please save your work.'}` : '';
+}
+
 function amount(number) {
   return number >= 100 ? number.toFixed(0) : number >= 1 ? number.toFixed(1) : number.toFixed(2);
 }
@@ -122,6 +128,7 @@ class View {
     this.left = element('p', { class: 'nbl-left' });
     this.details = element('p');
     this.alert = element('p', { role: 'alert' });
+    this.notice = element('p', { class: 'nbl-soon' });
     this.idle = element('p');
     this.keep = button('Keep the session', acts.keep);
     this.keep.hidden = true;
@@ -135,7 +142,7 @@ class View {
       element('p', {}, 'Closing this tab does not end the session.'));
     this.parts = {};
     this.node = element('div', { class: 'nbl-panel', role: 'region', 'aria-label': 'Session' },
-      element('h2', {}, 'Session'), this.left, this.details, this.alert, this.idle, this.keep, this.list,
+      element('h2', {}, 'Session'), this.left, this.details, this.alert, this.notice, this.idle, this.keep, this.list,
       this.actions, this.span, this.graphs);
   }
 
@@ -163,6 +170,7 @@ class View {
     this.left.classList.toggle('nbl-soon', soon);
     setText(this.left, left === null ? 'No time limit' : left > 0 ? `${duration(left)} left` : 'The time is over');
     setText(this.details, (left === null ? '' : `It ends ${moment(facts.ends)}.`) + stale);
+    setText(this.notice, noticeOf(facts));
     setText(this.idle, facts.idle ? facts.idle.message || '' : '');
     this.keep.hidden = !facts.idle || facts.idle.why !== 'unused';
     this.copy.hidden = !facts.connect;

@@ -2,7 +2,8 @@
 
     python3 -I - FOLDER FILE MOST_BYTES [USER...] <class_folder.py
 
-FOLDER has a folder for each student, FILE is a name in it. With users, only theirs are read. Whatever the students own
+FOLDER has a folder for each student, FILE is a name in it; without a name, no file is read. With users, only theirs are
+read. Whatever the students own
 is hostile until checked: a folder or a file has to belong to the user whose name the folder has, nobody else may write
 into it, no link is followed, no pipe or device is waited for, and a file may be of MOST_BYTES at most. Each check is of
 what was opened, not of a name, which may lead elsewhere a moment later.
@@ -59,6 +60,8 @@ def read(root, name, file, most):
         owner = private(os.fstat(place), "the folder")
         if user_named(owner) != name:
             raise OSError(errno.EPERM, f"the folder belongs to {user_named(owner)}")
+        if not file:
+            return ""
         opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
     finally:
         os.close(place)

@@ -230,7 +230,8 @@ find_scripts() {
   scripts=()
   # before the flags, of which one may have that name
   read_json "$1/session.json" && [[ ${REPLY%%'"flags":'*} == *'"scheduler":"local"'* ]] && keep='local.sh lib.sh'
-  for file in "$1"/*.{sh,py,js}; do
+  # tasks: of a job array
+  for file in "$1"/*.{sh,py,js} "$1"/tasks/[0-9]*/*.{sh,py,js}; do
     [[ " $keep " == *" ${file##*/} "* ]] || ! is_ours "${file##*/}" || scripts+=("$file")
   done
 }
@@ -244,7 +245,7 @@ remove_records() {
   for dir; do
     for file in "$dir"/*; do
       if [[ -d $file && ! -L $file ]]; then
-        case ${file##*/} in runtime | .new.??????) folders+=("$file") ;; esac
+        case ${file##*/} in runtime | tasks | .new.??????) folders+=("$file") ;; esac
       elif [[ $file != */exit.json && $file != */session.json ]] && is_ours "${file##*/}"; then
         files+=("$file")
       fi
@@ -293,7 +294,8 @@ is_ours() {
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256 | arguments) ;;
     unsaved.json | panel.json | panel.js | panel_view.js | panel.py | panel_facts.py | panel_saving.py) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
-    stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py | reverse.sh) ;;
+    array_task.sh | watch_tasks.sh | job-[0-9]*.log | reverse.sh) ;;
+    stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
     import_cache.py | page_files.py | engine.sh | worker_node.sh | torchrun_nodes.sh | engine_node.py | own_connections.py) ;;
     engine_dask.sh | dask_node.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;

@@ -39,13 +39,15 @@ class StopRequest:
 def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
     """Run ``train`` in a child process, and return the exit code; print a sentence if the child is killed."""
     stop = StopRequest()  # before the child is there: it may take a signal while it still imports PyTorch
+    if place.launcher == "torchrun":
+        _end_with(os.getppid(), signal.SIGTERM)  # it ends its processes, unless it is killed
     parent = os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where whoever started us ignores it, nobody could wait for a child
     signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)  # none is lost, whenever it comes: see _wait_for
     child = os.fork()
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED_FOR)
-        _end_with(parent)
+        _end_with(parent, signal.SIGKILL)  # nobody would supervise it any more
         _leave(_run(train, stop, place))
     code, ended_by = _wait_for(child)  # the signals stay blocked: how the child ended is what there is to tell
     if code < 0 and -code not in ended_by:
@@ -110,10 +112,10 @@ def short(error: Exception) -> str:
     return re.sub(r"^\[[^\]]*\]\s*", "", str(error).splitlines()[0]).partition(". ")[0][:200]
 
 
-def _end_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent is killed: nobody would supervise it any more."""
+def _end_with(parent: int, number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends."""
     with contextlib.suppress(OSError, AttributeError):  # not Linux
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
         os._exit(1)
 

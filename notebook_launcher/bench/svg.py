@@ -76,10 +76,13 @@ class Canvas:
         dashes = {"stroke_dasharray": "6 4"} if dashed else {}
         self._add("polyline", points=_path(points), fill="none", stroke=colour, stroke_width=width, **dashes)
 
-    def shape(self, points: Sequence[tuple[float, float]], colour: str, *, filled: bool = True) -> None:
-        """Draw a closed shape, a marker or the head of an arrow."""
+    def shape(
+        self, points: Sequence[tuple[float, float]], colour: str, *, filled: bool = True, opacity: float = 1.0
+    ) -> None:
+        """Draw a closed shape, a marker or the head of an arrow; ``opacity``: 1 hides what is below it, 0 nothing."""
         fill = colour if filled else PAPER
-        self._add("polygon", points=_path(points), fill=fill, stroke=colour, stroke_width=1.5)
+        faint = {"opacity": f"{opacity:.2f}"} if opacity < 1 else {}
+        self._add("polygon", points=_path(points), fill=fill, stroke=colour, stroke_width=1.5, **faint)
 
     def text(
         self, x: float, y: float, text: str, *, colour: str = INK, anchor: str = "start", bold: bool = False

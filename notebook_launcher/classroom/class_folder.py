@@ -21,7 +21,7 @@ from notebook_launcher.session.record import json_object
 
 HEARTBEAT, RESULTS = "heartbeat.json", "results.jsonl"
 MOST_OF_HEARTBEAT, MOST_OF_RESULTS = 2048, 1024 * 1024  # bytes
-AT_ONCE = 40  # students whose results are read by one command: what it prints is limited
+AT_ONCE = 10  # students whose results are read by one command: 64 MiB at most are printed, six bytes for one if hostile
 _TIMEOUT = 60.0
 _AHEAD = timedelta(minutes=2)  # by which a node's clock may be ahead of the login node's
 _STATES = ("starting", "running", "idle", "ended")
@@ -67,6 +67,8 @@ def read_folder(
     host: Host, folder: str, file: str, most: int, users: Sequence[str] = ()
 ) -> tuple[FolderFacts, list[StudentFile]]:
     """Return the folder, and the file of that name of each student who has one; ``users``: only theirs.
+
+    With an empty name, whoever has a folder is returned, with an empty text.
 
     Raises ``HostCommandFailed`` where there is no Python, ``ConnectionLost``.
     """

@@ -10,14 +10,14 @@ from datetime import timedelta
 from notebook_launcher.classroom.find import selection
 from notebook_launcher.classroom.student_states import ClassOf
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import SchedulerSilent
+from notebook_launcher.core.errors import HostCommandFailed, SchedulerSilent
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.doctor.findings import expand, nodes_in_service
 from notebook_launcher.jobs.evidence import run_queries
 from notebook_launcher.schedulers.base import State
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, ReservationInfo
 from notebook_launcher.schedulers.make import make_user_jobs
-from notebook_launcher.schedulers.user_jobs import UserJob, UserJobs
+from notebook_launcher.schedulers.user_jobs import Selection, UserJob, UserJobs
 from notebook_launcher.session.context import Context
 
 HISTORY = timedelta(hours=3)  # how long before the first look a session may have ended that is still shown
@@ -41,6 +41,7 @@ class ClassJobs:
     """The jobs of a class, look by look. ``jobs``: ``None`` until the scheduler has answered once.
 
     ``problem``: why they are old or incomplete, in a sentence. ``known``: the ids of jobs that belong to the class.
+    ``nobody``: names on the roster that no user has; the scheduler is not asked for them.
     """
 
     def __init__(self, context: Context, group: ClassOf) -> None:
@@ -53,13 +54,15 @@ class ClassJobs:
         self._reservation: ReservationInfo | None = None
         self._is_hidden = False
         self._needs_history = True
+        self._known = set[str]()
+        self.nobody = frozenset[str]()
         self.jobs: tuple[UserJob, ...] | None = None
         self.problem = ""
 
     @property
     def known(self) -> frozenset[str]:
-        """The ids of jobs that were seen to belong to the class."""
-        return frozenset(job_id for job_id, job in self._by_id.items() if self._group.has(job))
+        """The ids of jobs that were seen to belong to the class, also those that have ended since."""
+        return frozenset(self._known)
 
     @property
     def gpus(self) -> Gpus:
@@ -74,12 +77,14 @@ class ClassJobs:
 
     def look(self) -> None:
         """Ask the scheduler once, with one login. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
-        mark, whose, cluster = secrets.token_hex(8), selection(self._group), self._group.cluster
+        if self._looks == 0:
+            self.nobody = self._names_without_user()
+        mark, whose, cluster = secrets.token_hex(8), self._whose(), self._group.cluster
         commands = [self._user_jobs.jobs(whose, cluster, mark)]
         asks_history, asks_nodes = self._needs_history, self._looks % NODES_EVERY == 0
         if asks_history:
             since = self._context.clock() - HISTORY
-            commands.append(self._user_jobs.ended_jobs(whose, cluster, since))
+            commands.append(self._user_jobs.ended_jobs(whose, cluster, since, mark))
         if asks_nodes:
             commands.append(self._info.nodes(cluster))
         if is_first := self._looks == 0:
@@ -87,12 +92,31 @@ class ClassJobs:
         self._looks += 1
         answers = run_queries(self._context.host, commands, timeout=TIMEOUT)
         now = self._user_jobs.read_jobs(answers.pop(0), mark)
-        past = self._user_jobs.read_ended_jobs(answers.pop(0)) if asks_history else ()
+        past = self._user_jobs.read_ended_jobs(answers.pop(0), mark) if asks_history else ()
         if asks_nodes:
             self._nodes = self._info.read_nodes(answers.pop(0)) or self._nodes
         if is_first:
             self._read_once(*answers)
         self._merge(now, past, asked_history=asks_history)
+
+    def _whose(self) -> Selection:
+        """Return whose jobs are asked for: of the roster, those who exist, as sacct answers nothing for any other."""
+        whose = selection(self._group)
+        return replace(whose, users=tuple(user for user in whose.users if user not in self.nobody))
+
+    def _names_without_user(self) -> frozenset[str]:
+        """Return the names on the roster that no user has; none if that cannot be looked up, or if all are such."""
+        names = frozenset(one.user for one in self._group.students)
+        if not names:
+            return names
+        try:
+            answer = self._context.host.run(["getent", "passwd", *sorted(names)], timeout=TIMEOUT)
+        except HostCommandFailed:
+            return frozenset()
+        # getent's manual: 2 where some of the names were not found; without such a program, nothing is known
+        found = {line.partition(":")[0].casefold() for line in answer.stdout.splitlines()}
+        missing = frozenset(name for name in names if name.casefold() not in found)
+        return missing if answer.exit_code in (0, 2) and missing < names else frozenset()
 
     def _read_once(self, private: CommandResult, reservations: CommandResult) -> None:
         self._is_hidden = self._info.read_private_data(private) is True
@@ -108,7 +132,7 @@ class ClassJobs:
         for job in past or ():
             if job.id not in listed:
                 before = self._by_id.get(job.id, job)
-                self._by_id[job.id] = replace(job, name=before.name, gpus=before.gpus)
+                self._by_id[job.id] = replace(job, gpus=before.gpus)
         self._by_id |= listed
         still_gone = [key for key in gone if not self._by_id[key].state.ended]
         if asked_history:
@@ -116,6 +140,7 @@ class ClassJobs:
                 self._by_id[key] = replace(self._by_id[key], state=State.UNKNOWN)
         # what has just left the list, and is not seen ended, is asked for at the next look
         self._needs_history = bool(still_gone) and not asked_history
+        self._known |= {job_id for job_id, job in self._by_id.items() if self._group.has(job)}
         self.jobs = tuple(self._by_id.values())
         sees_others = any(job.user != self._context.site.user for job in self.jobs)
         self.problem = _HIDDEN if self._is_hidden and not sees_others else ""

@@ -98,14 +98,19 @@ def collect(
 
 
 def _read(host: Host, folder: str, users: Sequence[str]) -> Iterator[StudentFile]:
-    """Yield the files of the students, some at a time: what one command prints is limited."""
-    for first in range(0, max(1, len(users)), AT_ONCE):
-        facts, files = read_folder(host, folder, RESULTS, MOST_OF_RESULTS, users[first : first + AT_ONCE])
-        if facts.problem:
-            raise HostCommandFailed(
-                f"The class folder {facts.problem}.", hint="is it the right one? --folder names another"
-            )
-        yield from files
+    """Yield the files of the students, or of all who have a folder; some at a time: what one command prints is limited.
+
+    A student whose folder is not to be trusted is among the files once, with the problem.
+    """
+    facts, owners = read_folder(host, folder, "", 0, users)
+    if facts.problem:
+        raise HostCommandFailed(
+            f"The class folder {facts.problem}.", hint="is it the right one? --folder names another"
+        )
+    yield from (one for one in owners if one.problem)
+    having = [one.user for one in owners if not one.problem]
+    for first in range(0, len(having), AT_ONCE):
+        yield from read_folder(host, folder, RESULTS, MOST_OF_RESULTS, having[first : first + AT_ONCE])[1]
 
 
 def _names(students: Sequence[Student], files: Sequence[StudentFile], *, anonymous: bool) -> dict[str, str]:
@@ -170,8 +175,7 @@ def as_html(report: _Report) -> str:
     )
 
 
-def _row(one: Configuration) -> dict[str, str]:
-    far = ", ".join(f"{time.name}: {seconds(time.seconds)}" for time in one.outliers)
+def _row(one: Configuration) -> dict[str, str | list[str]]:
     return {
         "what": one.what,
         "where": one.where,
@@ -180,7 +184,7 @@ def _row(one: Configuration) -> dict[str, str]:
         "median": seconds(one.middle),
         "half": f"{seconds(one.low)} – {seconds(one.high)}",
         "longest": seconds(one.times[-1].seconds),
-        "far": far,
+        "far": [f"{time.name}: {seconds(time.seconds)}" for time in one.outliers],
     }
 
 

@@ -6,6 +6,7 @@ Names and reasons come from a file and from the cluster: the template escapes al
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -89,8 +90,19 @@ def counts_in_words(seen: ClassSeen) -> Iterator[tuple[str, str, int]]:
     """Yield each state that occurs, its word, and how many students are in it."""
     for state in STATES:
         if count := seen.counts.get(state):
-            word = WORDS[state] if count == 1 else WORDS[state].replace("has not", "have not")
-            yield state, word, count
+            yield state, _word(state, count), count
+
+
+def _word(state: str, count: int) -> str:
+    word = WORDS.get(state, state)
+    return word if count == 1 else word.replace("has not", "have not")
+
+
+def _groups(rows: list[ClassRow]) -> Iterator[tuple[str, str, list[ClassRow]]]:
+    """Yield the students by state, the states in the order of the rows."""
+    for state, group in itertools.groupby(rows, key=lambda row: row.state):
+        members = list(group)
+        yield state, _word(state, len(members)), members
 
 
 def gpus_in_words(seen: ClassSeen) -> str:
@@ -109,15 +121,16 @@ def gpus_in_words(seen: ClassSeen) -> str:
 
 def class_page(seen: ClassSeen, *, anonymous: bool = False, refresh: int | None = None) -> str:
     """Return the page. ``refresh``: seconds after which a browser asks for it again; ``None``: never."""
-    at = parse_iso(seen.as_of)
+    at, rows = parse_iso(seen.as_of), class_rows(seen, anonymous=anonymous)
     return _template().render(
         title=_one_line(seen.title),
         as_of=f"{at:%Y-%m-%d %H:%M:%S}" if at else "",
         refresh=refresh,
         problem=_one_line(seen.problem),
-        counts=list(counts_in_words(seen)),
         gpus=gpus_in_words(seen),
-        rows=class_rows(seen, anonymous=anonymous),
+        rows=rows,
+        anonymous=anonymous,
+        groups=list(_groups(rows)),
     )
 
 

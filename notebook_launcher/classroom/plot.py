@@ -11,7 +11,8 @@ from notebook_launcher.classroom.distribution import Configuration
 
 MOST_ROWS = 24
 _BOX, _DOT, _FAR = "#b9d3e8", "#1f5f94", "#c0392b"
-_GAP = 16.0  # pixels
+_CROWD, _FAINTEST = 40, 0.25  # students from which dots are faint, and how faint they become
+_GAP, _BEYOND = 16.0, 4.0  # pixels: between rows, and of the median's line beyond the box
 _THICK = ((6, 54.0), (12, 34.0), (math.inf, 22.0))  # of a box, in pixels, by the number of rows
 _MARGIN = 10.0
 _MOST_OF_NAMES = 0.36  # of the width
@@ -57,11 +58,15 @@ def draw(title: str, configurations: Sequence[Configuration], width: float) -> s
 def _draw_row(canvas: Canvas, axis: _Axis, one: Configuration, y: float, thick: float) -> None:
     low, middle, high = map(axis.x, (one.low, one.middle, one.high))
     canvas.rectangle(low, y - thick / 2, max(2.0, high - low), thick, _BOX)
-    canvas.line([(middle, y - thick / 2), (middle, y + thick / 2)], INK, 2)
+    faint = min(1.0, max(_FAINTEST, _CROWD / len(one.times)))  # so that the dots of many do not hide the box
     for place, time in enumerate(one.times):
         # spread a little, always in the same way, so that equal times are seen as several
         x, up = axis.x(time.seconds), 0.4 * thick * ((place * 0.618034) % 1.0 * 2 - 1)
-        canvas.shape(list(_dot(x, y + up)), _FAR if time.is_outlier else _DOT)
+        far = time.is_outlier
+        canvas.shape(list(_dot(x, y + up)), _FAR if far else _DOT, opacity=1.0 if far else faint)
+    top, bottom, right = y - thick / 2, y + thick / 2, max(low + 2.0, high)
+    canvas.line([(low, top), (right, top), (right, bottom), (low, bottom), (low, top)], INK, 1)
+    canvas.line([(middle, top - _BEYOND), (middle, bottom + _BEYOND)], INK, 2.5)
 
 
 def _dot(x: float, y: float, radius: float = 1.8) -> Iterator[tuple[float, float]]:

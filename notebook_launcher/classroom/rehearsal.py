@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
+from notebook_launcher.classroom.class_folder import read_reports
 from notebook_launcher.core import events
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import CancelFailed, Interrupted, LauncherError
@@ -27,6 +28,7 @@ NAME = "rehearsal"
 PURPOSE = "classroom check"  # of the sessions, in `list`
 MINUTES = 15  # of walltime; less if the course asks for less
 WITHIN = 600.0  # seconds in which all have to work
+REPORTS_WITHIN = 10.0  # seconds after that in which a report has to be in the class folder
 LOOK_EVERY = 2.0
 # flags that delay a job's start, or that matter only later: the rehearsal is now
 _NOT_NOW = ("begin", "hold", "dependency", "deadline", "signal", "requeue", "time-min", "mail-type", "mail-user")
@@ -92,6 +94,7 @@ class _Rehearsal:
         self._outer, self._plan, self._count = context, plan, count
         self._context = dataclasses.replace(context, view=_Quiet(context))
         self.sessions: list[Session] = []
+        self._keeps_logs = False
         self._submitted: dict[str, float] = {}
         self._took: dict[str, float] = {}
 
@@ -139,7 +142,27 @@ class _Rehearsal:
                 f"JupyterLab worked in {len(took)} of {sessions} within {within}{times}. The others waited.",
                 "rehearse in the reservation, or with fewer",
             )
+        folder = self._plan.target.course.class_folder if self._plan.target.course else None
+        if folder and not self._reports_arrive(folder):
+            self._keeps_logs = True
+            return warning(
+                f"JupyterLab worked in all of {sessions}{times}. But none of them has reported in {folder}.",
+                "is the class folder there on the compute nodes, too? the sessions' logs say why: "
+                f"{self.sessions[0].directory}/job.log",
+            )
         return ok(f"JupyterLab worked in all of {sessions}{times}")
+
+    def _reports_arrive(self, folder: str) -> bool:
+        """Whether a report of these sessions is in the class folder. All of them write the same one, the user's."""
+        context, jobs = self._context, {job_of(session).id for session in self.sessions}
+        deadline = time.monotonic() + REPORTS_WITHIN
+        while True:
+            reports, _ = read_reports(context.host, folder, context.clock())
+            if (own := reports.get(context.site.user)) and own.job in jobs:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            self._stop_if_interrupted(LOOK_EVERY)
 
     def end(self) -> Finding | None:
         """End all sessions; return a finding if some may be left."""
@@ -155,7 +178,7 @@ class _Rehearsal:
             typed = shlex.join(self._context.scheduler.cancel_all(jobs))
             return fault(f"{error.what} {error.why}".strip(), f"end them with: {typed}")
         for session in self.sessions:
-            if session.directory in self._took:  # the log of one that failed stays
+            if session.directory in self._took and not self._keeps_logs:  # the log of one that failed stays
                 discard_session(self._context.host, session)
         return None
 

@@ -35,6 +35,7 @@ _WELL = {
 }
 _ENDED = {State.COMPLETED: "finished", State.CANCELLED: "cancelled", State.REVOKED: "moved to another cluster"}
 _FAILED = {State.FAILED: "it failed"}
+_NOBODY = "no user of this name on the cluster; correct the list of students"
 
 
 class Report(Frozen):
@@ -69,10 +70,14 @@ class ClassOf(Frozen):
     partitions: tuple[str, ...] = ()
 
     def has(self, job: UserJob) -> bool:
-        """Whether a job belongs to the class. Names are the users' own; a reservation and an account are not."""
+        """Whether a job belongs to the class. Names are the users' own; a reservation and an account are not.
+
+        What else was charged to the account and has ended says nothing of the lesson.
+        """
         if self.may_end(job):
             return True
-        return not self.reservation and self.account is not None and job.account == self.account
+        of_account = not self.reservation and self.account is not None and job.account == self.account
+        return of_account and not job.state.ended
 
     def may_end(self, job: UserJob) -> bool:
         """Whether a job of the class may be ended with it: a session, or one in its reservation.
@@ -97,11 +102,12 @@ def states_of(
     reports: Mapping[str, Report],
     now: datetime,
     known: frozenset[str] = frozenset(),
+    nobody: frozenset[str] = frozenset(),
 ) -> tuple[StudentNow, ...]:
     """Return each student's state, in the roster's order. ``now``: on the cluster's clock.
 
     ``jobs``: as the scheduler reports them; ``None``: it has never answered. ``reports``: by user. ``known``: the ids
-    of jobs that belonged to the class before; one from the history has no name by which that could be seen.
+    of jobs that belonged to the class before. ``nobody``: names on the roster that no user of the cluster has.
     """
     ours: dict[str, list[UserJob]] = {}
     for job in jobs or ():
@@ -110,7 +116,12 @@ def states_of(
     students = group.students or tuple(Student(user, user) for user in sorted(ours))
     if jobs is None:
         return tuple(StudentNow(one.user, one.name, "unknown", "the scheduler does not answer") for one in students)
-    return tuple(_student(one, ours.get(one.user, []), reports.get(one.user), group, now) for one in students)
+    return tuple(
+        StudentNow(one.user, one.name, "unknown", _NOBODY)
+        if one.user in nobody
+        else _student(one, ours.get(one.user, []), reports.get(one.user), group, now)
+        for one in students
+    )
 
 
 def totals(students: Sequence[StudentNow]) -> Totals:
@@ -189,7 +200,7 @@ def _running(report: Report | None, now: datetime) -> tuple[str, str]:
     if report.state == "starting":
         return "starting", f"for {duration(since)}, longer than usual" if since > _SLOW_START else ""
     if report.state == "idle":
-        return "idle", f"nobody has used it for {duration(since)}" if report.since else ""
+        return "idle", f"unused for {duration(since)}" if report.since else ""
     return ("completing", "") if report.state == "ended" else ("running", "")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from notebook_launcher.classroom.class_folder import read_reports
 from notebook_launcher.classroom.class_jobs import ClassJobs
@@ -25,7 +25,7 @@ from notebook_launcher.core.errors import (
     UsageError,
 )
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timestamps import iso
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
@@ -79,15 +79,22 @@ def watch(
         if options.once:
             watching.look()
             return
-        interrupts.defer()
-        if not options.serve:
-            watching.go_on(lambda _seen: None)
-            return
-        from notebook_launcher.classroom.page_server import PageServer
+        # Nothing of the class is changed here, so Ctrl-C need not wait for a login node that hangs.
+        try:
+            _watch_on(watching, options, view)
+        except KeyboardInterrupt:
+            interrupts.defer()
 
-        with PageServer() as server:
-            view.show(events.ClassPage(server.url))
-            watching.go_on(lambda seen: server.put(_page(seen, options, refresh=True)))
+
+def _watch_on(watching: _Watching, options: WatchOptions, view: View) -> None:
+    if not options.serve:
+        watching.go_on(lambda _seen: None)
+        return
+    from notebook_launcher.classroom.page_server import PageServer
+
+    with PageServer() as server:
+        view.show(events.ClassPage(server.url))
+        watching.go_on(lambda seen: server.put(_page(seen, options, refresh=True)))
 
 
 class _Watching:
@@ -107,13 +114,11 @@ class _Watching:
         self._jobs.look()
         return self._show(self._read_reports())
 
-    def go_on(self, act: Callable[[events.ClassSeen], None]) -> None:
-        """Look again and again until an interrupt arrives, and let ``act`` have each result."""
+    def go_on(self, act: Callable[[events.ClassSeen], None]) -> NoReturn:
+        """Look again and again, and let ``act`` have each result; an interrupt ends it."""
         while True:
             act(self._look_if_possible())
-            pause = self._options.every * random.uniform(1.0, 1.0 + JITTER)  # noqa: S311
-            if self._is_interrupted(pause):
-                return
+            time.sleep(self._options.every * random.uniform(1.0, 1.0 + JITTER))  # noqa: S311
 
     def _look_if_possible(self) -> events.ClassSeen:
         """Look, or show what was seen last with the reason why it is old. Raises ``ConnectionLost`` in the end."""
@@ -158,7 +163,7 @@ class _Watching:
 
     def _show(self, reports: Mapping[str, Report]) -> events.ClassSeen:
         jobs, now = self._jobs, self._context.clock()
-        students = states_of(self._group, jobs.jobs, reports, now, jobs.known)
+        students = states_of(self._group, jobs.jobs, reports, now, jobs.known, jobs.nobody)
         sums, gpus = totals(students), jobs.gpus
         seen = events.ClassSeen(
             self._group.title,
@@ -175,18 +180,6 @@ class _Watching:
         if self._options.html:
             _write(self._options.html, _page(seen, self._options, refresh=False))
         return seen
-
-    def _is_interrupted(self, seconds: float) -> bool:
-        """Wait, and return whether somebody wants it over."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            try:
-                item = self._context.interrupts.inbox.get(timeout=left)
-            except queue.Empty:
-                return False
-            if isinstance(item, Interrupt):
-                return True
-        return False
 
 
 def _page(seen: events.ClassSeen, options: WatchOptions, *, refresh: bool) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from notebook_launcher.cli.views.base import BaseView
     from notebook_launcher.core.view import View
     from notebook_launcher.planning.profile_commands import ConfirmPrompts
 
@@ -17,6 +18,36 @@ def open_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--open/--no-open", "open_browser", default=None, help="Open the browser, or not, when JupyterLab is ready."
     )(command)
+
+
+def local_lab_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--local-lab``, as ``local_lab``: the command of the JupyterLab here, or nothing.
+
+    Raises ``UsageError`` if there is none, before anything is contacted.
+    """
+
+    def found(_ctx: click.Context, _parameter: click.Parameter, is_wanted: bool) -> tuple[str, ...]:
+        if not is_wanted:
+            return ()
+        from notebook_launcher.supervision.local_lab_process import local_lab_command
+
+        return local_lab_command()
+
+    return click.option(
+        "--local-lab",
+        is_flag=True,
+        callback=found,
+        help="Start your own JupyterLab here, with the session's kernels: files here, kernels there.",
+    )(command)
+
+
+def show_in_browser(view: BaseView, *, is_wanted: bool, local_lab: tuple[str, ...]) -> None:
+    """Have the view open the browser, if that is wanted: at the JupyterLab of this machine, if there is one."""
+    from notebook_launcher.core import events
+
+    view.open_browser = is_wanted
+    if local_lab:
+        view.opens = (events.LocalLabReady,)
 
 
 def wants_browser(

@@ -12,11 +12,11 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 LIBRARY = ("lib.sh", "containers.sh", "activate.sh")
 _LIB = (
     *LIBRARY,
-    *("enter.sh", "program.sh", "job_services.sh", "sshd.sh", "reverse.sh", "shell.sh"),
+    *("array_task.sh", "enter.sh", "program.sh", "job_services.sh", "sshd.sh", "reverse.sh", "shell.sh"),
     *("usage.sh", "usage_gpu.sh", "image.sh", "heartbeat.sh", "stage.sh", "stage_disk.sh", "stage_squash.sh"),
     *("engine.sh", "engine_dask.sh", "engine_ray.sh", "worker_node.sh", "torchrun_nodes.sh"),
 )
-_LOGIN = ("submit.sh", "watch.sh", "shared_query.sh", "local.sh")
+_LOGIN = ("submit.sh", "watch.sh", "watch_tasks.sh", "shared_query.sh", "local.sh")
 _PYTHON = (
     *("jupyter_server_config.py", "quick_start.py", "import_cache.py", "page_files.py"),
     *("idle_guard.py", "idle_rules.py"),

@@ -139,6 +139,13 @@ NO_OUTPUT = Cause(
     BootFailed, _TO_START, "could not be started: Slurm could not open the file for its output on the node"
 )
 
+#: where the scheduler's history does not tell the two apart
+KILLED = Cause(
+    JobFailed,
+    "unless somebody cancelled it, ask for more memory with --mem",
+    "was killed on its node: for want of memory, or because somebody cancelled it; which of the two is not recorded",
+)
+
 
 # --- codes and signals ---------------------------------------------------------------------------------------------
 

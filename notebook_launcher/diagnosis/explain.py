@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal as signals
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
@@ -393,10 +394,17 @@ class _ExitEvidence(Frozen):
             return None
         if shortage := exit_causes.memory_shortage(self.log):
             return self._error(shortage[0], why=f"The log says “{shortage[1]}”.")
+        if self._was_only_killed():
+            return self._error(exit_causes.KILLED)
         by, hint = self._by()
         error = JobCancelled(f"Job {self.job} was cancelled{by}.", hint=hint, log=self.log[-5:])
         error.by_user = bool(self.who) and self.who == self.user
         return error
+
+    def _was_only_killed(self) -> bool:
+        """Whether nothing but SIGKILL is known, of which a job that is cancelled has a warning to write down."""
+        status = self.status
+        return status is not None and status.signal == signals.SIGKILL and not (self._cause or self.who or status.by)
 
     def _by(self) -> tuple[str, str]:
         """Return who cancelled it, and what to do then."""

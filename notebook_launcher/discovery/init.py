@@ -316,9 +316,10 @@ def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
 def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
     """Return Slurm's objection to a job, nothing if it would start, and whether it was refused."""
     cluster_info = context.scheduler.cluster_info
-    if cluster_info is None:
+    test = cluster_info.estimate_start(Request(flags)) if cluster_info else None
+    if cluster_info is None or test is None:
         return "this scheduler does not say when a job would start", False
-    word = cluster_info.read_start_estimate(run_query(context.host, cluster_info.estimate_start(Request(flags))))
+    word = cluster_info.read_start_estimate(run_query(context.host, test))
     if word.refusal is not None:
         return word.refusal.what, not isinstance(word.refusal, SchedulerAway)
     return ("", False) if word.start else (word.message or "no answer", False)

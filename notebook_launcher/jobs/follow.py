@@ -81,9 +81,11 @@ class GrowingFile:
         self.close()
         self._numbered, reading = False, object()
         self._reading = reading
+        self._stream = host.stream(self._command(), functools.partial(self._read, reading), self._ended)
+
+    def _command(self) -> list[str]:
         words = [self.path, str(self._first), "follow" if self._follow else "", self._noise]
-        command = ["bash", "-c", _READ_LINES, "read-lines", *words]
-        self._stream = host.stream(command, functools.partial(self._read, reading), self._ended)
+        return ["bash", "-c", _READ_LINES, "read-lines", *words]
 
     def close(self) -> None:
         """Stop; may be called twice."""
@@ -164,8 +166,13 @@ def read_rest(context: Context, path: str, first: int) -> Iterator[FileLine]:
     The interrupt, and everything else in the inbox, stays there for others. Raises ``ConnectionLost``.
     """
     inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+    yield from lines_of(context, GrowingFile(path, first, inbox, follow=False), inbox)
+
+
+def lines_of(context: Context, file: GrowingFile, inbox: queue.SimpleQueue[object]) -> Iterator[FileLine]:
+    """Yield the lines of a file that is not followed, as ``read_rest``. ``inbox``: into which it is read."""
     exit_requests, silent_since = context.interrupts.exit_requests, time.monotonic()
-    with contextlib.closing(GrowingFile(path, first, inbox, follow=False)) as file:
+    with contextlib.closing(file):
         file.start(context.host)
         while context.interrupts.exit_requests == exit_requests and time.monotonic() < silent_since + RUN_TIMEOUT:
             try:

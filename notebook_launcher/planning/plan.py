@@ -35,8 +35,8 @@ class Plan(Frozen):
     ``gpu_type``: the type of the GPUs according to the profile, if known. ``container_typed``: whether the user named
     the container, rather than the profile. ``open_at``: the folder or notebook that JupyterLab opens with, if the user
     named one. ``course_notebook``: the one of the course's that it opens with otherwise. ``placeholders``: see
-    ``LaunchOptions``. ``environment_notice``: what the profile says of JupyterLab in the environment. ``distributed``:
-    see ``LaunchOptions``.
+    ``LaunchOptions``. ``environment_notice``: what the profile says of JupyterLab in the environment. ``distributed``,
+    ``local_lab``: see ``LaunchOptions``.
     """
 
     target: LaunchTarget
@@ -59,6 +59,7 @@ class Plan(Frozen):
     placeholders: tuple[str, ...] = ()
     environment_notice: str | None = None
     distributed: str | None = None
+    local_lab: tuple[str, ...] = ()
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
@@ -86,10 +87,12 @@ def make_plan(
     target: LaunchTarget | None = None,
     *,
     script_flags: Mapping[str, str | None] | None = None,
+    allows_array: bool = False,
 ) -> Plan:
     """Return the plan for the given options; ``target``: if already known (``find_target``).
 
     ``script_flags``: those in a job script, which replace the profile's, and which typed ones replace.
+    ``allows_array``: whether it may be a job array.
 
     Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``.
     """
@@ -97,7 +100,7 @@ def make_plan(
     if script_flags:
         options = replace(options, flags=override_flags(script_flags, options.flags))
     for name, reason in REFUSED.items():
-        if name in options.flags:
+        if name in options.flags and not (allows_array and name == "array"):
             raise UsageError(f"--{name} cannot be used here: {reason}.")
     for name, value in _values(options):
         if any(c in value for c in "\n\r\0"):
@@ -125,6 +128,7 @@ def make_plan(
         path=_local_jupyter_path(target) if is_plain else (),
         user_flags=frozenset(options.flags),
         forwards=options.forwards,
+        local_lab=options.local_lab,
         command=_relaunch_arguments(typed, target),
         idle_stop=parse_idle(idle) if idle else 0,
         panel=target.profile.panel and not options.no_panel,
@@ -171,6 +175,7 @@ def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
     for name, value in pairs:
         argv += [f"--{name}", value] if value else []
     argv += ["--no-panel"] if options.no_panel else []
+    argv += ["--local-lab"] if options.local_lab else []
     argv += [word for name in options.modules for word in ("--module", name)]
     argv += [word for port in options.forwards for word in ("--forward", str(port))]
     argv += ["--", *options.arguments] if options.arguments else []

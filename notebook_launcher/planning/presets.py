@@ -17,7 +17,7 @@ from notebook_launcher.profiles.store import user_profiles
 
 
 def save_preset(name: str, words: Sequence[str], target: LaunchTarget, view: View, questions: ConfirmPrompts) -> None:
-    """Save a launch, as it was typed, in the user's own file of the target's profile.
+    """Save a launch, as it was typed but for ``--cluster``, in the user's own file of the target's profile.
 
     Another preset of that name is replaced only if the user agrees. Raises ``UsageError`` if they do not, or nobody can
     be asked, or the target has no profile, and ``ProfileError`` for an invalid name.
@@ -28,7 +28,7 @@ def save_preset(name: str, words: Sequence[str], target: LaunchTarget, view: Vie
             why="A preset is saved in the profile of its cluster.",
             hint=f"make one: launch-notebook init {target.host or 'you@login.example.org'}",
         )
-    text, before = shlex.join(words), target.profile.presets.get(name)
+    text, before = shlex.join(_without_cluster(words)), target.profile.presets.get(name)
     if before is not None and before != text and not _may_replace(name, before, questions):
         raise UsageError(
             f"There is a preset “{name}” already.",
@@ -40,6 +40,14 @@ def save_preset(name: str, words: Sequence[str], target: LaunchTarget, view: Vie
         change_profile(target.cluster, {("presets", name): text}, view)
     elsewhere = "" if target.is_default else f" --cluster {target.cluster}"
     view.show(events.Note(f"To launch it again:\n  launch-notebook again {name}{elsewhere}"))
+
+
+def _without_cluster(words: Sequence[str]) -> list[str]:
+    """Return the words of a launch without its cluster, whose profile they are saved in."""
+    end = words.index("--") if "--" in words else len(words)
+    pairs = zip(["", *words[: end - 1]], words[:end], strict=True) if end else ()
+    kept = [word for before, word in pairs if "--cluster" not in (before, word) and not word.startswith("--cluster=")]
+    return [*kept, *words[end:]]
 
 
 def _may_replace(name: str, before: str, questions: ConfirmPrompts) -> bool:

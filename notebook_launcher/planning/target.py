@@ -30,6 +30,7 @@ class LaunchOptions(Frozen):
     ``course_files``: the course, if it is read for this run only and not saved. ``placeholders``: the names of flags
     whose value is a placeholder, in a dry run. ``notes_shown``: notes on the target that the user has seen already.
     ``distributed``: the engine whose workers run on all nodes of the job: ``dask`` or ``ray``.
+    ``local_lab``: the command of the user's own JupyterLab, if that is to use the session's kernels.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class LaunchOptions(Frozen):
     placeholders: tuple[str, ...] = ()
     notes_shown: tuple[str, ...] = ()
     distributed: str | None = None
+    local_lab: tuple[str, ...] = ()
 
 
 class LocalMachine(Frozen):

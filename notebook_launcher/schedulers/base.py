@@ -240,6 +240,8 @@ class Scheduler(ABC):
     version_command: tuple[str, ...] = ()
     #: whether a session may be on several nodes
     several_nodes: bool = True
+    #: whether a job array can be submitted and followed
+    has_arrays: bool = False
     #: whether nothing is known any more of a job that was cancelled before it began
     forgets_cancelled: bool = False
     #: seconds after a job's end in which neither the queue nor the history may know of it
@@ -396,6 +398,10 @@ class Scheduler(ABC):
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
         """Return all about that job, ``None`` if it is not known."""
         return None
+
+    def read_array_report(self, job: JobRef, answer: CommandResult) -> Mapping[int, JobAccounts]:
+        """Return the same about each task of a job array, by its number; empty if none is known."""
+        return {}
 
     def running_steps(self, job: JobRef) -> list[str] | None:
         """Return the command that prints what the steps of a running job use; ``None``: there is none."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import Walltime
@@ -122,8 +122,8 @@ class Licence(Frozen):
 
 class StartEstimate(Frozen):
     """The scheduler's answer to a request that is not submitted: ``start`` (the cluster's clock, ISO without zone),
-    or ``refusal``; both ``None`` if its ``message`` was not understood. ``preempts``: the jobs that would be
-    preempted."""
+    or ``refusal``; both ``None`` if its ``message`` was not understood, or, with ``is_later``, says all that is known
+    of a later start. ``preempts``: the jobs that would be preempted."""
 
     start: str | None = None
     partition: str | None = None
@@ -131,18 +131,31 @@ class StartEstimate(Frozen):
     refusal: LauncherError | None = None
     message: str = ""
     preempts: tuple[str, ...] = ()
+    is_later: bool = False
+
+
+def read_walltime(text: str | None) -> Walltime | None:
+    """Return a walltime that a scheduler reports in a form of sbatch's; ``None`` for any other text."""
+    try:
+        return Walltime.parse(text) if text else None
+    except UsageError:
+        return None
+
+
+#: the command for what a scheduler does not report
+_NOTHING = ["true"]
 
 
 class ClusterInfo(ABC):
     """Pairs of a command and a parser, as in ``Scheduler``. Parsers return ``None`` if nothing was reported."""
 
-    @abstractmethod
     def ahead(self, partition: str, cluster: str | None) -> list[str]:
         """Return the command that lists the pending jobs of a partition, with their priorities."""
+        return _NOTHING
 
-    @abstractmethod
     def read_ahead(self, job_id: str, answer: CommandResult) -> int | None:
         """Return how many jobs have priority over this one; ``None``: not known (a site may hide other users' jobs)."""
+        return None
 
     @abstractmethod
     def partitions(self, cluster: str | None) -> list[str]:
@@ -152,17 +165,17 @@ class ClusterInfo(ABC):
     def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
         """Return the partitions."""
 
-    @abstractmethod
     def limits(self, user: str, cluster: str | None) -> list[str]:
         """Return the command that prints the limits on a user's accounts and QOS."""
+        return _NOTHING
 
-    @abstractmethod
     def read_limits(self, request: Request, answer: CommandResult) -> tuple[Limit, ...] | None:
         """Return the limits that apply to this request's account and QOS."""
+        return None
 
-    @abstractmethod
     def read_defaults(self, request: Request, answer: CommandResult) -> tuple[str | None, str | None]:
         """Return the account and the QOS of this request, from the output of ``limits``; ``None``: not reported."""
+        return None, None
 
     def accounts(self, user: str, cluster: str | None) -> list[str] | None:
         """Return the command that lists a user's accounts; ``None``: there is none."""
@@ -232,21 +245,24 @@ class ClusterInfo(ABC):
     def read_pending_jobs(self, answer: CommandResult) -> tuple[QueuedJob, ...] | None:
         """Return the pending jobs, as far as this user may see them."""
 
-    @abstractmethod
     def private_data(self, cluster: str | None) -> list[str]:
         """Return the command that prints whether users see each other's jobs."""
+        return _NOTHING
 
-    @abstractmethod
     def read_private_data(self, answer: CommandResult) -> bool | None:
         """Return whether other users' jobs are hidden; ``None``: not reported."""
+        return None
 
-    @abstractmethod
-    def estimate_start(self, request: Request) -> list[str]:
-        """Return the command that estimates when a request would start, without submitting it."""
+    def estimate_start(self, request: Request) -> list[str] | None:
+        """Return the command that estimates when a request would start, without submitting it; ``None``: there is none.
 
-    @abstractmethod
+        Raises ``UsageError`` for a flag without a counterpart.
+        """
+        return None
+
     def read_start_estimate(self, answer: CommandResult) -> StartEstimate:
         """Return the estimate."""
+        return StartEstimate()
 
 
 class Evidence(Frozen):

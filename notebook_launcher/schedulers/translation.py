@@ -14,6 +14,8 @@ from notebook_launcher.schedulers.base import Submission
 
 #: the flags by which GPUs are requested that are understood for one host
 OF_ONE_HOST = ("gpus", "gpus-per-node", "gres")
+#: for a request that is only translated
+UNSUBMITTED = Submission("verified", "/", "true", "/dev/null")
 _MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 
 

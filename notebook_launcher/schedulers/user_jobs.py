@@ -64,12 +64,15 @@ class UserJobs(ABC):
         """Return these jobs, as far as this user may see them; ``None``: the scheduler did not answer."""
 
     @abstractmethod
-    def ended_jobs(self, whose: Selection, cluster: str | None, since: datetime) -> list[str]:
-        """Return the command that lists jobs from the history, which ran or ended after a time."""
+    def ended_jobs(self, whose: Selection, cluster: str | None, since: datetime, mark: str) -> list[str]:
+        """Return the command that lists jobs from the history, which ran or ended after a time.
+
+        ``mark``: a random word that separates the fields.
+        """
 
     @abstractmethod
-    def read_ended_jobs(self, answer: CommandResult) -> tuple[UserJob, ...] | None:
-        """Return these jobs that have ended, without their names and GPUs; ``None``: the history did not answer."""
+    def read_ended_jobs(self, answer: CommandResult, mark: str) -> tuple[UserJob, ...] | None:
+        """Return these jobs that have ended, without their GPUs; ``None``: the history did not answer."""
 
     @abstractmethod
     def members(self, users: Sequence[str], account: str) -> list[str]:

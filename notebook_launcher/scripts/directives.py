@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from notebook_launcher.core.bsub_lines import MARK, marked_lines, read_bsub_lines
 from notebook_launcher.core.errors import NotebookInvalid, ScriptInvalid, UsageError
-from notebook_launcher.core.sbatch_lines import Directives
+from notebook_launcher.core.sbatch_lines import Directives, read_directives
 from notebook_launcher.notebook.dependencies import LARGEST, read_file
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.scripts.prepare import PreparedScript
@@ -36,6 +36,16 @@ def for_scheduler(script: PreparedScript, scheduler: str, cluster: str | None) -
         note = f"The script's {_TOGETHER.join(own.others)} lines have no effect here: there is no scheduler."
         return dataclasses.replace(script, notes=(*script.notes, note))
     raise _for_others(script, scheduler, cluster)
+
+
+def check_scheduler_found(script: PreparedScript, planned: str, found: str, cluster: str | None) -> None:
+    """Raise ``ScriptInvalid`` if the scheduler that was found after login is not the one that all lines are for.
+
+    ``planned``: as it was known before, ``auto``: not at all, so that ``#BSUB`` lines were read.
+    """
+    lines = read_directives(script.content.decode(errors="surrogateescape"))
+    if planned == "auto" and found not in ("lsf", "local") and MARK in lines.others and not lines.is_marked:
+        raise _for_others(script, found, cluster)
 
 
 def _with_bsub_lines(script: PreparedScript) -> PreparedScript:

@@ -22,7 +22,8 @@ class Context:
 
     ``forwards``: ports of the node to forward besides Jupyter's. ``accepted_flags``: flags outside the launcher's list
     that the cluster's submit command has accepted. ``shared_scripts``: the versions of the job scripts that seem to be
-    on the cluster, by their digests; a session need not bring those.
+    on the cluster, by their digests; a session need not bring those. ``local_lab``: the command of the user's own
+    JupyterLab on this machine, which is to use the session's kernels; empty: none is.
     """
 
     target: LaunchTarget
@@ -37,6 +38,7 @@ class Context:
     timing: Timing = DEFAULT_TIMING
     accepted_flags: set[tuple[str, str | None]] = field(default_factory=set)
     shared_scripts: frozenset[str] = frozenset()
+    local_lab: tuple[str, ...] = ()
 
     @property
     def host_timing(self) -> Timing:

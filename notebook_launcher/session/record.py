@@ -181,8 +181,13 @@ class Session(Frozen):
     @property
     def submission(self) -> Submission:
         """What the scheduler needs to submit it."""
-        script, log = f"{self.directory}/jupyterlab.sh", f"{self.directory}/job.log"
+        script, log = f"{self.directory}/jupyterlab.sh", f"{self.directory}/{log_name(self.record.flags)}"
         return Submission(self.id, self.directory, script, log, self.record.created)
+
+
+def log_name(flags: Mapping[str, str | None]) -> str:
+    """Return the name of a job's log in its session's directory; of a job array, with sbatch's pattern for the task."""
+    return "job-%a.log" if "array" in flags else "job.log"
 
 
 def new_id(now: datetime) -> str:
@@ -231,7 +236,7 @@ def new_session(
         flags=flags,
         environment=environment,
         route=route,
-        log=request.flags.get("output") or f"{directory}/job.log",
+        log=request.flags.get("output") or f"{directory}/{log_name(request.flags)}",
         program=program,
         command=command,
         launched_from=launched_from,

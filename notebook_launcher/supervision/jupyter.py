@@ -83,21 +83,23 @@ def supervise_jupyter(
     first: events.Event,
     ports: Sequence[tuple[int, int]] = (),
     place: str = "",
+    kind: type[JupyterSupervisor] | None = None,
 ) -> None:
     """Show the ``first`` event, and supervise a session until it ends or the user detaches.
 
     ``ports``: forward only these ports of its node (and their local numbers, 0: the same), whether JupyterLab runs
     there or not; the session then keeps running whatever the user does. ``ours``: this launch submitted it, so a
     failure before it is usable cancels its job. After reconnecting (``ours`` false) only the user cancels it, while
-    attached. ``place``: the folder or notebook that the address opens, below JupyterLab's folder. Raises a
-    ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves it running.
+    attached. ``place``: the folder or notebook that the address opens, below JupyterLab's folder. ``kind``: of
+    supervisor, if another. Raises a ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves
+    it running.
     """
     with cancelled_on_failure(context, session, ours=ours):
-        supervisor = _JupyterSupervisor(context, session, access, ours=ours, ports=ports, place=place)
+        supervisor = (kind or JupyterSupervisor)(context, session, access, ours=ours, ports=ports, place=place)
     supervisor.supervise(first)
 
 
-class _JupyterSupervisor(Supervisor):
+class JupyterSupervisor(Supervisor):
     """Waits until JupyterLab answers through the tunnel, and stays attached; or only forwards ports of the node."""
 
     keys_waiting = (KEYS_WAITING, KEYS_CONNECTING)

@@ -11,6 +11,7 @@ import time
 
 from notebook_launcher.core import events
 from notebook_launcher.core.bash_options import PLAIN_BASH
+from notebook_launcher.core.job_arrays import task_numbers
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.models import Budget
 from notebook_launcher.schedulers.base import Scheduler
@@ -35,7 +36,11 @@ def estimate_price(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | No
         found = estimate(price, plan.request, plan.gpu_type)
     if price is None or found is None or not found.cost:
         return None
-    return events.CostEstimate(found.cost, price.unit, found.reckoning, plan.request.flags.get("account"))
+    cost, reckoning = found.cost, found.reckoning
+    if "array" in plan.request.flags:
+        tasks = len(task_numbers(plan.request.flags["array"]))
+        cost, reckoning = cost * tasks, f"{tasks} tasks × {reckoning}"
+    return events.CostEstimate(cost, price.unit, reckoning, plan.request.flags.get("account"))
 
 
 def no_price_note(plan: Plan, scheduler: Scheduler) -> events.Note | None:

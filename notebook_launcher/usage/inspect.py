@@ -20,6 +20,7 @@ from notebook_launcher.core.timestamps import iso
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.follow import FileLine, SessionFollower, read_lines
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
@@ -40,6 +41,7 @@ ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, what was asked for is th
 LATER_TIMEOUT = 2.0  # seconds for a further query: of status --watch, which Ctrl-C would not interrupt
 MOST_ACCOUNTING = 3  # queries of the accounting: a job that has just begun may not be in it
 LINES = 200  # of a log
+_MOST_LOGS = 100  # of a job array's tasks
 #: messages of JupyterLab in every session, for ``grep -E`` and Python: about language servers that nobody uses, and the
 #: job script's own test without a token; the line after an error has the full message
 _NOISE = r"Skipped non-installed server\(s\): |wrote error: 'Forbidden'|403 GET [^ ]*/api/status\?as-a-stranger "
@@ -116,6 +118,11 @@ def logs(
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         session, entry = find_session(context, prefix, ended_too=True)
         interrupts.defer()
+        if follow and entry.live and "array" in session.record.flags:
+            raise UsageError(
+                "logs -f follows a single job, and this one is a job array.",
+                hint=f"follow all of its tasks with: {launcher_command(context, session, 'connect')}",
+            )
         paths = _log_files(context, session, entry.summary.node)
         noise = "" if everything else _NOISE
         shown = _ShownLines(view, several=len(paths) > 1, noise=noise)
@@ -338,9 +345,18 @@ def _log_files(context: Context, session: Session, node: str | None) -> list[str
     record = session.record
     if session.job is None:
         return [record.log]
+    if "array" in record.flags:
+        return _logs_of_tasks(context, session)
     flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or session.id}
     found = context.scheduler.log_files(flags, session.job, user=context.site.user, node=node)
     return [context.site.expand(path) for path in reversed(found)]
+
+
+def _logs_of_tasks(context: Context, session: Session) -> list[str]:
+    """Return the paths of the logs of a job array's tasks, as far as they have started; of each the output first."""
+    command = ["sh", "-c", 'cd -- "$1/tasks" 2>/dev/null && grep -s "" /dev/null */log', "logs", session.directory]
+    named = [re.fullmatch(r"(\d{1,9})/log:(/.+)", line, re.A) for line in context.host.run(command).stdout.splitlines()]
+    return [match[2] for match in sorted(filter(None, named), key=lambda match: int(match[1]))][:_MOST_LOGS]
 
 
 class _ShownLines:

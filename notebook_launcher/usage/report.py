@@ -21,7 +21,7 @@ from notebook_launcher.usage.training_result import TrainingResult
 
 SHORT = 60  # seconds; of a shorter job nothing is advised
 WORTH = 3600  # seconds that a shorter walltime must save to be worth a word
-_MUCH = 4 * 1024.0  # MiB; of less memory nobody else has much use
+MUCH = 4 * 1024.0  # MiB; of less memory nobody else has much use
 _IDLE_GPU = 30.0  # %
 
 _STATES = {
@@ -101,8 +101,8 @@ def _columns(accounts: JobAccounts) -> Iterator[events.ReportColumn]:
         ("AllocCPUS", of["AllocCPUS"], _cores_meaning(of)),
         ("CPUTime", _clock(record.cpu_reserved), "Elapsed × AllocCPUS: the time of all its cores, used or not"),
         ("TotalCPU", _cpu_time(record.cpu_used), _efficiency(record)),
-        ("ReqMem", _gib(record.memory_requested), "the memory that it asked for, or got by the site's default"),
-        ("MaxRSS", _gib(record.memory_peak), _peak_meaning(accounts)),
+        ("ReqMem", gib(record.memory_requested), "the memory that it asked for, or got by the site's default"),
+        ("MaxRSS", gib(record.memory_peak), _peak_meaning(accounts)),
         ("AllocTRES", of["AllocTRES"], "all that it held, as it is charged; gres/gpu are GPUs"),
         ("ConsumedEnergy", f"{record.joules:.0f} J" if record.joules else "", "what its nodes drew, 3600 J are 1 Wh"),
     ):
@@ -156,15 +156,15 @@ def _use(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[eve
     facts = _Facts.of(accounts, bill)
     if facts.run_time is not None:
         asked = duration(facts.walltime) if facts.walltime else "no limit is known"
-        yield _row("time", asked, duration(facts.run_time), facts.run_time, facts.walltime)
+        yield use_row("time", asked, duration(facts.run_time), facts.run_time, facts.walltime)
     if facts.cores:
-        yield _row("cores", str(facts.cores), _busy(facts.busy), facts.busy, facts.cores)
+        yield use_row("cores", str(facts.cores), _busy(facts.busy), facts.busy, facts.cores)
     if facts.memory_peak is not None or facts.memory:
-        asked = _gib(facts.memory) or "not known"
-        used = "not reported" if facts.memory_peak is None else f"{_gib(facts.memory_peak)} at most"
+        asked = gib(facts.memory) or "not known"
+        used = "not reported" if facts.memory_peak is None else f"{gib(facts.memory_peak)} at most"
         if facts.memory_peak is not None and facts.of_one_task:
             used += ", of one task"
-        yield _row("memory", asked, used, None if facts.of_one_task else facts.memory_peak, facts.memory)
+        yield use_row("memory", asked, used, None if facts.of_one_task else facts.memory_peak, facts.memory)
     if facts.gpus:
         share = facts.gpu_percent
         used = "not reported" if share is None else f"busy {share:.0f} % of the time"
@@ -214,7 +214,8 @@ class _Facts(Frozen):
         )
 
 
-def _row(of: str, asked: str, used: str, amount: float | None, limit: float | None) -> events.ReportUse:
+def use_row(of: str, asked: str, used: str, amount: float | None, limit: float | None) -> events.ReportUse:
+    """Return a row of the table, with which share of the limit the amount is."""
     share = round(100 * amount / limit, 1) if amount is not None and limit else None
     return events.ReportUse(of, asked, used, share)
 
@@ -232,7 +233,7 @@ def _step(step: StepUse) -> events.ReportStep:
     if step.cpu_used is not None and step.wall:
         of = f" of {step.cores}" if step.cores else ""
         cpu = f"{step.cpu_used / step.wall:.1f}{of} busy"
-    memory = _gib(step.memory_peak)
+    memory = gib(step.memory_peak)
     if memory and step.memory_node and (step.tasks or 0) > 1:
         memory += f" (task {step.memory_task} on {step.memory_node})"
     return events.ReportStep(name, step.state.name, f"{tasks}{where}".strip(), cpu, memory)
@@ -282,9 +283,9 @@ def _advice(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[
         )
     together = sum(step.memory_peak or 0.0 for step in (accounts.steps if accounts else ()))  # steps may run at once
     needed = max(facts.memory_peak or 0.0, together)
-    if facts.memory_peak and facts.memory and facts.memory >= max(_MUCH, 2 * needed) and not facts.of_one_task:
+    if facts.memory_peak and facts.memory and facts.memory >= max(MUCH, 2 * needed) and not facts.of_one_task:
         yield (
-            f"The most that was measured is {_gib(facts.memory_peak)} of {_gib(facts.memory)} of memory: with less "
+            f"The most that was measured is {gib(facts.memory_peak)} of {gib(facts.memory)} of memory: with less "
             "(--mem) it fits on more nodes."
         )
 
@@ -336,7 +337,7 @@ def _cpu_time(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds is not None and seconds < 60 else _clock(seconds)
 
 
-def _gib(mib: float | None) -> str:
+def gib(mib: float | None) -> str:
     """Return memory as text: ``96 MiB``, ``12.5 GiB``."""
     return "" if mib is None else f"{mib:.0f} MiB" if mib < 0.1 * 1024 else f"{gigabytes(mib)} GiB"
 

@@ -7,10 +7,14 @@ import posixpath
 import re
 import shlex
 import time
+from collections.abc import Mapping
 
 from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SessionNotFound, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.lookup import read_session_index, select_session
@@ -22,6 +26,7 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.accounting_wait import complete_answer
+from notebook_launcher.usage.array_report import MOST_TASKS, TaskOutcome, make_array_report, outcomes
 from notebook_launcher.usage.bill_command import QUERY_TIMEOUT, read_bill
 from notebook_launcher.usage.report import Evidence, make_report
 from notebook_launcher.usage.training_result import LARGEST_FILE, TrainingResult, read_result
@@ -29,7 +34,6 @@ from notebook_launcher.usage.training_result import LARGEST_FILE, TrainingResult
 #: a job's id, that of a task of a job array, or of a part of a heterogeneous job
 _JOB = re.compile(r"[0-9]{1,12}(?:[_+][0-9]{1,9})?", re.A)
 _RESULT_TIMEOUT = 3.0  # seconds
-_MOST_TASKS = 50  # of a job array that are shown
 _LAST_LINES = 50  # of a log, in which a training may report what it did
 
 # The end of a log, and on the last line the result.json that the job wrote: that of the bundled trainers, its own, or
@@ -109,8 +113,8 @@ def _report(
     """
     deadline = time.monotonic() + QUERY_TIMEOUT
     accounts = _accounts(context, job, deadline, may_be_live=state != "ended")
-    if accounts and accounts.array and session is None:
-        return _reports_on_tasks(context, job, accounts.array)
+    if accounts and accounts.array:
+        return _reports_on_array(context, job, session)
     bill = read_bill(context, session, accounts.record if accounts else None) if session else None
     evidence = Evidence(
         accounts=accounts,
@@ -125,20 +129,69 @@ def _report(
     return make_report(evidence, explained=explained)
 
 
-def _reports_on_tasks(context: Context, job: JobRef, tasks: tuple[str, ...]) -> list[events.Event]:
-    """Return a short report on each task of a job array, of many on the first ones, behind a note on what it is."""
-    some = tasks[:_MOST_TASKS]
-    answer = context.host.run(context.scheduler.report(job) or [], login_shell=True, timeout=QUERY_TIMEOUT)
-    left = f"; these are the first {len(some)}" if len(some) < len(tasks) else ""
-    explained = shlex.join(["launch-notebook", "report", tasks[0], *context.target.arguments()])
-    made: list[events.Event] = [
-        events.Note(f"Job {job} is a job array of {len(tasks)} tasks{left}. To have one explained: {explained}")
-    ]
-    for task in some:
-        accounts = context.scheduler.read_report(JobRef(task, job.cluster), answer)
-        found = make_report(Evidence(accounts=accounts, job=task), explained=False)
-        made += [found] if found else []
-    return made
+def _reports_on_array(context: Context, job: JobRef, session: Session | None) -> list[events.Event]:
+    """Return a note on what a job array is, and a report on all of its tasks."""
+    tasks = _tasks_of(context, job, may_be_live=True)
+    first = f"{job.id}_{min(tasks, default=0)}"
+    explained = shlex.join(["launch-notebook", "report", first, *context.target.arguments()])
+    left = f"; the first {MOST_TASKS} are listed" if len(tasks) > MOST_TASKS else ""
+    note = f"Job {job} is a job array of {counted(len(tasks), 'task')}{left}. To have one explained: {explained}"
+    found = make_array_report(str(job), _script_of(session), session.id if session else None, tasks, explained=True)
+    return [events.Note(note), *([found] if found else [])]
+
+
+def show_array_report(
+    context: Context, session: Session, exits: Mapping[int, Mapping[str, object]] | None = None
+) -> dict[int, TaskOutcome]:
+    """Show what the tasks of a session's job array asked for and used, once it is over; return how each ended.
+
+    ``exits``: the ``exit.json`` of tasks, by number. Raises nothing.
+    """
+    tasks: Mapping[int, JobAccounts] = {}
+    try:
+        if context.host.alive:
+            tasks = _tasks_of(context, job_of(session), may_be_live=False)
+            found = make_array_report(job_of(session).id, _script_of(session), session.id, tasks, explained=False)
+            if found:
+                context.view.show(found)
+    except LauncherError:
+        pass  # the cluster is unreachable or slow: the job is over all the same
+    except Exception as error:  # a bug
+        context.view.show(events.Note(f"The report on the job could not be made: {error!r}."))
+    return outcomes(exits or {}, tasks)
+
+
+class _Tasks(Frozen):
+    """The accounting of a job array's tasks, by number."""
+
+    accounts: Mapping[int, JobAccounts]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all values are final."""
+        return all(task.complete for task in self.accounts.values())
+
+
+def _tasks_of(context: Context, job: JobRef, *, may_be_live: bool) -> Mapping[int, JobAccounts]:
+    """Query the accounting of a job array's tasks; empty if there is none. Raises ``ConnectionLost``."""
+    command = context.scheduler.report(job)
+    if command is None:
+        return {}
+
+    def read(answer: CommandResult) -> _Tasks | None:
+        found = context.scheduler.read_array_report(job, answer)
+        return _Tasks(found) if found else None
+
+    deadline = time.monotonic() + QUERY_TIMEOUT
+    found = complete_answer(
+        *(context, command, read, deadline),
+        enough=lambda tasks: may_be_live and any(task.is_live for task in tasks.accounts.values()),
+    )
+    return found.accounts if found else {}
+
+
+def _script_of(session: Session | None) -> str:
+    return (session.record.script or "") if session else ""
 
 
 def _accounts(context: Context, job: JobRef, deadline: float, *, may_be_live: bool) -> JobAccounts | None:

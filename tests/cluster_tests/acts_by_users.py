@@ -64,7 +64,7 @@ def stolen_cookies(scene: Scene) -> tuple[str, ...]:
 def waited_behind_a_forwarded_port(scene: Scene) -> str:
     """Let bob's program have the port of the node that alice forwards."""
     with scene.running(NODE, "bob", ["python3", "-m", "http.server", "6006", "--bind", "127.0.0.1"]):
-        wait_until(lambda: status(scene, NODE, "bob", "http://127.0.0.1:6006") == "200", 10, "bob's program listens")
+        wait_until(lambda: status(scene, NODE, "bob", "http://127.0.0.1:6006") == "200", 30, "bob's program listens")
         scene.session.send("f 6006\n")
         return f"“{scene.session.expect(r'Port 6006 of node1 belongs to [^.]*').group(0)}”"
 
@@ -136,7 +136,7 @@ def with_a_stolen_key(scene: Scene) -> str:
         asks = f"timeout 5 {ssh} -N -L 60321:{port} alice@{NODE}"
         with scene.running("login", "bob", shlex.split(asks)):
             forwarded = "http://127.0.0.1:60321/api/contents"
-            wait_until(lambda: status(scene, "login", "bob", forwarded) == "403", 5, "what the key is for")
+            wait_until(lambda: status(scene, "login", "bob", forwarded) == "403", 30, "what the key is for")
         tries = {
             "a command": f"{ssh} alice@{NODE} id",
             "a shell": f"{ssh} -tt alice@{NODE}",
@@ -294,7 +294,7 @@ def heard_by_bob(scene: Scene, box: str, port: int, meanwhile: Callable[[], obje
     listens = f"ss -Htnl 'sport = {port}' | grep -q ."
     wait_until(lambda: scene.run(box, "bob", listens).returncode != 0, 30, "the port is free")
     with scene.running(box, "bob", ["python3", "-c", PORT_TAKER, str(port)]) as taker:
-        wait_until(lambda: scene.run(box, "bob", listens).returncode == 0, 10, "bob listens")
+        wait_until(lambda: scene.run(box, "bob", listens).returncode == 0, 30, "bob listens")
         meanwhile()
         taker.kill()
         assert taker.stdout is not None

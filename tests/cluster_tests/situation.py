@@ -36,7 +36,7 @@ class When:
 
     printed: str
     then: Act
-    seconds: float = 30
+    seconds: float = 60
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def job_of(user: str, *words: str, comes_to: str = "RUNNING", runs: str = "exec 
         submitted.check_returncode()
         job = submitted.stdout.strip()
         try:
-            wait_in(cluster, "ctl", f'[ "$(squeue -h --states=all -j {job} -o %T)" = {comes_to} ]', 30)
+            wait_in(cluster, "ctl", f'[ "$(squeue -h --states=all -j {job} -o %T)" = {comes_to} ]', 60)
             yield job
         finally:
             cluster.root("ctl", ["scancel", job], check=True)
@@ -264,7 +264,7 @@ def do(box: str, command: str, user: str = "root") -> Act:
     return act
 
 
-def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 30) -> Act:
+def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 60) -> Act:
     """Change the circumstances, act, and change them back as soon as something is printed that matches."""
 
     def act(cluster: PracticeCluster, session: Session) -> None:
@@ -329,3 +329,9 @@ def shown(printed: str) -> list[str]:
 def matching(pattern: str, paragraphs: Sequence[str]) -> str | None:
     """Return the last paragraph in which a pattern is found."""
     return next((one for one in reversed(paragraphs) if re.search(pattern, one)), None)
+
+
+def assert_no_noise(session: Session) -> None:
+    """Of what a noisy site says, nothing that a terminal would obey."""
+    raw = f"{session._seen}{session.child.buffer or ''}"
+    assert [bad for bad in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\x9d") if bad in raw] == []

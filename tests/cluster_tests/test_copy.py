@@ -57,7 +57,7 @@ def test_after_ctrl_c_the_same_command_goes_on_and_survives_a_cut(
     stopped.read_along()
     wait_for_part(home(cluster, destination), STOPPED_AT)
     stopped.send("\x03")
-    assert stopped.end(10) == 130
+    assert stopped.end(30) == 130
     assert "type the same command to continue from there" in stopped.printed
     again = start("copy", *words)
     again.read_along()

@@ -167,7 +167,7 @@ def test_the_faults_of_a_compute_node_are_found_and_named(cluster: PracticeClust
         uncontained = doctor(cluster, *NODE)
     with cluster.no_sshd():
         unreachable = doctor(cluster, *NODE, "--route", "auto", "--", "module", user="erin")
-    wait_until(lambda: not cluster.squeue(), 15, "no job is left")
+    wait_until(lambda: not cluster.squeue(), 30, "no job is left")
     for told, check, said in (
         (uncontained, "container command there", "no apptainer or singularity on node"),
         (unreachable, "route", "No route to node"),
@@ -272,6 +272,6 @@ def test_an_environment_that_hangs_goes_on_nowhere(cluster: PracticeCluster, sta
         interrupted.send("\x03")
         assert interrupted.end() == 130
         killed.child.kill(signal.SIGKILL)
-        wait_until(lambda: not people_processes(cluster, ("login",)), 15, "nothing runs on the login node")
+        wait_until(lambda: not people_processes(cluster, ("login",)), 30, "nothing runs on the login node")
     left = cluster.run("login", "alice", ["sh", "-c", "ls -A ~/.notebook-launcher/sessions | grep checkup"]).stdout
     assert left == "", "a folder of a checkup that was killed goes with it"

@@ -12,6 +12,7 @@ import pytest
 from tests.cluster_tests import in_box
 from tests.cluster_tests.kernel_api import run_cell
 from tests.conftest import Session, assert_nothing_left
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
 
@@ -208,7 +209,8 @@ def test_ctrl_c_while_an_image_is_built_leaves_nothing(cluster: PracticeCluster,
     write(cluster, "endless.def", ENDLESS)
     session = start("image", "build", "./endless.def", "--cluster", "tensors")
     session.expect("sleep 300")
-    node = next(node for node in ("node1", "node2", "gpu1") if "sleep 300" in shell(cluster, "ps ax", node))
+    nodes = ("node1", "node2", "gpu1")
+    node = wait_until(lambda: next((node for node in nodes if "sleep 300" in shell(cluster, "ps ax", node)), None))
     session.send("\x03")
     assert session.end() == 130
     assert_nothing_left(cluster)

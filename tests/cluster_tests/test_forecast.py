@@ -169,7 +169,7 @@ def test_in_a_terminal_of_eighty_columns_no_row_is_folded(cluster: PracticeClust
     assert "Waiting: 5 jobs (5 GPUs asked for), 1 of them yours." in rows
 
 
-SLOW_SBATCH = '#!/bin/sh\necho asked >>$HOME/asked\nsleep 3\nexec /usr/bin/sbatch "$@"\n'
+SLOW_SBATCH = '#!/bin/sh\necho asked >>$HOME/asked\nsleep 25\nexec /usr/bin/sbatch "$@"\n'
 
 
 @contextlib.contextmanager
@@ -195,7 +195,7 @@ def test_ctrl_c_ends_at_once_and_leaves_nothing(cluster: PracticeCluster, crowd:
         session = launch(cluster, "laptop", "when", *T4, "--engine", "openssh")
         wait_until(lambda: calls() == 1, 30, "sbatch is asked")
         session.send("\x03")
-        assert session.end(timeout=2) == 130
-        wait_until(lambda: not people_processes(cluster, ("laptop", "login")), 15, "nothing of alice runs")
+        assert session.end(timeout=15) == 130
+        wait_until(lambda: not people_processes(cluster, ("laptop", "login")), 30, "nothing of alice runs")
         assert calls() == 1
     assert cluster.squeue() == before

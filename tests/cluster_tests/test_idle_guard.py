@@ -19,13 +19,13 @@ def test_a_held_session_ends_well_when_nobody_uses_it(cluster: PracticeCluster, 
     folder = f"~/.notebook-launcher/sessions/{session.session_id}"
     asked = cluster.run("login", "alice", ["sh", "-c", f"cat {folder}/session.env"]).stdout
     assert "\nidle_stop=60\n" in asked
-    sooner = f"sed -i s/^idle_stop=60$/idle_stop=12/ {folder}/session.env; scontrol release {session.job_id}"
+    sooner = f"sed -i s/^idle_stop=60$/idle_stop=20/ {folder}/session.env; scontrol release {session.job_id}"
     cluster.run("login", "alice", ["sh", "-c", sooner], check=True)
     session.ready()
     assert session.end(60) == 0
     printed = " ".join(session.printed.split())
-    assert "Nobody has used JupyterLab for 6 seconds: the session ends in 6 seconds unless somebody does." in printed
-    assert "Nobody used JupyterLab for 12 seconds, so the session was ended, as --idle-stop asked." in printed
+    assert "Nobody has used JupyterLab for 10 seconds: the session ends in 10 seconds unless somebody does." in printed
+    assert "Nobody used JupyterLab for 20 seconds, so the session was ended, as --idle-stop asked." in printed
     assert_nothing_left(cluster)
     report = cluster.run("login", "alice", ["sh", "-c", f"cat {folder}/exit.json"])
     assert json.loads(report.stdout)["cause"] == "idle"

@@ -13,6 +13,8 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
 from tests.practice_cluster.users import LAPTOP_PROFILE
 
+_LEFT_BY_GIT = (".gitconfig", ".ssh/id_git", ".ssh/id_git.pub")  # in homes; what the lesson on git makes
+
 
 @pytest.fixture(scope="module")
 def _as_by_hand(cluster: PracticeCluster) -> Iterator[None]:
@@ -32,7 +34,7 @@ def terminals(cluster: PracticeCluster, _as_by_hand: None) -> Iterator[lessons.T
     opened.close()
     clear(cluster)
     for box in ("laptop", "login"):
-        cluster.run(box, "alice", ["rm", "-rf", "lesson"])
+        cluster.run(box, "alice", ["rm", "-rf", "lesson", *_LEFT_BY_GIT])
 
 
 @pytest.mark.timeout(300)

@@ -187,7 +187,7 @@ def lose_launchers(cluster: PracticeCluster, start: Start, session: Session, box
     assert status_of(cluster, again, box) == 200
     again.child.kill(signal.SIGKILL)
     again.end()
-    wait_until(lambda: not users_on(cluster, "login"), 15, "nothing is left on the login node")
+    wait_until(lambda: not users_on(cluster, "login"), 30, "nothing is left on the login node")
     assert cluster.squeue() == [session.job_id]
     stop(cluster, "--host", "alice@login", session.session_id[:17])  # it needs no profile
 
@@ -196,8 +196,8 @@ def close_terminal(cluster: PracticeCluster, session: Session, box: str) -> None
     """Close it, so that the kernel sends SIGHUP: the launcher ends, and the job stays."""
     job_id = session.job_id
     session.child.close(force=False)
-    wait_until(lambda: not launchers(cluster, box), 15, "the launcher ends")
-    wait_until(lambda: not users_on(cluster, "login"), 15, "nothing is left on the login node")
+    wait_until(lambda: not launchers(cluster, box), 30, "the launcher ends")
+    wait_until(lambda: not users_on(cluster, "login"), 30, "nothing is left on the login node")
     assert cluster.squeue() == [job_id]
 
 

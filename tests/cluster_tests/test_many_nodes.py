@@ -8,6 +8,7 @@ from notebook_launcher.session.credentials import new_ray_keys, new_tls
 from tests.cluster_tests import in_box
 from tests.cluster_tests.kernel_api import run_cell
 from tests.conftest import Session, assert_nothing_left
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.dask_module import FOLDER, provide_dask
 from tests.practice_cluster.layout import USERS
@@ -198,7 +199,7 @@ def test_ray_on_two_nodes(cluster: PracticeCluster, start: Start) -> None:
         answers = knock(cluster, node, "bob", ["/home/bob/ray-ca.pem", "/home/bob/ray-ca-key.pem"], ports)
         assert set(answers.values()) <= {"- refused", "401 refused", "403 refused"}, answers
         if node == "node1":
-            assert knock(cluster, node, "alice", own, [head]) == {head: "- joins"}
+            wait_until(lambda own=own: knock(cluster, "node1", "alice", own, [head]) == {head: "- joins"})  # type: ignore[misc]
 
     session.send("\n")
     assert session.end() == 0

@@ -37,7 +37,7 @@ def where(cluster: PracticeCluster, *arguments: str, user: str = "alice", box: s
 def answer(cluster: PracticeCluster, user: str, answers: dict[str, str]) -> str:
     """Log in once, answering the questions in this order; the machine that it leads to, "" where it is refused."""
     argv = cluster.argv("laptop", user, ["ssh", "-oNumberOfPasswordPrompts=1", "login", "hostname"])
-    child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", timeout=15)
+    child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", timeout=30)
     try:
         for question, text in answers.items():
             child.expect(question)
@@ -56,15 +56,15 @@ class Ticks:
         tick = "for i in $(seq 300); do echo tick; sleep 0.1; done"
         argv = cluster.argv("laptop", user, [*SSH, "login", tick])
         self.child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8")
-        self.child.expect("tick", timeout=10)
+        self.child.expect("tick", timeout=30)
 
     def goes_on(self) -> bool:
         while self.child.expect(["tick", pexpect.TIMEOUT], timeout=0) == 0:
             pass  # what was on its way does not count
-        return bool(self.child.expect(["tick", pexpect.TIMEOUT], timeout=15) == 0)
+        return bool(self.child.expect(["tick", pexpect.TIMEOUT], timeout=30) == 0)
 
     def ends(self) -> int:
-        self.child.expect(pexpect.EOF, timeout=10)
+        self.child.expect(pexpect.EOF, timeout=30)
         self.child.close()
         return int(self.child.exitstatus)
 
@@ -159,15 +159,16 @@ def test_arrangements_are_undone_after_an_exception(cluster: PracticeCluster) ->
 
 def test_the_cluster_is_far_away(cluster: PracticeCluster) -> None:
     def milliseconds() -> float:
-        """How long it takes until the login node says something to whoever connects."""
+        """How long it takes at best until the login node says something to whoever connects."""
         program = (
-            "import socket, time; before = time.monotonic(); found = socket.create_connection(('login', 22)); "
-            "found.recv(9); print(time.monotonic() - before)"
+            "import socket, time\ndef seconds():\n"
+            "    before = time.monotonic(); found = socket.create_connection(('login', 22)); found.recv(9)\n"
+            "    return time.monotonic() - before\n"
+            "print(min(seconds() for _ in range(5)))"
         )
         return float(cluster.run("laptop", "alice", ["python3", "-c", program], check=True).stdout) * 1000
 
     with cluster.delayed(100):
-        milliseconds()  # addresses are looked up
         assert 200 <= milliseconds() < 500  # two round trips: to connect, and for the greeting
     assert milliseconds() < 200
 

@@ -67,11 +67,11 @@ def test_a_command_that_hangs_delays_the_launch_by_its_limit(cluster: PracticeCl
     write_accinfo(cluster, "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 1; done\n")
     began = time.monotonic()
     printed = launched(start("-t", "2:00:00", "-A", "proj1", columns=200))
-    assert 4 < time.monotonic() - began < 15  # the launch itself, and the end of its job, take some
+    assert 4 < time.monotonic() - began < 40  # the launch itself, and the end of its job, take some
     assert "Estimated cost: at most 2 h × 1 core = 128 SBU" in printed
     assert "The account's balance was not reported within 5 s." in printed
     assert re.search(r"uerying the account's balance", printed)
-    wait_until(lambda: "accinfo" not in " ".join(people_processes(cluster, ("login",))), 10, "the command is ended")
+    wait_until(lambda: "accinfo" not in " ".join(people_processes(cluster, ("login",))), 30, "the command is ended")
 
 
 @pytest.mark.usefixtures("_priced")

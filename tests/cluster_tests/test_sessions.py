@@ -194,7 +194,7 @@ def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: 
     ended = [event for event in told(cluster, "laptop", "stop", "--all") if event["event"] == "ended"]
     print(f"50 ended in {time.monotonic() - began:.2f} s")
     assert len(ended) == 50
-    wait_until(lambda: not cluster.squeue(), 10, "the queue is empty")
+    wait_until(lambda: not cluster.squeue(), 30, "the queue is empty")
     assert_nothing_left(cluster)
 
 

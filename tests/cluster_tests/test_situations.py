@@ -97,9 +97,9 @@ def play(cluster: PracticeCluster, start: Start, record: Record, situation: Situ
 
 def wait_until_over(cluster: PracticeCluster, jobs: Sequence[str]) -> None:
     if cluster.has_grid_engine:
-        wait_until(lambda: not {*jobs} & {*cluster.squeue()}, 15, "the job is over")
+        wait_until(lambda: not {*jobs} & {*cluster.squeue()}, 30, "the job is over")
     else:
-        wait_in(cluster, "ctl", f'[ -z "$(squeue -h -j {",".join(jobs)})" ]', 15)
+        wait_in(cluster, "ctl", f'[ -z "$(squeue -h -j {",".join(jobs)})" ]', 30)
 
 
 def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int, perhaps: int = 0) -> None:

@@ -46,7 +46,7 @@ def bobs_program(cluster: PracticeCluster, box: str, port: int) -> Iterator[None
     argv = cluster.argv(box, "bob", ["python3", "-c", SPY, str(port)])
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as spy:
         try:
-            wait_until(lambda: fetch(cluster, box, f"http://127.0.0.1:{port}/", user="bob")[0] == 200, 10, "it listens")
+            wait_until(lambda: fetch(cluster, box, f"http://127.0.0.1:{port}/", user="bob")[0] == 200, 30, "it listens")
             yield
         finally:
             spy.terminate()

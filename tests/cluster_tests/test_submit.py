@@ -95,6 +95,28 @@ def test_a_script_that_fails_and_a_job_that_was_submitted_by_hand(
     assert_nothing_left(cluster)
 
 
+def test_all_tasks_of_a_job_array_are_followed_and_a_failed_one_is_named(
+    cluster: PracticeCluster, start: Start, scripts: Callable[..., str]
+) -> None:
+    """What is typed replaces the script's own; each prints to a file of its own, and the last one waits for another."""
+    text = """#!/bin/bash
+#SBATCH --array=1-9 --time=5 -p devcore --output=%x-%A_%a.out
+echo "task $SLURM_ARRAY_TASK_ID in ${PWD##*/}"
+exit "$((SLURM_ARRAY_TASK_ID == 2 ? 3 : 0))"
+"""
+    scripts("sh", "-c", "printf '%s' \"$1\" >lab/sweep.sh", "make", text)
+    sent = start("submit", "lab/sweep.sh", "--array", "1-3%2")
+    sent.expect(r"Job \d+ \(sweep.sh\): 2 COMPLETED, 1 FAILED")
+    sent.expect(r"tasks +3 +2 completed +67 %")
+    sent.expect(r"2 +FAILED +node\d")
+    sent.expect(r"1 of 3 tasks of sweep.sh did not finish: task 2 \(exit code 3\)\.")
+    assert sent.end() == 39, sent.printed
+    assert all(f"{number}: task {number} in work" in sent.printed for number in (1, 2, 3))
+    shown = scripts("launch-notebook", "logs", sent.session_id)
+    assert f"{sent.job_id}_3.out <==" in shown and "\ntask 3 in work\n" in shown
+    assert_nothing_left(cluster)
+
+
 def test_a_template_comes_with_nothing_and_is_printed_for_the_cluster(
     cluster: PracticeCluster, start: Start, scripts: Callable[..., str]
 ) -> None:

@@ -28,7 +28,7 @@ CHECKOUT = HERE.parents[1]
 BOX_PACKAGES = (
     *("slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server", "munge", "libpam-slurm"),
     *("openssh-server", "openssh-client", "libpam-google-authenticator", "lmod", "python3", "python3-venv", "tcsh"),
-    *("iproute2", "procps", "ca-certificates", "curl", "less", "nano", "adduser", "tar"),
+    *("iproute2", "procps", "ca-certificates", "curl", "git", "less", "nano", "adduser", "tar"),
     # what Apptainer wants to have around
     *("squashfuse", "fuse-overlayfs", "uidmap", "squashfs-tools", "fuse2fs", "gocryptfs"),
     # the other ways to run images

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from notebook_launcher.cli.completion import TakesEnvironment
-from notebook_launcher.cli.open_setting import open_option, wants_browser
+from notebook_launcher.cli.open_setting import local_lab_option, open_option, show_in_browser, wants_browser
 from notebook_launcher.cli.options import (
     TYPED_WORDS,
     Where,
@@ -35,6 +35,7 @@ class _Launch(TakesEnvironment):
 @click.command(cls=_Launch, hidden=True)
 @target_options
 @open_option
+@local_lab_option
 @click.option("--new", "always_new", is_flag=True, help="Start another session without asking, even if one runs.")
 @click.option(
     "--notify", is_flag=True, help="Notify the desktop when JupyterLab is ready, and before the walltime ends."
@@ -62,6 +63,7 @@ def launch(
     *,
     where: Where,
     open_browser: bool | None,
+    local_lab: tuple[str, ...],
     always_new: bool,
     notify: bool,
     idle_stop: str | None,
@@ -88,6 +90,7 @@ def launch(
         open_at=open_at,
         always_new=always_new,
         distributed=distributed,
+        local_lab=local_lab,
     )
     typed = without_save(ctx.obj[TYPED_WORDS])
     shown = {"verbose": verbose, "notify": notify}
@@ -155,7 +158,8 @@ def _launch(
             must_be_accepted = bool(unlisted(plan.request.flags))
             if not must_be_accepted:
                 save()
-            view.open_browser = wants_browser(open_browser, view, prompts, as_json=where.as_json)
+            wanted = wants_browser(open_browser, view, prompts, as_json=where.as_json)
+            show_in_browser(view, is_wanted=wanted, local_lab=plan.local_lab)
             launch_module.launch(
                 plan, view, prompts, interrupts, offer_image, save if must_be_accepted else launch_module.no_action
             )

@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 class BaseView:
     """Shows events; a context manager that always restores the terminal.
 
-    ``open_browser``: whether to open the browser as soon as JupyterLab is ready.
+    ``open_browser``: whether to open the browser as soon as JupyterLab is ready. ``opens``: the events whose address it
+    opens.
     """
 
     exit_code = 0
+    opens: tuple[type[events.Ready] | type[events.BrowserOpened] | type[events.LocalLabReady], ...] = (
+        events.Ready,
+        events.BrowserOpened,
+    )
 
     def __init__(self, *, open_browser: bool = False, notify: bool = False) -> None:
         self.interrupts = Interrupts()
@@ -64,7 +69,7 @@ class BaseView:
                 self.interrupts.arrive("end", at_once=True)
             except OSError:  # the terminal is gone; a signal reports that as well
                 self.silence()
-        if isinstance(event, events.Ready | events.BrowserOpened) and self.open_browser and self._browser is None:
+        if isinstance(event, self.opens) and self.open_browser and self._browser is None:
             self._open(event.url)
         self._opened = self._opened or isinstance(event, events.BrowserOpened)
         self._has_session = self._has_session or isinstance(event, events.Submitted | events.Ready)

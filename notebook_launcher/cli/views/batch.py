@@ -87,9 +87,34 @@ def step_text(step: events.StepUsed) -> str:
     )
 
 
+def task_text(event: events.TaskStarted | events.TaskEnded) -> str:
+    """Return where a task of a job array runs, or how it ended, in a sentence."""
+    if isinstance(event, events.TaskStarted):
+        return f"Task {event.task} runs on {event.node}."
+    after = f" after {stopwatch(event.seconds)}" if event.seconds is not None else ""
+    where = f" on {event.node}" if event.node else ""
+    if event.cause == "finished":
+        return f"Task {event.task} finished{after}."
+    if event.cause == "stopped":
+        return f"Task {event.task}{where} was cancelled, or reached its walltime{after}."
+    how = f"with exit code {event.exit_code}" if event.exit_code is not None else f"({event.cause.replace('-', ' ')})"
+    return f"Task {event.task}{where} failed{after}, {how}."
+
+
+def tasks_parts(event: events.TasksProgress) -> list[str]:
+    """Return how many tasks of a job array there are in each state: ``2 of 8 tasks done``, ``3 running``."""
+    parts = [f"{event.finished + event.failed} of {counted(event.tasks, 'task')} done"]
+    counts = ((event.failed, "failed"), (event.running, "running"), (event.waiting, "waiting"))
+    return parts + [f"{count} {state}" for count, state in counts if count]
+
+
 def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:
     """Return that it finished, and a line that is not folded: where it ran."""
-    sentence = f"The script {event.script} finished after {stopwatch(event.seconds)}, with exit code 0. It ran in:"
+    took = f"after {stopwatch(event.seconds)}, with exit code 0"
+    if event.tasks is not None:
+        who = "The only task" if event.tasks == 1 else f"All {event.tasks} tasks"
+        return f"{who} of {event.script} finished {took}, in:", f"  {event.folder}"
+    sentence = f"The script {event.script} finished {took}. It ran in:"
     return sentence, f"  {event.folder}"
 
 
@@ -132,9 +157,13 @@ def show_report(console: Console, event: events.JobReport) -> None:
     if event.use:
         rows = [(one.of, one.asked, one.used, _share(one.share)) for one in event.use]
         _print_table(console, [("", "asked for", "used", ""), *rows], heading=True)
-    if event.steps and (len(event.steps) > 1 or event.explained):
-        rows = [(one.step, one.tasks, one.cpu, one.memory) for one in event.steps]
-        _print_table(console, [("step", "tasks", "CPU", "memory at most"), *rows], heading=True)
+    if event.tasks is not None:
+        tasks = [(one.step, one.state, one.tasks, one.cpu, one.memory) for one in event.steps]
+        headings = ("task", "state", "where, how long", "CPU", "memory at most")
+        _print_table(console, [headings, *tasks], heading=True)
+    elif event.steps and (len(event.steps) > 1 or event.explained):
+        steps = [(one.step, one.tasks, one.cpu, one.memory) for one in event.steps]
+        _print_table(console, [("step", "tasks", "CPU", "memory at most"), *steps], heading=True)
     if energy := _energy(event):
         _line(console, f"Energy: {energy}", indent=2)
     for text in event.unknown if event.explained else ():

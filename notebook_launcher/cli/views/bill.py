@@ -68,6 +68,8 @@ def _cpu(bill: events.Bill, used: float, wall: int) -> str:
     """Return how many cores were busy; Slurm's CPUTime, which is time × cores, is not about that."""
     of = f" of {counted(bill.cores, 'core')}" if bill.cores else " cores"
     busy = used / wall
+    if bill.cores and used <= bill.cores * (wall + 1):  # run times are in whole seconds
+        busy = min(busy, float(bill.cores))
     return f"{busy:.{2 if busy < 0.1 else 1}f}{of} busy: {duration(used)} of CPU time"
 
 

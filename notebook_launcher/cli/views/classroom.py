@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from notebook_launcher.classroom.page import ClassRow, class_rows, counts_in_words, gpus_in_words
@@ -24,6 +25,7 @@ _STYLES = {
     "idle": "magenta",
 }
 _WIDE = 120  # columns from which the node and the job are shown
+_LEAST_OF_NAME = 12  # columns
 
 
 class ClassroomView:
@@ -92,28 +94,44 @@ def _picture(event: events.ClassSeen, console: Console) -> Group:
     rows, below = class_rows(event), _below(event)
     room = max(5, console.height - len(below) - 3)
     shown, wide = min(room, len(rows)), console.width >= _WIDE
-    # a row may take two lines
-    while shown > 1 and (excess := len(console.render_lines(_table(rows[:shown], wide=wide))) - 1 - room) > 0:
-        shown -= max(1, excess // 2)
-    lines: list[Table | Text] = [_table(rows[:shown], wide=wide)] if rows else []
+    table = _table(rows[:shown], wide=wide)
+    if len(console.render_lines(table)) - 1 > room:  # some take several lines: more students are worth more than that
+        table = _table(rows[:shown], wide=wide, columns=console.width)
+    lines: list[Table | Text] = [table] if rows else []
     if len(rows) > shown:
         lines.append(Text(f"… and {len(rows) - shown} more; to see all: --once, --html or --page", style="dim"))
     return Group(*lines, *(Text(printable(text), style=style) for text, style in below))
 
 
-def _table(rows: list[ClassRow], *, wide: bool) -> Table:
+def _table(rows: list[ClassRow], *, wide: bool, columns: int | None = None) -> Table:
+    """Return the students as a table; in so many ``columns`` each has one line, and what is too long is cut off."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     headings = ("Student", "State", "Time", *(("Node", "Job") if wide else ()), "")
     for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("State", "Time"))
-    for row in rows:
-        more = (row.node, row.job) if wide else ()
-        state = Text(row.word, style=_STYLES.get(row.state, "dim"))
-        table.add_row(Text(row.name), state, Text(row.when), *map(Text, more), Text(row.detail))
+        table.add_column(heading, overflow="fold", no_wrap=columns is not None or heading in ("State", "Time"))
+    cells = [(row.name, row.word, row.when, *((row.node, row.job) if wide else ()), row.detail) for row in rows]
+    most = _widths([headings, *cells], columns) if columns else [None] * len(headings)
+    for row, texts in zip(rows, cells, strict=True):
+        shown = [Text(text) for text in texts]
+        shown[1].stylize(_STYLES.get(row.state, "dim"))
+        for text, width in zip(shown, most, strict=True):
+            if width is not None:
+                text.truncate(width, overflow="ellipsis")
+        table.add_row(*shown)
     return table
+
+
+def _widths(rows: Sequence[Sequence[str]], columns: int) -> list[int | None]:
+    """Return how wide the first and the last column may be, so that the others are whole; ``None``: as they are."""
+    from rich.cells import cell_len
+
+    widest = [max(map(cell_len, texts)) for texts in zip(*rows, strict=True)]
+    room = columns - sum(widest[1:-1]) - 2 * len(widest)
+    name = max(_LEAST_OF_NAME, min(widest[0], room // 2), min(widest[0], room - widest[-1]))
+    return [name, *[None] * (len(widest) - 2), max(1, room - name)]
 
 
 def _below(event: events.ClassSeen) -> list[tuple[str, str]]:

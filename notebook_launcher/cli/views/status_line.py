@@ -86,6 +86,7 @@ class StatusLine:
         self._updated_at = self._sampled_at = 0.0
         self._sampled: str | None = None
         self._trouble = ""
+        self._tasks: Sequence[str] = ()
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._abandoned = False  # no event, whose lock the thread that a signal interrupts may have
@@ -107,6 +108,12 @@ class StatusLine:
             self._cell, self._cell_at = event, self._clock()
         self._redraw()
 
+    def update_tasks(self, parts: Sequence[str]) -> None:
+        """Take how far the tasks of a job array are, which is said first."""
+        with self._lock:
+            self._tasks = parts
+        self._redraw()
+
     def set_trouble(self, text: str) -> None:
         """Say first what is wrong; "": nothing is any more."""
         with self._lock:
@@ -123,7 +130,7 @@ class StatusLine:
     def text(self, width: int) -> str:
         """Return the line as it is now."""
         cell = cell_parts(self._cell, self._clock() - self._cell_at) if self._cell else []
-        parts = [self._trouble, *cell, left_part(self.seconds_left)]
+        parts = [self._trouble, *cell, *self._tasks, left_part(self.seconds_left)]
         if self._event is not None and self._sampled and self._clock() - self._sampled_at <= STALE:
             parts += use_parts(self._event)
         return printable(fitted(parts, width)).replace("\n", " ")

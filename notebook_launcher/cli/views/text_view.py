@@ -5,18 +5,14 @@ What shows the events of single commands is imported with the first of them: no 
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.cli.views.clock import clock_of
+from notebook_launcher.cli.views.console_view import ConsoleView, capital
 from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
-from notebook_launcher.cli.views.errors import elapsed
-from notebook_launcher.cli.views.parts import Parts
-from notebook_launcher.cli.views.pending_line import WaitingLine, is_news, pending_parts
+from notebook_launcher.cli.views.pending_line import is_news, pending_parts
 from notebook_launcher.cli.views.ports import ports_text
 from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.runs import finished_text, prepared_text, progress_text, results_text
@@ -31,11 +27,10 @@ if TYPE_CHECKING:
     from notebook_launcher.cli.views.batch import BatchEvent
     from notebook_launcher.cli.views.classroom import ClassEvent
     from notebook_launcher.cli.views.courses import CourseEvent
-    from notebook_launcher.cli.views.status_line import StatusLine
 
 
-class TextView(BaseView):
-    """Sentences; in a terminal the last one updates in place while something is waited for."""
+class TextView(ConsoleView):
+    """Which sentence each event gets, and what is waited for after it."""
 
     def __init__(
         self,
@@ -47,43 +42,11 @@ class TextView(BaseView):
         interactive: bool = False,
         aside: Console | None = None,
     ) -> None:
-        self._console = console
-        self._aside = aside or console  # for what is said besides: a program may read the other one
-        super().__init__(open_browser=open_browser, notify=notify)
-        self._parts = Parts(console, self._aside)
+        super().__init__(console, open_browser=open_browser, verbose=verbose, notify=notify, aside=aside)
         self._interactive = interactive
-        self._verbose = verbose
-        self._status: WaitingLine | None = None
-        self._last_pending: events.Pending | None = None
         self._address_shown = False
         self._course_shown = ""
-        self._asking = False  # a question stands on the terminal: no waiting line over it
-        self._status_line: StatusLine | None = None
         self._starts = False  # whether the job was seen before it ran, so that JupyterLab only starts
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._close_status_line()
-        self._stop_status()
-        super().__exit__(kind, error, trace)
-
-    def silence(self) -> None:
-        """Show nothing from now on, not even a waiting line."""
-        super().silence()
-        if self._status_line is not None:
-            self._status_line.abandon()
-        with contextlib.suppress(OSError):
-            self._stop_status()
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave the terminal alone while the block runs."""
-        self._stop_status()
-        self._asking = True
-        try:
-            yield
-        finally:
-            self._asking = False
-            self._show_status_line()
 
     def _show(self, event: events.Event) -> None:
         if isinstance(event, _NOT_ATTACHED) or (isinstance(event, events.Pending) and event.state != "SUSPENDED"):
@@ -142,13 +105,13 @@ class TextView(BaseView):
             self._update(lambda: pending_parts(event, _now()))
         elif is_news(event, self._last_pending, _now()):
             self._last_pending = event
-            self._say(_capital("; ".join(pending_parts(event, _now()))), aside=True)
+            self._say(capital("; ".join(pending_parts(event, _now()))), aside=True)
 
     @_display.register(events.SchedulerNotResponding)
     def _(self, event: events.SchedulerNotResponding) -> None:
         text = f"the scheduler does not answer ({event.reason}); it is asked again, and job {event.job} goes on"
         if self._address_shown and self._status is None:
-            self._say(_capital(text), style="yellow", aside=True)
+            self._say(capital(text), style="yellow", aside=True)
         else:
             self._wait(text)
 
@@ -176,6 +139,15 @@ class TextView(BaseView):
             from notebook_launcher.cli.views.status_line import how_it_ends
 
             self._say(how_it_ends(event.started_here, interactive=self._interactive))
+
+    @_display.register(events.LocalLabReady)
+    def _(self, event: events.LocalLabReady) -> None:
+        self._say(f"Your own JupyterLab, with this machine's files and the kernels of {event.node}:", style="green")
+        self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
+
+    @_display.register(events.SessionAddress)
+    def _(self, event: events.SessionAddress) -> None:
+        self._console.print(printable(event.url), soft_wrap=True, highlight=False, markup=False)
 
     @_display.register(events.ReachedBySsh)
     def _(self, event: events.ReachedBySsh) -> None:
@@ -235,7 +207,7 @@ class TextView(BaseView):
     def _(self, event: events.CostEstimate) -> None:
         self._say(price_text(event), aside=True)
         if event.note and self._verbose:
-            self._say(_capital(event.note), aside=True)
+            self._say(capital(event.note), aside=True)
         if warning := price_warning(event):
             self._say(warning, style="yellow", aside=True)
 
@@ -259,6 +231,22 @@ class TextView(BaseView):
 
         for text in [step_text(step) for step in event.steps] or ["No step has reported what it uses."]:
             self._say(text, style="dim", aside=True)
+
+    @_display.register(events.TaskStarted)
+    @_display.register(events.TaskEnded)
+    def _(self, event: events.TaskStarted | events.TaskEnded) -> None:
+        from notebook_launcher.cli.views.batch import task_text
+
+        failed = isinstance(event, events.TaskEnded) and event.cause != "finished"
+        self._say(task_text(event), style="yellow" if failed else "dim", aside=True)
+
+    @_display.register(events.TasksProgress)
+    def _(self, event: events.TasksProgress) -> None:
+        from notebook_launcher.cli.views.batch import tasks_parts
+
+        if self._has_status_line:  # elsewhere, the lines on each task say it
+            self._open_status_line().update_tasks(tasks_parts(event))
+            self._show_status_line()
 
     @_display.register(events.Attached)
     def _(self, event: events.Attached) -> None:
@@ -343,6 +331,8 @@ class TextView(BaseView):
     def _(self, event: events.Status | events.LogLine | events.FileWritten) -> None:
         self._stop_waiting()
         self._parts.usage.show(event)
+        if isinstance(event, events.LogLine) and event.task is not None:
+            self._show_status_line()
         self._show_status_line()
 
     @_display.register(events.Forecast)
@@ -423,95 +413,6 @@ class TextView(BaseView):
         self._stop_status(keep_bar=True)
         self._parts.copies.show(event)
 
-    # --- the line that updates in place -------------------------------------------------------------------------
-
-    @property
-    def _has_status_line(self) -> bool:
-        return self._in_place and not self._console.is_dumb_terminal and not self._console.legacy_windows
-
-    def _ring(self) -> None:
-        if self._console.is_terminal:
-            self._console.bell()
-
-    def _terminal_writer(self) -> Callable[[str], None] | None:
-        def write(text: str) -> None:
-            with contextlib.suppress(OSError, ValueError):
-                print(text, end="", file=self._console.file, flush=True)
-
-        return write if self._console.is_terminal else None
-
-    def _open_status_line(self) -> StatusLine:
-        from notebook_launcher.cli.views.status_line import StatusLine
-
-        self._status_line = self._status_line or StatusLine(self._console)
-        return self._status_line
-
-    def _set_trouble(self, text: str) -> None:
-        """Say that the network is down, in the line that is there already; "": it is there again."""
-        if self._status_line is not None:
-            self._status_line.set_trouble(text)
-        elif text:
-            self._wait(text)
-
-    def _close_status_line(self) -> None:
-        line, self._status_line = self._status_line, None
-        if line is not None:
-            line.close()
-
-    def _show_status_line(self) -> None:
-        if self._status_line is not None and self._status is None and not self._asking and not self._silent:
-            self._status_line.show()
-
-    def _line_typed(self) -> None:
-        waiting = self._status  # this is the thread that reads the keyboard
-        if waiting is not None:
-            waiting.typed()
-        elif self._status_line is not None:
-            self._status_line.typed()
-
-    def _say(self, text: str, style: str = "", *, whole: bool = False, aside: bool = False) -> None:
-        """Print a sentence, folded between words; ``whole``: one to copy from, which only the terminal may fold.
-
-        ``aside``: it is no result, and goes to standard error where a program may read the results.
-        """
-        console = self._aside if aside else self._console
-        text = printable(text)
-        self._stop_status()
-        stamp = f"[{elapsed():6.2f} s] " if self._verbose else ""
-        soft = whole or not console.is_terminal
-        console.print(stamp + text, style=style, soft_wrap=soft, highlight=False, markup=False)
-        self._show_status_line()
-
-    def _wait(self, text: str) -> None:
-        self._last_pending = None
-        if self._in_place:
-            self._update(lambda: [text])
-        elif not self._asking:
-            self._say(_capital(text), aside=True)
-
-    @property
-    def _in_place(self) -> bool:
-        return self._console.is_terminal and not self._verbose
-
-    def _update(self, parts: Callable[[], list[str]]) -> None:
-        if self._asking:
-            return
-        if self._status is None:
-            self._stop_status()
-            self._status = WaitingLine(self._console, parts)
-        self._status.parts = parts
-
-    def _stop_status(self, *, keep_bar: bool = False) -> None:
-        self._parts.stop(keep_bar=keep_bar)
-        self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-        if self._status_line is not None:
-            self._status_line.hide()
-
 
 #: events after which no session is attached, or not to us
 _NOT_ATTACHED = (
@@ -522,7 +423,3 @@ _NOT_ATTACHED = (
 
 def _now() -> datetime:
     return datetime.now().astimezone()
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
@@ -61,7 +62,7 @@ class UsageView:
     def show(self, event: InspectionEvent) -> None:
         """Show one event."""
         if isinstance(event, events.LogLine):
-            _print_line(event.text)
+            _print_line(event.text if event.task is None else f"{event.task}: {event.text}")
         elif isinstance(event, events.FileWritten):
             self.pause()
             self._console.print(printable(event.text), soft_wrap=True, highlight=False, markup=False)
@@ -288,8 +289,12 @@ def _steps(value: float | None, top: float, most: int) -> int:
 
 
 def _top(one: events.Series) -> float:
-    """Return what the height stands for: all that there is, or the most that was seen."""
-    return max(one.capacity or 0.0, one.peak or 0.0)
+    """Return what the height stands for: all that there is; where that is not known, a round number above the most."""
+    peak = one.peak or 0.0
+    if one.capacity or peak <= 0:
+        return max(one.capacity or 0.0, peak)
+    power = 10.0 ** math.floor(math.log10(peak))
+    return next(step * power for step in (2, 5, 10, 20) if step * power > peak)
 
 
 def _number(value: float | None, unit: str) -> str:

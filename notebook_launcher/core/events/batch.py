@@ -15,13 +15,50 @@ class ScriptPrepared(Event, name="script_prepared"):
 
 
 class ScriptFinished(Event, name="script_finished"):
-    """A submitted script ended with exit code 0. ``seconds``: from its start; ``folder``: where it ran, there."""
+    """A submitted script ended with exit code 0. ``seconds``: from its start; ``folder``: where it ran, there.
+
+    ``tasks``: how many there were in a job array, all of which ended so.
+    """
 
     session: str
     job: str
     script: str
     seconds: float
     folder: str
+    tasks: int | None = None
+
+
+class TaskStarted(Event, name="task_started"):
+    """A task of a job array has started."""
+
+    session: str
+    job: str
+    task: int
+    node: str
+
+
+class TaskEnded(Event, name="task_ended"):
+    """A task of a job array has ended. ``cause``, ``exit_code``: as its ``exit.json`` has them."""
+
+    session: str
+    job: str
+    task: int
+    node: str
+    cause: str
+    exit_code: int | None
+    seconds: float | None
+
+
+class TasksProgress(Event, name="tasks"):
+    """How many tasks of a job array there are in each state, as far as they have reported it."""
+
+    session: str
+    job: str
+    tasks: int
+    waiting: int
+    running: int
+    finished: int
+    failed: int
 
 
 class StepUsed(Frozen):
@@ -119,7 +156,8 @@ class JobReport(Event, name="job_report"):
 
     ``columns``: those of the accounting. ``joules``: its energy, ``energy_of``: of what (``nodes`` or ``GPUs``).
     ``epochs``, ``images``: as the job itself reported them. ``advice`` and ``unknown``, in sentences: what to ask for
-    next time, and what nobody reported. ``explained``: whether the columns are what was asked for.
+    next time, and what nobody reported. ``explained``: whether the columns are what was asked for. ``tasks``: how many
+    a job array has, whose values are those of all; ``steps`` are then its tasks.
     """
 
     job: str
@@ -136,6 +174,7 @@ class JobReport(Event, name="job_report"):
     advice: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     explained: bool = True
+    tasks: int | None = None
 
     @property
     def joules_per_epoch(self) -> float | None:

@@ -94,6 +94,18 @@ class Ready(Event, name="ready"):
     started_here: bool
 
 
+class LocalLabReady(Event, name="local_lab_ready"):
+    """The user's own JupyterLab on this machine runs with the session's kernels (``--local-lab``).
+
+    ``url`` contains that JupyterLab's own token, so show it to the user only.
+    """
+
+    session: str
+    job: str
+    node: str
+    url: str
+
+
 class ReachedBySsh(Event, name="reached_by_ssh"):
     """This terminal is an SSH login, so that the address of ``ready`` works on the machine at its other end only.
 

@@ -102,9 +102,10 @@ class Status(Event, name="status"):
 
 
 class LogLine(Event, name="log"):
-    """One line of a session's log."""
+    """One line of a session's log. ``task``: which task of a job array has printed it."""
 
     text: str
+    task: int | None = None
 
 
 class FileWritten(Event, name="file_written"):
@@ -168,3 +169,12 @@ class CostEstimate(Event, name="cost_estimate"):
     account: str | None = None
     balance: float | None = None
     note: str = ""
+
+
+class SessionAddress(Event, name="session_address"):
+    """The address of a session to which this machine is attached. ``url`` contains the token."""
+
+    session: str
+    job: str
+    url: str
+    local_port: int

@@ -43,6 +43,7 @@ from notebook_launcher.diagnosis.request_check import (
     kinds_of,
 )
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
+from notebook_launcher.diagnosis.unqueued import estimate_unqueued
 from notebook_launcher.doctor.findings import (
     expand,
     judge_programs,
@@ -154,7 +155,7 @@ def check_request(
             checks.skip(name, f"not checked: it needs {ANSWERS if checks.passed(PROGRAMS) else PROGRAMS}")
         return report
     names = report.partitions_of(request)
-    _query_all(host, cluster_info, request, names, user, report)
+    _query_all(host, scheduler, request, names, user, report)
     flags = request.flags
     checks.check(PARTITION, lambda: judge_partition(names, report, flags.get("account")))
     account = account_refusal(request, report)
@@ -190,12 +191,18 @@ def _answers(host: Host, cluster_info: ClusterInfo, request: Request, report: Sc
 
 
 def _query_all(
-    host: Host, cluster_info: ClusterInfo, request: Request, names: Sequence[str], user: str, report: SchedulerReport
+    host: Host, scheduler: Scheduler, request: Request, names: Sequence[str], user: str, report: SchedulerReport
 ) -> None:
     """Query everything with one login: a test for each partition, and what explains its result."""
+    cluster_info = scheduler.cluster_info
+    assert cluster_info is not None  # noqa: S101  # it was asked for the partitions
     each = [Request({**request.flags, "partition": name}) for name in names[:4]] if len(names) > 1 else [request]
-    tests = read_report(host, cluster_info, request, user, report, [cluster_info.estimate_start(one) for one in each])
-    report.tests = [(one, cluster_info.read_start_estimate(test)) for one, test in zip(each, tests, strict=True)]
+    commands = [command for one in each if (command := cluster_info.estimate_start(one)) is not None]
+    tests = read_report(host, cluster_info, request, user, report, commands)
+    if commands:
+        report.tests = [(one, cluster_info.read_start_estimate(test)) for one, test in zip(each, tests, strict=True)]
+    else:
+        report.tests = [(request, estimate_unqueued(request, report, None, scheduler.title))]
 
 
 # --- the parts of the request ----------------------------------------------------------------------------------
@@ -227,6 +234,8 @@ def _start(request: Request, names: Sequence[str], report: SchedulerReport, now:
     moments = [(at, would) for _, would in open_ones if (at := parse_iso(would.start, now))]
     if held_up and all(held_up):
         return warning(held_up[0], "see what would start instead: launch-notebook when")
+    if not moments and (later := next((would.message for _, would in open_ones if would.is_later), "")):
+        return unknown(later)
     if not moments:
         return unknown("The scheduler did not report a start time.", "see: launch-notebook when")
     at, would = min(moments, key=lambda one: one[0])

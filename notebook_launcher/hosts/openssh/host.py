@@ -30,7 +30,6 @@ from notebook_launcher.hosts.base import (
     OnEnd,
     OnLine,
     Prompts,
-    RemoteHost,
     Route,
 )
 from notebook_launcher.hosts.commands import bound_to_stdin, relay_command
@@ -42,6 +41,7 @@ from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master, Ref
 from notebook_launcher.hosts.output import TooMuchOutput
 from notebook_launcher.hosts.paramiko.host_keys import known_keys
 from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.remote import RemoteHost
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 from notebook_launcher.hosts.terminal import POLL_EVERY, copy_output, run_in_terminal
 

@@ -19,7 +19,6 @@ from notebook_launcher.hosts.base import (
     NextHop,
     OnEnd,
     OnLine,
-    RemoteHost,
     Route,
 )
 from notebook_launcher.hosts.commands import bound_to_stdin
@@ -39,6 +38,7 @@ from notebook_launcher.hosts.paramiko.channels import (
 from notebook_launcher.hosts.paramiko.connection import open_transport
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.remote import RemoteHost
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 from notebook_launcher.hosts.terminal import (
     POLL_EVERY,

@@ -5,7 +5,6 @@ It has no limits of accounts for everybody to read, and no estimate of a start t
 
 from __future__ import annotations
 
-import contextlib
 import html
 import re
 from collections import Counter
@@ -13,11 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.walltime import Walltime
-from notebook_launcher.schedulers.cluster_info import ClusterInfo, Limit, Node, Partition, QueuedJob, StartEstimate
+from notebook_launcher.schedulers.cluster_info import (
+    ClusterInfo,
+    Node,
+    Partition,
+    QueuedJob,
+    StartEstimate,
+    read_walltime,
+)
 from notebook_launcher.schedulers.gridengine import submit_errors
 from notebook_launcher.schedulers.gridengine.listing import read_entries
 
@@ -71,18 +76,6 @@ class GridEngineInfo(ClusterInfo):
             return None
         return tuple(filter(None, map(_partition, blocks)))
 
-    def limits(self, user: str, cluster: str | None) -> list[str]:
-        """Return a command that prints nothing."""
-        return ["true"]
-
-    def read_limits(self, request: Request, answer: CommandResult) -> tuple[Limit, ...] | None:
-        """Return ``None``: they are not reported."""
-        return None
-
-    def read_defaults(self, request: Request, answer: CommandResult) -> tuple[str | None, str | None]:
-        """Return ``None`` for both: they are not reported."""
-        return None, None
-
     def nodes(self, cluster: str | None) -> list[str]:
         """Return ``qhost`` with its queues and resources, and ``qstat`` for all jobs that run: what they have."""
         return ["bash", "-c", _HOSTS]
@@ -114,10 +107,6 @@ class GridEngineInfo(ClusterInfo):
             for job in read_entries(answer.stdout)
         )
 
-    def private_data(self, cluster: str | None) -> list[str]:
-        """Return a command that prints nothing."""
-        return ["true"]
-
     def read_private_data(self, answer: CommandResult) -> bool:
         """Return that everybody sees all jobs."""
         return False
@@ -133,7 +122,10 @@ class GridEngineInfo(ClusterInfo):
             return StartEstimate(refusal=submit_errors.explain(answer), message=answer.stderr.strip())
         if word == _NOW and now:
             return StartEstimate(start=now)
-        return StartEstimate(message="It could run there, but not now, and Grid Engine has no estimate of when.")
+        if word != _EVER and not now:
+            return StartEstimate(message=answer.stdout.strip())
+        told = "It could run there, but not now, and Grid Engine has no estimate of when."
+        return StartEstimate(message=told, is_later=True)
 
 
 def _partition(block: str) -> Partition | None:
@@ -147,11 +139,10 @@ def _partition(block: str) -> Partition | None:
 
 
 def _walltime(text: str) -> Walltime | None:
-    with contextlib.suppress(UsageError):
-        if text == "INFINITY":
-            return Walltime.parse("UNLIMITED")
-        return Walltime.parse(text if ":" in text else f"0:0:{text}") if text != "NONE" else None
-    return None
+    """Return a limit of qconf: ``48:00:00``, seconds, or ``INFINITY``."""
+    if text == "INFINITY":
+        return Walltime.parse("UNLIMITED")
+    return read_walltime(text if ":" in text else f"0:0:{text}")
 
 
 def _nodes(text: str, gpu: str, in_use: Mapping[str, int]) -> Iterator[Node]:

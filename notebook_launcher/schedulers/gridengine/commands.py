@@ -17,7 +17,7 @@ from notebook_launcher.schedulers.gridengine import accounting, submit_errors
 from notebook_launcher.schedulers.gridengine.cluster_info import GridEngineInfo
 from notebook_launcher.schedulers.gridengine.listing import DETAILS, read_listing, status_of
 from notebook_launcher.schedulers.gridengine.translation import TRANSLATED, SiteResources, Translation, job_name
-from notebook_launcher.schedulers.translation import with_job
+from notebook_launcher.schedulers.translation import UNSUBMITTED, with_job
 
 # With -notify a job has SIGUSR2 some time before SIGKILL, at qdel and at the end of its walltime, so that it can tidy
 # up, but SIGUSR1 before it is suspended, which would end all of it.
@@ -61,7 +61,7 @@ class GridEngine(Scheduler):
 
     def _verified(self, request: Request) -> list[str]:
         """Return the arguments of a submission that is only verified, without its job."""
-        return Translation(request, Submission("verified", "/", "true", "/dev/null")).arguments(self._site)
+        return Translation(request, UNSUBMITTED).arguments(self._site)
 
     def configure(self, options: Mapping[str, str]) -> None:
         """Take what the site calls its resources."""

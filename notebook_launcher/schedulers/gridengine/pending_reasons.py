@@ -21,6 +21,8 @@ _PE = re.compile(r"cannot run in PE \"([^\"]+)\" because it only offers (-?\d+) 
 _FULL = re.compile(
     r"queue instance \"([^\"]+)\" dropped because it is (full|overloaded|disabled|temporarily not available)"
 )
+_ASKED_FOR_ERROR = re.compile(r"exit_status of job start = 100$")
+_STAYS = "it stays in the queue in an error state"
 _MOST = 3
 
 
@@ -31,8 +33,13 @@ def read_reason(state: str, info: Sequence[str], errors: Sequence[str]) -> tuple
     """
     if "E" in state:
         why = re.sub(r"^.*?\]:? (?:error: )?", "", errors[0]) if errors else ""
-        summary = f"Grid Engine could not start it: {why}" if why else "Grid Engine could not start it"
-        return why or "error state", Meaning(summary, "cancel it, correct the cause, start again; see: qstat -j JOB")
+        if _ASKED_FOR_ERROR.search(why):
+            summary = f"its script ended with exit code 100, and {_STAYS}"
+            return why, Meaning(
+                summary, "let the script end with another exit code than 100, and start again", never=True
+            )
+        summary = f"Grid Engine could not start it{f': {why}' if why else ''}; {_STAYS}"
+        return why or "error state", Meaning(summary, "correct the cause, and start again", never=True)
     if "h" in state:
         return "hold", Meaning("is held, or waits for another job", "if you hold it, release it with: qrls JOB")
     lines = [_REQUEST.sub("", line) for line in info if line and not _NOTHING.search(line)]

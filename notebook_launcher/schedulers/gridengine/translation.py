@@ -143,10 +143,15 @@ class Translation(QsubTranslation):
         if cores > 1:
             yield from ("-pe", site.parallel_environment, str(cores))
 
-    def _hosts(self) -> Iterator[str]:
-        for flag, wanted in (("nodelist", "{}"), ("exclude", "!({})")):
-            if names := self.plain(flag, "n1,n2"):
-                yield f"hostname={wanted.format('|'.join(names.replace(',', ' ').split()))}"
+    def _hosts(self) -> list[str]:
+        """Return one request for both flags: of two for the same resource only the last one counts."""
+        named, without = (
+            "|".join(names.replace(",", " ").split()) if (names := self.plain(flag, "n1,n2")) else ""
+            for flag in ("nodelist", "exclude")
+        )
+        if named and without:
+            return [f"hostname=({named})&!({without})"]
+        return [f"hostname={named or f'!({without})'}"] if named or without else []
 
     def _constraint(self) -> list[str]:
         constraint = self.plain("constraint", "cpu_type=skylake")

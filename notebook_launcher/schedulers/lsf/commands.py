@@ -18,8 +18,9 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
 from notebook_launcher.schedulers.lsf import submit_errors
 from notebook_launcher.schedulers.lsf.bsub_flags import TRANSLATED, Translation
+from notebook_launcher.schedulers.lsf.cluster_info import LsfInfo
 from notebook_launcher.schedulers.lsf.long_format import find_long, read_long, unfolded
-from notebook_launcher.schedulers.translation import signal_of, with_job
+from notebook_launcher.schedulers.translation import UNSUBMITTED, signal_of, with_job
 
 # the reason last: it is free text, and may continue on further lines
 _FIELDS = (
@@ -91,6 +92,9 @@ class Lsf(Scheduler):
     version_command = ("bsub", "-V")
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for LSF in docs/lsf.md"
+
+    def __init__(self) -> None:
+        self.cluster_info = LsfInfo(lambda request: Translation(request, UNSUBMITTED).arguments())
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
         """Return the ``bsub`` command. Raises ``UsageError`` for a flag without a counterpart.

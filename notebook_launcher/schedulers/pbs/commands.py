@@ -15,8 +15,10 @@ from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, Submission
 from notebook_launcher.schedulers.pbs import submit_errors
+from notebook_launcher.schedulers.pbs.cluster_info import PbsInfo
 from notebook_launcher.schedulers.pbs.job_records import read_records, read_status, read_use
 from notebook_launcher.schedulers.pbs.translation import TRANSLATED, SiteResources, Translation, job_name
+from notebook_launcher.schedulers.translation import UNSUBMITTED
 
 _JOB_ID = re.compile(r"\d{1,12}(?:\[\])?(?:\.[\w.-]+)?", re.A)
 # some of the jobs are unknown; some are over, and the history is not kept
@@ -42,6 +44,11 @@ class Pbs(Scheduler):
 
     def __init__(self) -> None:
         self._site = SiteResources()
+        self.cluster_info = PbsInfo(self._check, lambda: self._site.gpu)
+
+    def _check(self, request: Request) -> None:
+        """Raise ``UsageError`` for a flag without a counterpart."""
+        Translation(request, UNSUBMITTED).arguments(self._site)
 
     def configure(self, options: Mapping[str, str]) -> None:
         """Take what the site calls its resources."""

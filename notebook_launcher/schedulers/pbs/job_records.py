@@ -27,7 +27,7 @@ _OVER = ("F", "X")
 # exit codes below zero: PBS itself ended the job, or could not start it (job.h of OpenPBS, JOB_EXEC_KILL_…)
 _MEMORY, _WALLTIME = (-27, -26), -29
 _SIGNALLED = 256  # added to the signal that ended the job script
-_TERMINATED = 91  # the substate of a job that was deleted
+_TERMINATED, _FINISHED = "91", "92"  # substates of a job that was deleted, and of one whose script ended with 0
 _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 
@@ -72,12 +72,12 @@ def read_status(job: JobRef, found: Mapping[str, str]) -> JobStatus:
 
 
 def _end(found: Mapping[str, str]) -> State:
-    """Return how a job ended. Without an exit code it was deleted before it began; that of one that ran may be missing
-    for another reason."""
+    """Return how a job ended. Without an exit code it was deleted before it began, or PBS lost sight of it: then its
+    substate tells, and that it is over is certain."""
     code = _exit_status(found)
-    deleted = found.get("substate") == str(_TERMINATED) or " terminated" in found.get("comment", "")
+    deleted = found.get("substate") == _TERMINATED or " terminated" in found.get("comment", "")
     if code is None:
-        return State.CANCELLED if deleted else State.UNKNOWN
+        return State.CANCELLED if deleted else State.COMPLETED if found.get("substate") == _FINISHED else State.FAILED
     if code == 0:
         return State.COMPLETED
     if code == _WALLTIME:

@@ -34,6 +34,7 @@ from notebook_launcher.schedulers.slurm import (
     running_steps,
     submit_errors,
 )
+from notebook_launcher.schedulers.slurm.array_state import of_array
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env, without_job_variables
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 
@@ -43,7 +44,8 @@ _FIELDS = "%i|%T|%P|%N|%S|%e|%a|%q|%l|%r"
 _FIELD_COUNT = 10
 # the same as ``scontrol --oneliner`` prints it, with underscores for spaces in the reason
 _RECORD = re.compile(
-    r"^JobId=(?P<id>\d+) .*?(?: Account=(?P<account>\S*) QOS=(?P<qos>\S*)(?: WCKey=\S*)?)? "
+    r"^JobId=(?P<id>\d+) (?:ArrayJobId=(?P<array>\d+) )?"
+    r".*?(?: Account=(?P<account>\S*) QOS=(?P<qos>\S*)(?: WCKey=\S*)?)? "
     r"JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*?(?: TimeLimit=(?P<walltime>\S+) .*?)? "
     r"StartTime=(?P<start>\S+) EndTime=(?P<ends>\S+) .*?Partition=(?P<partition>\S+) .*? NodeList=(?P<node>\S*)",
     re.A | re.M,
@@ -84,6 +86,7 @@ class Slurm(Scheduler):
     programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
     version_command = ("sbatch", "-V")
     passes_gres = True
+    has_arrays = True
     lists_flags = "on the login node: sbatch --help"
     cluster_info = SlurmClusterInfo()
 
@@ -91,11 +94,14 @@ class Slurm(Scheduler):
         """Return the ``sbatch`` command, with the flags sorted by name, so that it can be compared."""
         flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
         flags.setdefault("job-name", submission.session_id)
+        script = submission.script
+        if "array" in flags:
+            script = f"{submission.directory}/array_task.sh"
         if "output" not in flags:
             flags["output"] = submission.log
             flags.setdefault("open-mode", "append")  # the log exists already, readable by its owner alone
         words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
-        return ["sbatch", "--parsable", *words, submission.script, submission.directory]
+        return ["sbatch", "--parsable", *words, script, submission.directory]
 
     def try_flag(self, name: str, value: str | None) -> list[str]:
         """Return an ``sbatch`` that stops at a flag that it cannot have, and otherwise prints its usage."""
@@ -163,11 +169,11 @@ class Slurm(Scheduler):
             return {} if _GONE.search(answer.stderr) else None
         cluster = jobs[0].cluster if jobs else None
         wanted = {job.id for job in jobs}
-        found = {}
+        found: dict[str, list[JobStatus]] = {}
         for fields in (*_rows(answer.stdout, _FIELD_COUNT), *_records(answer.stdout)):
-            if fields[0] in wanted:
-                found[fields[0]] = _present(cluster, *fields)
-        return found
+            if (job_id := fields[0].partition("_")[0]) in wanted:  # 7_3, 7_[4-9]: tasks of a job array
+                found.setdefault(job_id, []).append(_present(cluster, job_id, *fields[1:]))
+        return {job_id: of_array(rows) for job_id, rows in found.items()}
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
         """Whether squeue or scontrol says that there is no such job; its absence from a list does not mean that."""
@@ -228,6 +234,10 @@ class Slurm(Scheduler):
         """Parse these rows; ``None`` without accounting, or if the job is not in it (yet)."""
         return job_report.parse_report(job, answer)
 
+    def read_array_report(self, job: JobRef, answer: CommandResult) -> Mapping[int, JobAccounts]:
+        """Parse the rows of all tasks."""
+        return job_report.parse_array_report(job, answer)
+
     def running_steps(self, job: JobRef) -> list[str] | None:
         """Return ``sstat`` for one job."""
         return running_steps.steps_command(job)
@@ -271,8 +281,10 @@ class Slurm(Scheduler):
                 continue
             job_id, _, rest = line.strip().partition("|")
             name, _, command = rest.partition("|")
-            if job_id.isdecimal() and (name == session_id or f"/{session_id}/" in command):
-                found.append(JobRef(job_id, cluster))
+            job_id = job_id.partition("_")[0]  # of a job array, each task has a line
+            job = JobRef(job_id, cluster)
+            if job_id.isdecimal() and job not in found and (name == session_id or f"/{session_id}/" in command):
+                found.append(job)
         return found
 
 
@@ -348,6 +360,7 @@ def _records(text: str) -> Iterator[list[str]]:
     for match in _RECORD.finditer(text):
         fields = {name: value or "" for name, value in match.groupdict().items()}
         fields["reason"] = fields["reason"].replace("_", " ")
+        fields["id"] = fields["array"] or fields["id"]
         fields["walltime"] = fields["walltime"].removeprefix("00:").lstrip("0")  # 00:30:00, where squeue has 30:00
         yield [fields[name] for name in _RECORDED]
 

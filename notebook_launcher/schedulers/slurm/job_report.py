@@ -47,6 +47,26 @@ def parse_report(job: JobRef, answer: CommandResult) -> JobAccounts | None:
     return JobAccounts(record, run.row, tuple(_step(row) for row in run.steps[:_MOST_STEPS]), array)
 
 
+def parse_array_report(job: JobRef, answer: CommandResult) -> dict[int, JobAccounts]:
+    """Return all about each task of a job array, by its number; those that still wait, or never ran, have one row."""
+    by_task: dict[str, list[list[str]]] = {}  # the rows of a task and its steps, by its own raw id
+    raw_id, shown_id = _NAMES.index("JobIDRaw"), _NAMES.index("JobID")
+    for row in _rows(answer.stdout) if answer.exit_code == 0 else ():
+        by_task.setdefault(row[raw_id].partition(".")[0], []).append(row)
+    found: dict[int, JobAccounts] = {}
+    for raw, rows in by_task.items():
+        # one id may have two rows: of tasks that waited, and then of the last of these, which has got it
+        for shown in dict.fromkeys(row[shown_id] for row in rows if row[raw_id] == raw):
+            its = [row for row in rows if row[shown_id].partition(".")[0] == shown]
+            record, run = last_run(JobRef(raw, job.cluster), runs_in(JobRef(raw, job.cluster), its, _NAMES))
+            accounts = JobAccounts(record, run.row, tuple(_step(row) for row in run.steps[:_MOST_STEPS]))
+            for task in _tasks(shown):
+                array, _, number = task.partition("_")
+                if array == job.id and whole_number(number) is not None:
+                    found[int(number)] = accounts
+    return found
+
+
 def _tasks(shown: str) -> list[str]:
     """Return the jobs of a row by their ids: those of ``7_[1-3,8%2]``, which wait, are 7_1, 7_2, 7_3 and 7_8."""
     match = _WAITING.fullmatch(shown)

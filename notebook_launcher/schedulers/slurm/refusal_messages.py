@@ -306,7 +306,7 @@ REFUSAL_MESSAGES = (
         r"Invalid job array specification",
         SizeRefused,
         "The array is larger than is allowed, or no array at all.",
-        "a notebook needs no --array",
+        "see the largest that is allowed with: scontrol show config | grep MaxArraySize",
     ),
     RefusalMessage(
         r"Requested (node|topology) configuration is not available|topology unit|No available nodes in topology|"

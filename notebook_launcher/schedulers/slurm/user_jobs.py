@@ -1,7 +1,7 @@
 """The jobs of several users, from ``squeue`` and ``sacct``: one command for all of them.
 
-A user chooses the name of a job, which may contain any separator, and the end of a line. So the name comes last, and
-each line of squeue begins with a random word that nobody knows before. sacct is not asked for names at all.
+A user chooses the name of a job, which may contain any separator, and the end of a line. So the name comes last, and a
+random word that nobody knows before begins each line of squeue, and separates the fields of sacct.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELDS = (
     *("NumNodes:16", "NumTasks:16", "exit_code:16", "Reason:128", "Name:64"),
 )
 _SEPARATOR = "|"
-_HISTORY = "JobIDRaw,User,State,ExitCode,NodeList,Start,End,Timelimit,Partition,Account,Reservation"
+_HISTORY = "JobIDRaw,User,State,ExitCode,NodeList,Start,End,Timelimit,Partition,Account,Reservation,JobName"
 _NO_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.A)
 _NO_VALUE = frozenset({"", "N/A", "None", "NONE", "Unknown", "None assigned", "(null)", "NOT_SET", "Partition_Limit"})
 _JOB = re.compile(r"\d{1,12}", re.A)
@@ -50,19 +50,20 @@ class SlurmUserJobs(UserJobs):
         found = [[field.strip() for field in row] for row in rows if len(row) == len(_FIELDS) + 2 and row[1] == mark]
         return tuple(_job(row[0], *row[2:]) for row in found if _JOB.fullmatch(row[0]) and row[2])
 
-    def ended_jobs(self, whose: Selection, cluster: str | None, since: datetime) -> list[str]:
+    def ended_jobs(self, whose: Selection, cluster: str | None, since: datetime, mark: str) -> list[str]:
         """Return ``sacct`` for all of them: slurmdbd answers it, and slurmctld has no work with it."""
         begin = since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
-        words = ["--noheader", "--parsable2", "--allocations", f"--starttime={begin}", f"--format={_HISTORY}"]
+        words = ["--noheader", "--parsable2", f"--delimiter={mark}", "--allocations"]
+        words += [f"--starttime={begin}", f"--format={_HISTORY}"]
         everybody = [] if whose.users else ["--allusers"]
         words = ["sacct", *on_cluster(cluster), *words, *everybody, *_selected(whose, accounts="accounts")]
         return with_clean_env(words, "TZ=UTC0", of_a_job=True)
 
-    def read_ended_jobs(self, answer: CommandResult) -> tuple[UserJob, ...] | None:
-        """Parse the rows of jobs that have ended."""
+    def read_ended_jobs(self, answer: CommandResult, mark: str) -> tuple[UserJob, ...] | None:
+        """Parse the rows of jobs that have ended; a line with fewer marks is a part of a name."""
         if answer.exit_code != 0:
             return None
-        return tuple(job for job in _past(answer.stdout) if job.state.ended)
+        return tuple(job for job in _past(answer.stdout, mark) if job.state.ended)
 
     def members(self, users: Sequence[str], account: str) -> list[str]:
         """Return ``sacctmgr`` for the associations of these users with the account."""
@@ -130,19 +131,20 @@ def _job(
     )
 
 
-def _past(text: str) -> Iterator[UserJob]:
+def _past(text: str, mark: str) -> Iterator[UserJob]:
     """Yield the rows of sacct; one with other fields is left out."""
-    for line in text.splitlines():
-        row = [field.strip() for field in line.split("|")]
+    for line in text.split("\n"):
+        row = [field.strip() for field in line.split(mark)]
         if len(row) != _HISTORY.count(",") + 1 or not _JOB.fullmatch(row[0]) or not row[1]:
             continue
-        job_id, user, state, exit_code, node, start, end, walltime, partition, account, reservation = row
+        job_id, user, state, exit_code, node, start, end, walltime, partition, account, reservation, name = row
         code, _, signal = exit_code.partition(":")
         by = re.fullmatch(r"CANCELLED by (\S+)", state)
         yield UserJob(
             job_id,
             user,
             State.read(state),
+            name=name,
             partition=_value(partition),
             node=_value(node),
             start=_in_utc(start),

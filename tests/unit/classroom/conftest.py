@@ -28,10 +28,14 @@ NODES = "gpu1 gpu mixed 2/14/0/16 gpu:t4:2 gpu:t4:1(IDX:0) none\ngpu2 gpu down 0
 
 @dataclass
 class Cluster:
-    """What Slurm's commands answer: rows of squeue without their mark, and of sacct. ``ran``: all that was run."""
+    """What Slurm and getent answer: rows of squeue without their mark, rows of sacct, lines of the users who exist.
+
+    ``ran``: all that was run.
+    """
 
     rows: list[str] = field(default_factory=list)
     history: str = ""
+    users: str = ""
     silent: bool = False
     scancel: str = ""
     private: str = "none"
@@ -57,7 +61,11 @@ class Cluster:
             return CommandResult(1, "", "Socket timed out") if self.silent else CommandResult(0, rows)
         if "scancel" in command:
             return CommandResult(1 if self.scancel else 0, "", self.scancel)
-        answers = {"sacct ": self.history, "sinfo": NODES, "config": f"PrivateData = {self.private}\n",
+        if "getent" in command:
+            return CommandResult(2 if self.users else 127, self.users)
+        found = re.search(r"--delimiter=(\w+)", command)
+        history = self.history.replace("|", found[1]) if found else ""
+        answers = {"sacct ": history, "sinfo": NODES, "config": f"PrivateData = {self.private}\n",
                    "reservation": "ReservationName=lab1 Nodes=gpu1,gpu2 Users=(null) Accounts=proj1\n"}  # fmt: skip
         return CommandResult(0, next((text for word, text in answers.items() if word in command), ""))
 

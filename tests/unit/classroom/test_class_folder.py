@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.classroom.class_folder import StudentFile, parse_report, read_folder, read_reports
+from notebook_launcher.classroom.collect import _read
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.local import LocalHost
@@ -54,6 +55,16 @@ def test_a_file_of_a_students_own(folder: Path) -> None:
     (folder / "end").write_text("no folder of a student's")
     (folder / ".hidden").mkdir()
     assert read(folder) == files
+
+
+def test_without_a_list_the_results_of_all_who_have_a_folder_are_read(folder: Path) -> None:
+    (folder / ME / "results.jsonl").write_text("{}")
+    (folder / ME / "results.jsonl").chmod(0o640)
+    (folder / "judy").mkdir(0o750)
+    problem = "others may write the folder"
+    (folder / "judy").chmod(0o770)
+    assert list(_read(LocalHost(), str(folder), [])) == [StudentFile("judy", problem=problem), StudentFile(ME, "{}")]
+    assert list(_read(LocalHost(), str(folder), ["nobody"])) == []
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_running_session_by_the_schedulers_word_alone() -> None:
         (report("running"), "running", ""),
         (report("starting", 1), "starting", ""),
         (report("starting", 5), "starting", "for 5 min, longer than usual"),
-        (report("idle", 12), "idle", "nobody has used it for 12 min"),
+        (report("idle", 12), "idle", "unused for 12 min"),
         (report("idle", 12, since=None), "idle", ""),
         (report("running", 20, age=300), "running", "its session has not reported for 5 min"),
         (report("ended"), "completing", ""),

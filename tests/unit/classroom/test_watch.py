@@ -12,8 +12,7 @@ from notebook_launcher.classroom.watch import WatchOptions, _Watching
 from notebook_launcher.cli.app import run
 from notebook_launcher.cli.views.classroom import ClassroomView, _picture
 from notebook_launcher.core.errors import AuthenticationFailed, ConnectionLost
-from notebook_launcher.core.events import ClassEnded, ClassPage, ClassSeen
-from notebook_launcher.core.interrupts import Interrupt
+from notebook_launcher.core.events import ClassEnded, ClassPage, ClassSeen, StudentNow
 from tests.doubles import RecordingView
 from tests.unit.classroom.conftest import LAB, Cluster, context_of, row
 from tests.unit.classroom.test_page import seen
@@ -57,9 +56,17 @@ def watching(slurm: Cluster, view: RecordingView, **options: object) -> _Watchin
 def test_it_goes_on_until_somebody_wants_it_over(slurm: Cluster) -> None:
     slurm.rows = [row("7", "alice", "RUNNING")]
     context = context_of(slurm, view := RecordingView())
-    context.interrupts.inbox.put(Interrupt("end"))
     got: list[ClassSeen] = []
-    _Watching(context, LAB, WatchOptions()).go_on(got.append)
+
+    def interrupt(_argv: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    def act(seen: ClassSeen) -> None:
+        got.append(seen)
+        context.host.answer = interrupt  # type: ignore[attr-defined]
+
+    with pytest.raises(KeyboardInterrupt):  # at once, also while the login node is asked
+        _Watching(context, LAB, WatchOptions(every=0)).go_on(act)
     assert got == view.all(ClassSeen) and len(got) == 1
 
 
@@ -109,6 +116,20 @@ def test_a_terminal_of_any_width(columns: int, count: int) -> None:
     assert any(line.startswith("gpulab: ") for line in lines)
     assert ("Node" in "".join(lines)) is (columns >= 120 and count > 0)
     assert any("and " in line and " more" in line for line in lines) is (count == 300)
+
+
+def test_a_small_terminal_shows_more_students_rather_than_whole_sentences() -> None:
+    console = Console(width=80, height=24, force_terminal=True, color_system=None, emoji=False)
+    many = tuple(
+        StudentNow(f"u{n}", f"Siri van-der-Berg-Bergendorff {n}", "idle", "unused for 12 min; " * 4, "7", "gpu1",
+                   None, None, 5000) for n in range(30)
+    )  # fmt: skip
+    with console.capture() as captured:
+        console.print(_picture(ClassSeen("gpulab", "2026-11-24T13:30:00+01:00", many, {"idle": 30}), console))
+    lines = captured.get().splitlines()
+    rows = [line for line in lines if line.startswith("Siri van-der-Berg")]
+    assert len(rows) > 15 and len(lines) <= 24
+    assert all("  idle   1 h 23 min left  unused for 12 min" in row and row.rstrip().endswith("…") for row in rows)
 
 
 def test_a_program_reads_what_has_changed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def test_a_launch_is_saved_in_its_profile_and_found_by_its_name(
     launched: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["--cluster", "uni", "-t", "2h", "--save", "big", "--gpus", "1", "--", "tf-gpu"]) == 0
-    assert load_profile("uni").presets == {"big": "--cluster uni -t 2h --gpus 1 -- tf-gpu"}
+    assert load_profile("uni").presets == {"big": "-t 2h --gpus 1 -- tf-gpu"}
     said = "".join(capsys.readouterr())
     assert "uni.toml" in said and "\n  launch-notebook again big --cluster uni\n" in said
     for typed in (["again", "big"], ["again", "big", "--cluster", "uni"], ["--cluster", "uni", "again", "big"]):
@@ -123,7 +123,7 @@ def test_what_is_repeated_is_never_another_command(
 
 def test_the_name_of_the_command_itself_is_not_repeated(launched: list[str]) -> None:
     assert run(["--cluster", "uni", "launch", "-t", "1h", "--save", "big"]) == 0
-    assert load_profile("uni").presets == {"big": "--cluster uni -t 1h"}
+    assert load_profile("uni").presets == {"big": "-t 1h"}
     assert run(["again"]) == run(["again", "big"]) == 0 and len(set(launched)) == 1
 
 

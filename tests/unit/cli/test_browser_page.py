@@ -35,14 +35,14 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Pa
 def test_the_page_stays_until_a_slow_browser_has_read_it(
     tmp_path: Path, pages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browser, "AFTER_READING", (4.0, 0.2))
+    monkeypatch.setattr(browser, "AFTER_READING", (10.0, 0.2))
     seen = stand_in(tmp_path, monkeypatch, 'head -c1 "$page" >/dev/null; sleep 1; cat "$page"')
     began = time.monotonic()
     opened = browser.Browser("http://127.0.0.1:50001/lab?token=secret")
     assert [path.stat().st_mode & 0o777 for path in pages.iterdir()] == [0o600]
     opened.close_when_read()
     assert "token=secret" in seen.read_text()
-    assert 1.0 <= time.monotonic() - began < 5.0
+    assert 1.0 <= time.monotonic() - began < 12.0
     assert list(pages.iterdir()) == []
 
 
@@ -66,7 +66,7 @@ def test_without_a_browser_it_is_said(pages: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(webbrowser, "_tryorder", [])
     failed = threading.Event()
     opened = browser.Browser("http://127.0.0.1:50001/lab?token=secret", failed.set)
-    assert failed.wait(10)
+    assert failed.wait(30)
     opened.close()
 
 

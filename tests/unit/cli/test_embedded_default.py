@@ -96,7 +96,7 @@ def nothing_left(environment: dict[str, str]) -> None:
 def status_of(session: Session, token: str) -> int:
     request = urllib.request.Request(session.api, headers={"Authorization": f"token {token}"} if token else {})
     try:
-        return int(urllib.request.urlopen(request, timeout=10).status)
+        return int(urllib.request.urlopen(request, timeout=30).status)
     except urllib.error.HTTPError as error:
         return error.code
 
@@ -118,7 +118,7 @@ def test_a_first_launch_from_its_question_to_its_bill(
     assert status_of(session, session.token) == 200
     assert status_of(session, "") == 403
     assert open_to_others(Path(environment["HOME"]) / ".notebook-launcher") == []
-    wait_until(seen.exists, 10, "the browser is called")
+    wait_until(seen.exists, 30, "the browser is called")
     shown, mode, page = seen.read_text().split("\n", 2)
     assert session.token not in shown, "a page without the token in its name"
     assert mode == "600"
@@ -176,7 +176,7 @@ def test_left_running_by_a_closed_terminal_found_again_and_stopped(
     session = start(*light)
     session.ready()
     session.child.close(force=False)
-    wait_until(lambda: not launchers(environment), 15, "the launcher ends")
+    wait_until(lambda: not launchers(environment), 30, "the launcher ends")
     assert status_of(session, session.token) == 200
     again = start("connect")
     again.ready(started_here=False)
@@ -224,7 +224,7 @@ def test_shut_down_in_the_browser_is_a_good_end(start: Start, environment: dict[
     session.ready()
     address = session.api.replace("status", "shutdown")
     urllib.request.urlopen(
-        urllib.request.Request(address, b"", {"Authorization": f"token {session.token}"}), timeout=10
+        urllib.request.Request(address, b"", {"Authorization": f"token {session.token}"}), timeout=30
     ).close()
     assert session.end() == 0
     assert "shut down" in session.printed

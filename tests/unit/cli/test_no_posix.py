@@ -104,8 +104,8 @@ with host:
     assert host.read_file(f"{folder}/b") == b"two\\n"
     lines, ends = queue.SimpleQueue(), queue.SimpleQueue()
     stream = host.stream(["sh", "-c", "echo up; echo heard; cat"], lines.put, ends.put)
-    assert lines.get(timeout=10) == "up"
-    assert lines.get(timeout=10) == "heard"
+    assert lines.get(timeout=30) == "up"
+    assert lines.get(timeout=30) == "heard"
     stream.close()
     onward = NextHop("node", ("127.0.0.1", port2), host_keys=((keys / "host_key.pub").read_text(),),
                     key=(keys / "user_key").read_text())

@@ -22,7 +22,7 @@ from notebook_launcher.core.finding import fault, ok
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.request_check import SchedulerReport, gpu_types, judge_account, judge_reservation
 from notebook_launcher.doctor.checks.course import check_reservations
-from notebook_launcher.doctor.checks.queue import check_accounting, check_request, check_scheduler
+from notebook_launcher.doctor.checks.queue import check_request, check_scheduler
 from notebook_launcher.doctor.findings import (
     covers,
     expand,
@@ -40,15 +40,25 @@ from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.doubles import FakeHost, RecordingView
 from tests.fuzzing import examples
 from tests.unit.doctor.check_results import NOW, results
+from tests.unit.schedulers.test_lsf_cluster_info import QUEUES
 
 
-def test_lsf_is_not_asked_what_it_cannot_tell() -> None:
-    shown = RecordingView()
+def test_a_scheduler_is_not_asked_what_it_cannot_tell() -> None:
+    shown, scheduler = RecordingView(), Lsf()
+    scheduler.cluster_info = None
     nobody = cast(Host, None)  # it is not asked
-    told = check_request(CheckRunner(shown), nobody, Lsf(), Request({"time": "2:00:00"}), "alice", NOW)
-    check_accounting(CheckRunner(shown), nobody, Lsf())
+    told = check_request(CheckRunner(shown), nobody, scheduler, Request({"time": "2:00:00"}), "alice", NOW)
     assert results(shown) == dict.fromkeys(("account", "walltime", "start"), "unknown")
     assert told.partitions is None
+
+
+@pytest.mark.parametrize(("walltime", "start"), [("2:00:00", "unknown"), ("200:00:00", "skipped")])
+def test_where_no_start_is_estimated_the_limits_are_judged(walltime: str, start: str) -> None:
+    host = FakeHost(lambda argv: CommandResult(0, QUEUES if "bqueues" in argv else ""))
+    shown = RecordingView()
+    check_request(CheckRunner(shown), host, Lsf(), Request({"time": walltime, "partition": "hpc"}), "alice", NOW)
+    assert results(shown)["start"] == start
+    assert results(shown)["walltime"] == ("ok" if start == "unknown" else "fault")
 
 
 def test_commands_that_are_not_found() -> None:

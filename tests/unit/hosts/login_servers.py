@@ -92,7 +92,7 @@ class Door:
     def hang_up(self) -> None:
         """End all connections, and give the client the time to notice."""
         self.close()
-        time.sleep(0.3)
+        time.sleep(0.6)
 
     def settings(self, **others: Any) -> SshSettings:
         known = Path(os.environ["TEST_KNOWN_HOSTS"])
@@ -172,7 +172,7 @@ class Keeper(paramiko.ServerInterface):
 
 
 def _copy(source: Any, sink: Any) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, EOFError):  # the latter from paramiko, while it sends to a client that has gone
         while data := source.recv(65536):
             sink.sendall(data)
         sink.shutdown(socket.SHUT_WR)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.timeout(30), pytest.mark.real_time]
 def test_a_link_carries_many_connections(host: Host, server: Server, echo: int, way: str) -> None:
     link = host.open_route(None if way == "here" else server.onward(way))
     assert link.alive
-    streams = [link.open(("127.0.0.1", echo), timeout=10) for _ in range(16)]
+    streams = [link.open(("127.0.0.1", echo), timeout=30) for _ in range(16)]
     data = [os.urandom(100_000) for _ in streams]
     received: dict[int, bytes] = {}
     threads = [

@@ -183,7 +183,7 @@ def test_a_proxy_command_that_ends_is_told_at_once(server: Sshd, tmp_path: Path)
     with pytest.raises(ConnectionFailed) as caught:
         get_in(server.config(tmp_path / "config", ProxyCommand="sh -c 'sleep 0.1 && exit 3'"))
     assert caught.value.why == "exit code 3"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
 
 
 def test_a_proxy_command_that_says_nothing_is_given_up_after_the_connect_timeout(server: Sshd, tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_a_proxy_command_that_says_nothing_is_given_up_after_the_connect_timeout
         get_in(
             server.config(tmp_path / "config", ProxyCommand=f"sh -c 'sleep {mark} & sleep {mark}'", ConnectTimeout="1")
         )
-    assert time.monotonic() - began < 6
-    assert wait_until(lambda: not sleeping(mark), 3)
+    assert time.monotonic() - began < 10
+    assert wait_until(lambda: not sleeping(mark))
 
 
 def test_a_proxy_command_ends_with_its_connection(server: Sshd, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_proxy_command_ends_with_its_connection(server: Sshd, tmp_path: Path) 
     server.config(tmp_path / "proxy", IdentityFile=f"{tmp_path}/key")
     command = f"sh -c 'sleep {mark} & exec ssh -F {tmp_path}/proxy -o BatchMode=yes -W %h:%p server'"
     get_in(server.config(tmp_path / "config", IdentityFile=f"{tmp_path}/key", ProxyCommand=command))
-    assert wait_until(lambda: not sleeping(mark), 5)
+    assert wait_until(lambda: not sleeping(mark))
 
 
 def sleeping(mark: str) -> bool:

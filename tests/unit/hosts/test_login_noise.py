@@ -166,7 +166,7 @@ def test_the_lines_of_a_stream_stand_within_the_noise(over: Over, noise: bytes, 
     lines: list[str] = []
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
     over(says(noise, output, after)).stream(["x"], lines.append, ends.put)
-    assert ends.get(timeout=10) == "exit code 0"
+    assert ends.get(timeout=30) == "exit code 0"
     assert lines == [line.decode(errors="replace").rstrip("\n") for line in io.BytesIO(output)]
 
 
@@ -264,7 +264,7 @@ def test_without_its_frame_nothing_is_an_answer(over: Over, noise: bytes, output
         over(says(noise)).open_process(["x"])
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
     over(says(noise)).stream(["x"], pytest.fail, ends.put)
-    assert "runs no commands" in ends.get(timeout=10)
+    assert "runs no commands" in ends.get(timeout=30)
 
 
 @dataclasses.dataclass
@@ -311,8 +311,8 @@ def test_what_is_asked_for_comes_through(noisy: Noisy, open_host: Open, tmp_path
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         ends: queue.SimpleQueue[str] = queue.SimpleQueue()
         stream = host.stream(["bash", "-c", "echo first; echo second; cat"], lines.put, ends.put)
-        assert lines.get(timeout=10) == "first"
-        assert lines.get(timeout=10) == "second"
+        assert lines.get(timeout=30) == "first"
+        assert lines.get(timeout=30) == "second"
         stream.close()
         data = os.urandom(100_000)
         process = host.open_process(["bash", "-c", "cat"], login_shell=True)

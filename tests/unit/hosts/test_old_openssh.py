@@ -197,7 +197,7 @@ def test_all_that_the_engine_does_works_with_an_old_ssh(server: Server, tmp_path
         assert host.run(["cat"], stdin=b"in").stdout == "in"
         seen = Follower()
         host.stream(["echo", "line"], seen.lines.put, seen.ends.put)
-        assert (seen.next(), seen.ends.get(timeout=10)) == ("line", "exit code 0")
+        assert (seen.next(), seen.ends.get(timeout=30)) == ("line", "exit code 0")
         for way in ("address", "command"):
             with contextlib.closing(host.open_route(server.onward(way))) as route:
                 assert there_and_back(route.open(("127.0.0.1", echo)), b"through") == b"through"

@@ -249,7 +249,7 @@ def test_the_program_brings_the_question_and_the_answer(tmp_path: Path, answer: 
     asker = AskpassServer(str(tmp_path / "ask"), user, {}, "login", asking=True, on_declined=lambda: None)
     question = "Ünusual question\nin two lines: "
     command = [sys.executable, "-I", "-S", askpass.__file__, str(tmp_path / "ask"), question]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     asker.close()
     assert user.asked == [question]
     assert (done.returncode, done.stdout) == ((1, "") if answer is None else (0, f"{answer}\n"))
@@ -258,7 +258,7 @@ def test_the_program_brings_the_question_and_the_answer(tmp_path: Path, answer: 
 
 def test_the_program_without_a_launcher(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-S", askpass.__file__, str(tmp_path / "ask"), "Password: "]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
 
 

@@ -59,7 +59,7 @@ def test_what_bashrc_prints_is_part_of_no_answer(account: Account, log_in: Calla
     assert found.stdout == "set\nwhere\n"
     follower = Follower()
     host.stream(["bash", "-c", "echo first; printf last; exit 5"], follower.lines.put, follower.ends.put)
-    assert follower.ends.get(timeout=10) == "exit code 5"
+    assert follower.ends.get(timeout=30) == "exit code 5"
     assert [follower.next(), follower.next()] == ["first", "last"]
     assert follower.lines.empty()
     (tmp_path / "file").write_bytes(b"content")
@@ -74,7 +74,7 @@ def test_what_a_shell_prints_at_its_end_is_part_of_no_answer(account: Account, l
         assert host.run(["printf", "x"], login_shell=login_shell).stdout == "x"
         follower = Follower()
         host.stream(["printf", "x"], follower.lines.put, follower.ends.put)
-        assert follower.ends.get(timeout=10)
+        assert follower.ends.get(timeout=30)
         assert (follower.next(), follower.lines.empty()) == ("x", True)
 
 
@@ -118,7 +118,7 @@ def test_a_login_shell_that_runs_no_commands_is_no_answer(
     elif not line.startswith("exec sh"):  # which reads on, as long as there may be input
         ends: queue.SimpleQueue[str] = queue.SimpleQueue()
         host.stream(["echo", "x"], pytest.fail, ends.put)
-        assert "runs no commands" in ends.get(timeout=10)
+        assert "runs no commands" in ends.get(timeout=30)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def test_lines_come_one_by_one_and_then_the_end_once(host: Host) -> None:
         ["sh", "-c", "echo one; printf 'twö\\n\\nlast'; exit 3"], follower.lines.put, follower.ends.put
     )
     assert [follower.next() for _ in range(4)] == ["one", "twö", "", "last"]
-    assert follower.ends.get(timeout=10)
+    assert follower.ends.get(timeout=30)
     stream.close()
     assert follower.ends.empty()
     assert follower.lines.empty()

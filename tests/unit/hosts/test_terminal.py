@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -122,7 +123,7 @@ def test_a_terminal_elsewhere_is_like_one_here(attach_terminal: Lend) -> None:
     lender.child.send(b"stty size; echo $TERM; stty -a | grep -c -- -isig\n")
     lender.see(r"30 111\r\nvt220\r\n0\r\n")
     lender.child.setwinsize(40, 90)
-    lender.child.send(b"sleep 0.3; stty size\n")
+    lender.child.send(b"until stty size | grep '40 90'; do sleep 0.1; done\n")
     lender.see("40 90\r\n")
     lender.child.send(b"echo begun; sleep 50 || echo over\n")
     lender.see("begun\r\n")
@@ -161,8 +162,12 @@ def test_every_byte_passes_both_ways_however_many(attach_terminal: Lend) -> None
 def test_much_comes_out_while_nothing_is_read(attach_terminal: Lend) -> None:
     """A command that prints without end and reads nothing can still be interrupted."""
     lender = attach_terminal("sh", "-c", "trap : INT; yes 123456789; exit 5")
-    lender.child.send(b"typed ahead " * 1000)
+    # a terminal goes on showing while somebody types
+    typing = threading.Thread(target=lender.child.send, args=(b"typed ahead " * 1000,))
+    typing.start()
     lender.see("123456789\r\n123456789")
+    while typing.is_alive():
+        lender.see("123456789\r\n123456789")
     lender.child.send(b"\x03")
     assert lender.report() == "CODE 5 HEARD [] SAME True"
 
@@ -173,8 +178,8 @@ def test_a_word_from_outside_ends_it(attach_terminal: Lend, mark: str) -> None:
     began = time.monotonic()
     os.kill(lender.child.pid, 15)
     assert lender.report() == "CODE -1 HEARD ['TERM'] SAME True"
-    wait_until(lambda: not running(mark), 5, "the command has ended")
-    assert time.monotonic() - began < 4
+    wait_until(lambda: not running(mark), what="the command has ended")
+    assert time.monotonic() - began < 20
 
 
 def test_when_we_are_killed_the_command_ends_as_well(attach_terminal: Lend, mark: str) -> None:
@@ -182,7 +187,7 @@ def test_when_we_are_killed_the_command_ends_as_well(attach_terminal: Lend, mark
     lender.see("here")
     began = time.monotonic()
     os.kill(lender.child.pid, 9)
-    wait_until(lambda: not running(mark), 10, "the command has ended")
+    wait_until(lambda: not running(mark), what="the command has ended")
     print(f"the command had ended {time.monotonic() - began:.2f} s after the kill")
 
 
@@ -197,7 +202,7 @@ def test_a_connection_that_breaks(attach_terminal: Lend, server: Server) -> None
     end_connections(server, set())
     lender.child.expect_exact(b"\x1b[?1049l\x1b[?25h")
     assert lender.report() == "CODE ConnectionLost HEARD [] SAME True"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
 
 
 def test_a_keyboard_that_says_nothing_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,26 +292,26 @@ def test_a_command_ends_with_us_and_all_that_it_has_started(
 ) -> None:
     child = passing(kind, "bash", "-c", f"sleep {mark} & echo here; sleep {mark}; echo after")
     assert child.stdout is not None and child.stdout.readline() == b"here\n"
-    wait_until(lambda: len(running(mark)) == 2, 5, "all of it runs")
+    wait_until(lambda: len(running(mark)) == 2, what="all of it runs")
     child.send_signal(how)
-    wait_until(lambda: not running(mark), 10, "the command has ended")
-    assert b"after" not in child.communicate(timeout=10)[0]
+    wait_until(lambda: not running(mark), what="the command has ended")
+    assert b"after" not in child.communicate(timeout=30)[0]
 
 
 def test_what_does_not_listen_ends_as_well(passing: Pass, mark: str) -> None:
     child = passing("local", "bash", "-c", f"(trap '' TERM; exec sleep {mark}) & echo here; sleep {mark}")
     assert child.stdout is not None and child.stdout.readline() == b"here\n"
-    wait_until(lambda: len(running(mark)) == 2, 5, "all of it runs")
+    wait_until(lambda: len(running(mark)) == 2, what="all of it runs")
     child.send_signal(signal.SIGTERM)
-    assert b"CODE -1 " in child.communicate(timeout=10)[1]
+    assert b"CODE -1 " in child.communicate(timeout=30)[1]
     assert not running(mark)
 
 
 def test_what_a_command_leaves_behind_ends_with_it(kind: str, passing: Pass, mark: str) -> None:
     """As it does in a step of Slurm's."""
     child = passing(kind, "sh", "-c", f"sleep {mark} & echo here")
-    assert b"CODE 0 " in child.communicate(timeout=10)[1]
-    wait_until(lambda: not running(mark), 5, "nothing runs")
+    assert b"CODE 0 " in child.communicate(timeout=30)[1]
+    wait_until(lambda: not running(mark), what="nothing runs")
 
 
 def test_much_is_said_as_an_error_and_read_slowly(kind: str, passing: Pass) -> None:
@@ -321,7 +326,7 @@ def test_much_is_said_as_an_error_and_read_slowly(kind: str, passing: Pass) -> N
             waited = True
     assert b"first" in said and said.count(b"\0") == 300000
     assert b"CODE 3 " in said
-    child.communicate(timeout=10)
+    child.communicate(timeout=30)
 
 
 def test_nobody_reads_the_output_to_its_end(kind: str, passing: Pass) -> None:
@@ -329,7 +334,7 @@ def test_nobody_reads_the_output_to_its_end(kind: str, passing: Pass) -> None:
     assert child.stdout is not None and child.stdout.readline() == b"4715\n"
     child.stdout.close()
     assert child.stderr is not None and b"CODE 141 " in child.stderr.read()
-    child.wait(10)
+    child.wait(30)
 
 
 WORDS = [

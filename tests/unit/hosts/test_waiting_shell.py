@@ -93,7 +93,7 @@ def test_start_up_files_that_take_too_long(of_the_sshd: Account, open_host: Open
         began = time.monotonic()
         with pytest.raises(HostCommandFailed, match="did not answer within 1 s") as caught:
             host.run_prepared(["echo"], timeout=1.0)
-        assert time.monotonic() - began < 2 and "uni.toml" in caught.value.why
+        assert time.monotonic() - began < 10 and "uni.toml" in caught.value.why
         assert not caught.value.may_have_run
 
 
@@ -107,10 +107,10 @@ def test_a_script_that_takes_too_long_does_not_blame_the_login_shell(host: Host)
 
 
 def test_slow_start_up_files_leave_the_command_its_time(of_the_sshd: Account, open_host: Open) -> None:
-    of_the_sshd.has(bash_profile="sleep 1.75\n")
+    of_the_sshd.has(bash_profile="sleep 3.75\n")
     with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
         host.prepare_login_shell()
-        assert host.run_prepared(["sh", "-c", "sleep 1.75; echo here"], timeout=3.0).stdout == "here\n"
+        assert host.run_prepared(["sh", "-c", "sleep 3.75; echo here"], timeout=7.0).stdout == "here\n"
 
 
 def test_a_server_with_few_sessions_has_one_more_without_it(server: Server, open_host: Open, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_such_a_server_runs_the_first_command_though_shells_start(
 def test_a_shell_that_waits_makes_room_before_one_that_starts(server: Server, open_host: Open, tmp_path: Path) -> None:
     """The login shell's start-up files take long: it goes on, and is there for its command."""
     with account_at(server, tmp_path, "MaxSessions 2\n") as few:
-        few.has(bash_profile="sleep 3.25\n")
+        few.has(bash_profile="sleep 5.25\n")
         with open_host(few.server.destination(), Credentials(User())) as host:
             host.prepare_shells(1)
             host._waiting._others[0]._thread.join(20)  # type: ignore[attr-defined]
@@ -148,17 +148,17 @@ def test_a_shell_that_waits_makes_room_before_one_that_starts(server: Server, op
             time.sleep(0.5)
             began = time.monotonic()
             assert host.run(["echo", "here"]).stdout == "here\n"
-            assert time.monotonic() - began < 2.5 and not login_shell.waits
+            assert time.monotonic() - began < 4.5 and not login_shell.waits
             assert host._waiting._login_shell is login_shell  # type: ignore[attr-defined]
             assert host.run_prepared(["echo", "there"]).stdout == "there\n"
-            assert login_shell.took > 3
+            assert login_shell.took > 5
 
 
 def test_a_command_that_prints_all_the_time_and_takes_too_long(host: Host) -> None:
     began = time.monotonic()
     with pytest.raises(HostCommandFailed, match="did not answer within 1 s"):
         started(host).run_prepared(["bash", "-c", "while :; do printf %100s; done"], timeout=1.0)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
 
 
 def test_one_that_waited_too_long_is_not_used(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.follow import FileLine, GrowingFile, ReadEnded
+from tests.doubles import wait_until
 
 pytestmark = pytest.mark.real_time  # files that grow while a real tail reads them
 
@@ -28,7 +30,7 @@ class Reading:
         """Wait for so many lines."""
         found = []
         while len(found) < count:
-            item = self._inbox.get(timeout=10)
+            item = self._inbox.get(timeout=30)
             assert isinstance(item, FileLine), item
             found.append(item.text)
         return found
@@ -36,7 +38,7 @@ class Reading:
     def rest(self) -> list[str]:
         """Wait for the end."""
         found = []
-        while not isinstance(item := self._inbox.get(timeout=10), ReadEnded):
+        while not isinstance(item := self._inbox.get(timeout=30), ReadEnded):
             assert isinstance(item, FileLine)
             found.append(item.text)
         return found
@@ -46,10 +48,15 @@ class Reading:
 def path(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "it's a log.txt"
     yield path
-    deadline = time.monotonic() + 5
-    while readers := [child for child in psutil.Process().children(recursive=True) if "tail" in child.name()]:
-        assert time.monotonic() < deadline, readers
-        time.sleep(0.05)
+    wait_until(lambda: not readers(), what="nobody reads it any more")
+
+
+def readers() -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was listed
+            found += [child] if "tail" in child.name() else []
+    return found
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,11 @@ def test_of_lines_that_nobody_takes_only_a_few_are_read(host: FloodingHost) -> N
     file = GrowingFile("/log", 1, inbox, follow=True)
     file.start(host)
     for count in range(1, COUNT + 1):
-        item = inbox.get(timeout=10)
+        item = inbox.get(timeout=30)
         assert isinstance(item, FileLine) and item.text == LINE
         assert host.flood.passed_on <= count + 10
         item.taken()
-    assert isinstance(inbox.get(timeout=10), ReadEnded)
+    assert isinstance(inbox.get(timeout=30), ReadEnded)
 
 
 def test_a_reading_that_waits_ends_when_it_is_closed_and_leaves_nothing_more(host: FloodingHost) -> None:

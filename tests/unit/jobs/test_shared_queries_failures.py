@@ -204,5 +204,5 @@ def test_one_who_waits_ends_when_nobody_listens(login: Login) -> None:
     wait_until(lambda: waits(waiting))
     assert waiting.stdout is not None
     waiting.stdout.close()
-    assert waiting.wait(timeout=10) != 0
+    assert waiting.wait(timeout=30) != 0
     assert not login.runs

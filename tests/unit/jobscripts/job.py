@@ -66,6 +66,13 @@ if [[ -n $want_container ]]; then prepare_container; else activate; fi
 """
 
 
+def command_of(process: psutil.Process) -> list[str]:
+    """Its words; none of one that ended since it was listed."""
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return list(process.cmdline())
+    return []
+
+
 @dataclass
 class Job:
     """A session directory, a home, and the job that runs in them."""
@@ -154,9 +161,13 @@ class Job:
         """What is run by these; one that ends while it is looked at is left out."""
         found = []
         for process in self.processes():
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                found.append(" ".join(process.cmdline()))
+            if command := command_of(process):
+                found.append(" ".join(command))
         return found
+
+    def process_with(self, word: str) -> psutil.Process:
+        """The one that has such a word in its command."""
+        return wait_until(lambda: next((one for one in self.processes() if word in " ".join(command_of(one))), None))
 
     def _is_ours(self, pid: int) -> bool:
         if f"HOME={self.home}".encode() in words_of(pid, "environ") or bytes(self.dir) in words_of(pid, "cmdline"):
@@ -176,7 +187,7 @@ class Job:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         if self.process is not None:
-            self.process.wait(10)
+            self.process.wait(30)
 
 
 # A JupyterLab that starts in no time. It answers as the real one does, and misbehaves where a test asks for it.

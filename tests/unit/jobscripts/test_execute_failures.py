@@ -74,11 +74,11 @@ def test_a_job_that_is_stopped_keeps_what_there_is_and_begins_anew(run: Callable
     (work / f"{STEM}.out").write_text("sent along, too\n")
     job.start()
     wait_until(lambda: progress_if_there(job).get("cell") == 2, 120)
-    wait_until(lambda: "so far" in text_of(code_cells(result(job))[1]), 10)  # written while the cell runs
+    wait_until(lambda: "so far" in text_of(code_cells(result(job))[1]))  # written while the cell runs
     with (work / "results.jsonl").open("a") as file:
         file.write("measured\n")
     job.send(signal.SIGTERM)
-    wait_until(lambda: (job.dir / "exit.json").exists(), 5)
+    wait_until((job.dir / "exit.json").exists)
     cells = code_cells(result(job))
     assert "the job was ended while this cell ran" in text_of(cells[1]), "written before exit.json is"
     report = job.exit()
@@ -167,12 +167,11 @@ def test_a_notebook_whose_runner_is_killed(run: Callable[..., Job]) -> None:
     job = run("import time\ntime.sleep(300)", alone=True)
     job.start()
     wait_until(lambda: progress_if_there(job).get("cell") == 1, 120)
-    (runner,) = [one for one in job.processes() if one.cmdline()[-1].endswith("execute.py")]
-    runner.kill()
+    job.process_with("execute.py").kill()
     report = job.exit()
     assert (report["cause"], report["exit_code"]) == ("kernel-died", 137)
     assert report["message"].startswith("The notebook on ") and "JupyterLab" not in report["message"]
-    wait_until(lambda: job.processes() == [], 5)
+    wait_until(lambda: job.processes() == [])
 
 
 def test_what_is_no_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,34 +66,34 @@ def test_what_is_left_and_what_is_not(beating: Beating) -> None:
     (beating.course / "week2" / "results.jsonl").write_text('{"name": "fit"}\n')
     (beating.dir / "endpoint.json").write_text('{"port": 40123}')
     beating.start()
-    assert wait_until(lambda: beating.beat.get("state") == "running", 10)
+    assert wait_until(lambda: beating.beat.get("state") == "running")
     own = beating.class_ / ME
     assert own.stat().st_mode & 0o777 == 0o750 and (own / "heartbeat.json").stat().st_mode & 0o777 == 0o640
-    assert wait_until(lambda: (own / "results.jsonl").exists(), 10)
+    assert wait_until(lambda: (own / "results.jsonl").exists())
     assert (own / "results.jsonl").read_text() == '{"name": "fit"}\n'
     (beating.dir / "idle.json").write_text("{}")
-    assert wait_until(lambda: beating.beat.get("state") == "idle", 10)
+    assert wait_until(lambda: beating.beat.get("state") == "idle")
     record = {"version": 1, "cause": "image-missing", "message": f"It was in {beating.dir}", "exit_code": 1}
     (beating.dir / "exit.json").write_text(json.dumps(record, separators=(",", ":")))
     assert beating.script is not None
     beating.script.send_signal(signal.SIGTERM)
-    assert beating.script.wait(10) == 0
+    assert beating.script.wait(30) == 0
     last = beating.beat
     assert (last["state"], last["cause"], last["exit_code"], last["job"]) == ("ended", "image-missing", 1, "7")
     assert set(last) == {"version", "job", "state", "since", "written", "interval", "cause", "exit_code"}
 
 
 def test_the_teachers_notice_and_the_end(beating: Beating) -> None:
-    ends = int(time.time()) + 2
+    ends = int(time.time()) + 4  # it may be late, and shows the notice before that
     notice = beating.class_ / "end"
     notice.write_text(f'version=1\nends={ends}\njobs=6 7\nmessage=Save\x1b"it" \\ now.\n')
     beating.start()
     told = beating.dir / "notice.json"
-    assert wait_until(told.exists, 10)
+    assert wait_until(told.exists)
     said = json.loads(told.read_text())
     assert said["message"] == 'Save "it" \\ now.'
     assert said["ends"] == time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ends))
-    assert beating.program.wait(10) == -signal.SIGTERM
+    assert beating.program.wait(30) == -signal.SIGTERM
     assert (beating.dir / "runtime" / "cause").read_text() == "class-ended The teacher has ended the class.\n"
 
 
@@ -102,9 +102,9 @@ def test_a_file_of_somebody_elses_does_not_keep_a_notice_alive(beating: Beating)
     notice = beating.class_ / "end"
     notice.write_text(f"version=1\nends={int(time.time()) + 60}\njobs=7\nmessage=Home.\n")
     beating.start()
-    assert wait_until((beating.dir / "notice.json").exists, 10)
+    assert wait_until((beating.dir / "notice.json").exists)
     os.chown(notice, 65534, -1)
-    assert wait_until(lambda: not (beating.dir / "notice.json").exists(), 10)
+    assert wait_until(lambda: not (beating.dir / "notice.json").exists())
 
 
 @pytest.mark.parametrize("spoil", ["mode", "jobs", "link", "version"])
@@ -117,7 +117,7 @@ def test_a_notice_that_does_not_count(beating: Beating, spoil: str, tmp_path: Pa
     if spoil == "mode":
         beating.class_.chmod(0o2770)
     beating.start()
-    assert wait_until(lambda: beating.beat.get("state") == "starting", 10)
+    assert wait_until(lambda: beating.beat.get("state") == "starting")
     time.sleep(0.3)
     assert not (beating.dir / "notice.json").exists() and beating.program.poll() is None
 
@@ -126,5 +126,5 @@ def test_a_folder_that_is_not_ones_own(beating: Beating) -> None:
     (beating.class_ / ME).symlink_to(beating.course)
     beating.start()
     assert beating.script is not None and beating.script.stderr is not None
-    assert beating.script.wait(10) == 1
+    assert beating.script.wait(30) == 1
     assert b"is not a folder of this user: the teacher does not see this session" in beating.script.stderr.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -93,6 +94,23 @@ class Terminal:
         self.loop.run_sync(send)
 
 
+class Pipe:
+    """What a program reads until it is let go: it runs as long as a test wants."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = -1
+        os.mkfifo(path)
+
+    def is_read(self) -> bool:
+        with contextlib.suppress(OSError):  # nobody reads it yet
+            self._file = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
+        return self._file >= 0
+
+    def let_go(self) -> None:
+        os.close(self._file)
+
+
 def assert_idle_end(job: Job, sentence: str) -> None:
     report = job.exit()
     assert (report["cause"], report["exit_code"], report["message"]) == ("idle", 0, sentence)
@@ -103,7 +121,7 @@ def assert_idle_end(job: Job, sentence: str) -> None:
 
 def test_warned_used_again_and_ended(begin: Callable[..., Job], tmp_path: Path) -> None:
     (tmp_path / "0/sessions/20261121-014455-k3f9/usage.csv").mkdir(parents=True)
-    job = begin(4, "panel=no")
+    job = begin(8, "panel=no")
     assert not (job.dir / "runtime" / "labextensions").exists()
     with pytest.raises(OSError, match="404"):
         call(job, "api/notebook-launcher/session")
@@ -113,14 +131,14 @@ def test_warned_used_again_and_ended(begin: Callable[..., Job], tmp_path: Path) 
     assert idle(job) is None
     assert job.log.read_text().count("cannot find out whether somebody uses the session") == 1
     (job.dir / "usage.csv").rmdir()
-    warning = wait_until(lambda: idle(job), 10)
+    warning = wait_until(lambda: idle(job), 20)
     assert list(warning) == ["version", "why", "since", "ends", "message"]
     assert (warning["why"], warning["message"]) == (
         "unused",
-        "Nobody has used JupyterLab for 2 seconds: the session ends in 2 seconds unless somebody does.",
+        "Nobody has used JupyterLab for 4 seconds: the session ends in 4 seconds unless somebody does.",
     )
     since, ends = (datetime.strptime(warning[name], "%Y-%m-%dT%H:%M:%SZ") for name in ("since", "ends"))
-    assert timedelta(seconds=3) <= ends - since <= timedelta(seconds=6)
+    assert timedelta(seconds=7) <= ends - since <= timedelta(seconds=10)
     assert permissions(job.dir / "idle.json") == 0o600
     # what a tab asks for is no use, nor is what has no token; what a person opens is
     call(job, "api/contents?content=1")
@@ -130,10 +148,10 @@ def test_warned_used_again_and_ended(begin: Callable[..., Job], tmp_path: Path) 
     assert idle(job) is not None
     (job.work / "notes.txt").write_text("x")
     call(job, "api/contents/notes.txt?type=file&content=1")
-    wait_until(lambda: idle(job) is None or None, 3)
+    wait_until(lambda: idle(job) is None, 6)
     began = time.monotonic()
-    assert_idle_end(job, "Nobody used JupyterLab for 4 seconds, so the session was ended, as --idle-stop asked.")
-    assert time.monotonic() - began > 2.5
+    assert_idle_end(job, "Nobody used JupyterLab for 8 seconds, so the session was ended, as --idle-stop asked.")
+    assert time.monotonic() - began > 6
 
 
 def test_what_runs_keeps_the_session_though_nobody_uses_its_gpu(begin: Callable[..., Job]) -> None:
@@ -152,22 +170,30 @@ def test_what_runs_keeps_the_session_though_nobody_uses_its_gpu(begin: Callable[
                 told.append(warning)
             yield
 
+    cell, command = Pipe(job.work / "cell"), Pipe(job.work / "command")
     with kernel(job) as client:
-        client.execute("import time; time.sleep(8)")  # a long and silent cell
+        client.execute(f"print(open({str(cell.path)!r}).read())")  # a long and silent cell
+        wait_until(cell.is_read)
         for _ in is_kept_for(7):
             # what a tab asks that is connected again, or has widgets: answered beside the cell
             for asked in ("kernel_info_request", "create_subshell_request"):
                 client.control_channel.send(client.session.msg(asked))
         terminal = Terminal(job)
-        terminal.type("sleep 7.5")
+        terminal.type(f"cat {command.path}")
+        for _ in is_kept_for(30):
+            if command.is_read():
+                break
+        cell.let_go()
         list(is_kept_for(7))
-        terminal.type("bash")  # at the prompt again, and at that of another shell within
         assert told, "the GPU does nothing"
         for warning in told:
             assert (warning["why"], warning["ends"], warning["message"]) == (
                 "gpu", None, "The GPU has done nothing for 4 seconds: others may wait for it."
             )  # fmt: skip
-        while runs(job) and time.monotonic() < began + 40:
+        command.let_go()
+        terminal.type("bash")  # at the prompt again, and at that of another shell within
+        let_go = time.monotonic()
+        while runs(job) and time.monotonic() < let_go + 30:
             sampler.sample(time.monotonic() - began, "0")
             time.sleep(0.5)
         assert_idle_end(job, "The GPU did nothing for 4 seconds, so the session was ended, as gpu_idle asked.")

@@ -165,7 +165,7 @@ def test_a_note_beside_an_image_that_is_no_file_holds_nobody_up(tmp_path: Path) 
     (tmp_path / "session.env").write_text(f"container={tmp_path}/i.sif\ndigest={digest}\n")
     env = {**os.environ, "NBL_CAUSE_FILE": str(tmp_path / "cause")}
     argv = ["bash", job_script("image.sh"), "check", tmp_path]
-    assert subprocess.run(argv, env=env, capture_output=True, timeout=10).returncode == 0
+    assert subprocess.run(argv, env=env, capture_output=True, timeout=30).returncode == 0
 
 
 def test_a_digest_that_was_noted_of_an_older_file_does_not_count(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_shell_whose_start_up_file_sets_options(tmp_path: Path) -> None:
         (job.dir / name).write_bytes(job_script(name).read_bytes())
     (job.dir / "runtime").mkdir()
     words = [str(job.dir / "shell.sh"), str(job.dir), "inside"]
-    child = pexpect.spawn("bash", words, env={**job.env, "TERM": "dumb"}, encoding="utf-8", timeout=15)
+    child = pexpect.spawn("bash", words, env={**job.env, "TERM": "dumb"}, encoding="utf-8", timeout=30)
     child.sendline('printf "<%s>\\n" "$MINE$TWO $- $IFS $(shopt -p failglob) $(alias rm)"; exit')
     child.expect(r"<yes2 \w*f\w*u\w*C\w* /:_- shopt -s failglob alias rm='false'>")
     child.expect(pexpect.EOF)

@@ -74,7 +74,7 @@ def test_without_the_library(quick: Job) -> None:
     quick.script = Path(shutil.copy(job_script("jupyterlab.sh"), quick.root / "alone.sh"))
     quick.start()
     assert quick.process is not None
-    assert quick.process.wait(10) == 73
+    assert quick.process.wait(30) == 73
     assert "lib.sh" in quick.log.read_text()
 
 
@@ -103,7 +103,7 @@ def test_a_directory_that_cannot_be_made(quick: Job) -> None:
     (quick.root / "sessions").write_text("a file is in the way")
     quick.start()
     assert quick.process is not None
-    assert quick.process.wait(10) == 73
+    assert quick.process.wait(30) == 73
     assert "cannot be made" in quick.log.read_text()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import secrets
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from notebook_launcher.core.package_data import job_script
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import Job, library, module_system, read_json_if_there, token_of
 
@@ -126,11 +128,11 @@ def name_of(process: psutil.Process) -> str:
 
 def test_what_does_not_end_is_killed_and_reported_before(quick: Job) -> None:
     del quick.env["PBS_JOBID"]  # no scheduler would end what is left
-    quick.env |= {"STAND_IN": "stubborn", "NBL_GRACE_SECONDS": "3"}
+    quick.env |= {"STAND_IN": "stubborn", "NBL_GRACE_SECONDS": "6"}
     quick.start()
     port = quick.endpoint()["port"]
     quick.send(signal.SIGTERM)
-    wait_until(lambda: (quick.dir / "exit.json").exists(), 2)
+    wait_until((quick.dir / "exit.json").exists)
     assert quick.process is not None and quick.process.poll() is None, "it still waits"
     report, log = quick.exit(), quick.log.read_text()
     assert report["cause"] == "stopped"
@@ -165,13 +167,13 @@ def test_a_script_that_is_killed_says_nothing(quick: Job) -> None:
     quick.endpoint()
     quick.send(signal.SIGKILL)
     assert quick.process is not None
-    assert quick.process.wait(10) == -signal.SIGKILL
+    assert quick.process.wait(30) == -signal.SIGKILL
     assert not (quick.dir / "exit.json").exists(), "the scheduler's word counts then"
 
 
 @pytest.fixture
 def folder_of_sockets() -> Iterator[Callable[..., Path]]:
-    """Makes folders as jobs make them for the sockets of their kernels, or of Ray."""
+    """Makes folders as jobs make them for the sockets of their kernels, of Ray or of Dask."""
     made: list[Path] = []
 
     def make(whose: str = "kernels") -> Path:
@@ -193,20 +195,27 @@ def test_the_folder_of_a_job_that_was_killed_as_a_whole_is_removed_by_the_next(
     of_ray, starting = folder_of_sockets("ray"), folder_of_sockets("ray")
     os.utime(of_ray, (0, 0))  # one that is new may be that of a container that no process is in yet
     (left / "abc-1").touch()
-    kept = [listened, named, linked, starting]
+    of_dask, computing, no_socket = (folder_of_sockets("dask") for _ in range(3))
+    kept = [listened, named, linked, starting, computing, no_socket]
     (tmp_path / "precious").mkdir()
     linked.rmdir()
     linked.symlink_to(tmp_path / "precious")
     if os.geteuid() == 0:
         kept.append(folder_of_sockets())
         os.chown(kept[-1], 65534, 65534)
+    dask_node = runpy.run_path(str(job_script("dask_node.py")))
     environment = {"NBL_KERNEL_FOLDER": str(named), "SLURM_JOB_ID": "of another job"}
-    with socket.socket(socket.AF_UNIX) as kernel, subprocess.Popen(["sleep", "60"], env=environment) as server:
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind(f"{of_dask}/in-use")
+    mark = dask_node["mark_in_use"](str(computing))
+    for folder in (of_dask, computing, no_socket):
+        os.utime(folder, (0, 0))
+    with mark, socket.socket(socket.AF_UNIX) as kernel, subprocess.Popen(["sleep", "60"], env=environment) as server:
         kernel.bind(f"{listened}/abc-1")
         try:
             quick.start()
             quick.endpoint()
-            wait_until(lambda: not left.exists() and not of_ray.exists())
+            wait_until(lambda: not (left.exists() or of_ray.exists() or of_dask.exists()))
             assert all(path.exists() for path in kept)
         finally:
             server.kill()

@@ -93,7 +93,7 @@ def test_the_port_opens_with_the_token_and_only_with_it(lab: Job) -> None:
     url = f"http://127.0.0.1:{endpoint['port']}/api/status"
     for address in (url, url + "?token=", url + "?token=evil"):
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(address, timeout=10)
+            urllib.request.urlopen(address, timeout=30)
         assert refused.value.code == 403
     assert call(lab, "api/status")["kernels"] == 1
     assert (endpoint["base_url"], endpoint["secure"], endpoint["job"]) == ("/", False, "7")
@@ -205,7 +205,7 @@ def test_it_tells_whose_a_port_is(lab: Job, address: str) -> None:
         assert call(lab, path) == {"owner": "others"}
     assert call(lab, path) == {"owner": "nobody"}
     with pytest.raises(urllib.error.HTTPError) as no_token:
-        urllib.request.urlopen(f"http://127.0.0.1:{lab.endpoint()['port']}/{path}", timeout=10)
+        urllib.request.urlopen(f"http://127.0.0.1:{lab.endpoint()['port']}/{path}", timeout=30)
     assert no_token.value.code == 403
 
 

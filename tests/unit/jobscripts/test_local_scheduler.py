@@ -184,7 +184,7 @@ def test_the_state_is_one_line_for_the_user_alone(local: Scheduler) -> None:
 
 
 def test_a_job_for_later(local: Scheduler) -> None:
-    begin = int(time.time()) + 2
+    begin = int(time.time()) + 4
     local.submit("exit 0", "--begin", str(begin))
     row = local.job()
     assert (row.state, row.reason, row.start, row.end, row.exit) == ("PENDING", "BeginTime", str(begin), "", "")
@@ -208,7 +208,7 @@ def test_cancelling_a_running_job(local: Scheduler) -> None:
     wait_until(lambda: len(local.leftovers()) >= 5)
     begin = time.monotonic()
     assert local.run("cancel", "job-1").returncode == 0
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 5  # it does not wait for the job, which may take 10 s
     assert local.until("CANCELLED").exit == "9"
     assert "ended" in local.output()
     assert local.leftovers() == []
@@ -228,7 +228,7 @@ def test_the_walltime(local: Scheduler) -> None:
     local.submit('trap "exit 4" TERM; $marked & wait', seconds=1)
     row = local.until("TIMEOUT")
     assert row.exit == "4"
-    assert 1 <= int(row.end) - int(row.start) <= 4
+    assert 1 <= int(row.end) - int(row.start) <= 9
     assert local.leftovers() == []
 
 
@@ -298,12 +298,14 @@ def test_a_job_of_another_machine(local: Scheduler) -> None:
 def test_jobs_do_not_disturb_each_other(local: Scheduler) -> None:
     """Not even one that was submitted from the other: it has inherited everything."""
     inner = local.root.parent / "inner.sh"
-    inner.write_text("sleep 1; echo survived")
+    goes_on = local.root.parent / "goes on"
+    inner.write_text(f"until [ -e '{goes_on}' ]; do sleep 0.1; done; echo survived")
     local.submit(
-        f"{BASH} {job_script('local.sh')} submit --root {local.root} --id inner --time 9 -- {inner}", id="outer"
+        f"{BASH} {job_script('local.sh')} submit --root {local.root} --id inner --time 60 -- {inner}", id="outer"
     )
     local.until("COMPLETED", id="outer")
     assert local.job("inner").state == "RUNNING"
+    goes_on.touch()
     local.until("COMPLETED", id="inner")
     assert local.output("inner") == "survived\n"
     assert [row.id for row in local.queue()] == ["inner", "outer"]
@@ -311,7 +313,7 @@ def test_jobs_do_not_disturb_each_other(local: Scheduler) -> None:
 
 def test_a_batch_job_submitted_from_a_job_is_not_ours(local: Scheduler) -> None:
     """On a machine with a scheduler as well, that one's jobs inherit our mark, and are left alone."""
-    local.submit("SLURM_JOB_ID=7 setsid $marked & sleep 0.3")
+    local.submit("SLURM_JOB_ID=7 setsid $marked & until grep -qs nbl-test /proc/$!/cmdline; do sleep 0.05; done")
     local.until("COMPLETED")
     assert len(local.leftovers()) == 1
 

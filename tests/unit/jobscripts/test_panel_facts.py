@@ -57,13 +57,22 @@ def test_elsewhere_it_knows_what_was_requested(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_class_ends_its_sessions_before_their_walltime(tmp_path: Path) -> None:
+    notice = {"version": 1, "message": "Submit it.", "ends": "2026-11-21T12:05:00Z"}
+    found = known(tmp_path, started=STARTED, panel={"walltime_seconds": 600}, notice=notice)
+    assert found["notice"] == {"message": "Submit it.", "ends": BEGAN + 300} and found["ends"] == BEGAN + 300
+    found = known(tmp_path, panel={"walltime_seconds": 60})
+    assert found["ends"] == BEGAN + 60 and found["notice"]["ends"] == BEGAN + 300
+    assert "notice" not in known(tmp_path, notice={**notice, "ends": "soon"})
+
+
 @pytest.mark.parametrize(
     "damaged",
     ["", "[]", "7", "{", "[" * 100_000, '{"walltime_seconds":1e999,"price_per_hour":NaN,"cores":-1,"unit":{}}',
      '{"started":7,"job":7,"node":[],"ends":"soon","message":null}'],
 )  # fmt: skip
 def test_damaged_files_are_as_good_as_none(tmp_path: Path, damaged: str) -> None:
-    found = known(tmp_path, {"SLURM_JOB_END_TIME": "x"}, started=damaged, panel=damaged, idle=damaged)
+    found = known(tmp_path, {"SLURM_JOB_END_TIME": "x"}, started=damaged, panel=damaged, idle=damaged, notice=damaged)
     assert not found or found == {"idle": {"why": None, "ends": None, "message": None}}
 
 

@@ -89,7 +89,7 @@ def test_ray_is_started_with_what_the_job_has_and_for_its_user_alone(job: Job) -
     assert folder.parent == Path("/tmp") and permissions(folder) == 0o700, "Ray opens what is in it to everybody"
     assert "RAY_TMPDIR='/xxx" in job.log.read_text()
 
-    server = next(process.environ() for process in job.processes() if process.name() == "jupyter-lab")
+    server = job.process_with("/jupyter-lab").environ()
     assert server["RAY_ADDRESS"] == endpoint["scheduler"]
     assert server["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0", "the notebook, too, takes 127.0.0.1 for the address"
     for name in ("RAY_USE_TLS", "RAY_TLS_CA_CERT", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_AUTH_TOKEN_PATH"):
@@ -154,13 +154,22 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
         wait_until(joined.exists, 20, "it has joined")
         assert joined.read_text().split()[0] == options["num-cpus"]
         (job.home / "ray-address=10.0.0.1:7").unlink()
-        next(one for one in job.processes() if "start" in one.cmdline()).kill()
+        job.process_with(" start --address").kill()
         noted(job, "address=10.0.0.1:7")
         assert "starting them again" in job.log.read_text()
     finally:
         part.send_signal(signal.SIGUSR2)
         part.wait(20)
     assert not shared.exists() and not (runtime / f"ray-joined-{name}").exists()
+
+
+@pytest.mark.parametrize(
+    ("image", "folder", "binds"), [("x.sif", "/scratch/nl-ray-1", "/scratch/nl-ray-1"), ("x.sif", "/tmp/nl-ray-1", "")]
+)
+def test_a_container_sees_the_folder_wherever_it_is(image: str, folder: str, binds: str) -> None:
+    shown = 'source "$0"; want_container=$1 want_binds=(); show_ray_folder "$2"; echo "${want_binds[*]}"'
+    command = ["bash", "-c", shown, str(job_script("engine_ray.sh")), image, folder]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{binds}\n"
 
 
 PARTS = (

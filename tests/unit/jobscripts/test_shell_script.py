@@ -50,7 +50,7 @@ def opened(job: Job, where: str = "inside") -> pexpect.spawn:
         env={**job.env, "TERM": "dumb"},
         cwd=str(job.root),
         encoding="utf-8",
-        timeout=10,
+        timeout=30,
         dimensions=(24, 200),
     )
     child.delaybeforesend = 0
@@ -71,7 +71,7 @@ def test_what_a_shell_leaves_in_the_background_ends_with_it(boxed: Job) -> None:
     done = output_of(boxed, f"{stays} sleep 301 & until [ -s left ]; do sleep 0.05; done; kill -9 $$")
     assert done.returncode == 137
     left = int((boxed.work / "left").read_text())
-    wait_until(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == "zombie", 2, "its end")
+    wait_until(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == "zombie", what="its end")
     assert re.fullmatch(r"notebook-launcher: ended what still ran in the background \([2-9]\)\n", done.stderr)
 
 

@@ -123,7 +123,7 @@ class Door:
     def transport(self) -> paramiko.Transport:
         stream = step(self.job) if self.port is None else socket.create_connection(("127.0.0.1", self.port))
         transport = paramiko.Transport(stream)
-        transport.start_client(timeout=10)
+        transport.start_client(timeout=30)
         assert transport.get_remote_server_key().get_base64() in (self.job.root / "known_hosts").read_text()
         transport.auth_publickey(self.user, paramiko.Ed25519Key.from_private_key_file(str(self.job.root / "key")))
         return transport
@@ -240,7 +240,7 @@ def test_two_steps_at_once_agree_on_the_key_they_make(sshd_job: Job) -> None:
         (sshd_job.dir / name).unlink()
     transports = [paramiko.Transport(stream) for stream in [step(sshd_job), step(sshd_job)]]
     for transport in transports:
-        transport.start_client(timeout=10)
+        transport.start_client(timeout=30)
     shown = {transport.get_remote_server_key().get_base64() for transport in transports}
     assert shown == {(sshd_job.dir / "ssh_host_key.pub").read_text().split()[1]}
     for transport in transports:
@@ -321,7 +321,7 @@ def test_sshd_ends_with_the_job(sshd_job: Job, way: signal.Signals | str) -> Non
         if way not in (signal.SIGKILL, "sshd.sh"):
             sshd_job.exit()
             assert [process for process in processes if is_alive(process)] == []
-        wait_until(lambda: not any(map(is_alive, processes)), 5)
+        wait_until(lambda: not any(map(is_alive, processes)))
     if way == signal.SIGTERM:  # and is back in the queue
         sshd_job.start()
         wait_until(lambda: not (sshd_job.dir / "exit.json").exists())
@@ -376,6 +376,6 @@ def test_an_sshd_that_dies_is_noted(sshd_job: Job) -> None:
         processes = sshd_processes(sshd_job)
         os.kill(int((sshd_job.dir / "runtime" / "sshd.pid").read_text()), signal.SIGKILL)
         wait_until(lambda: "has ended by itself (exit code 137)" in sshd_job.log.read_text())
-        wait_until(lambda: not any(map(is_alive, processes)), 3)
+        wait_until(lambda: not any(map(is_alive, processes)))
     sshd_job.send(signal.SIGTERM)
     assert sshd_job.exit()["cause"] == "stopped"

@@ -361,7 +361,7 @@ def test_the_number_of_what_has_ended_long_ago_is_not_killed(tmp_path: Path) -> 
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
         code = 'source "$0"; source "$1"; stager=$2; end_staging'
         files = (job_script("lib.sh"), job_script("job_services.sh"))
-        subprocess.run([BASH, "-c", code, *files, str(other.pid)], check=True, timeout=10)
+        subprocess.run([BASH, "-c", code, *files, str(other.pid)], check=True, timeout=30)
         assert other.poll() is None
         other.kill()
 

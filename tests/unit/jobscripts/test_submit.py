@@ -90,7 +90,7 @@ def test_submit_survives_its_client(submission: Submission, blow: signal.Signals
     client.stderr.close()
     if blow is not None:
         os.killpg(client.pid, blow)
-    client.wait(10)
+    client.wait(30)
     _, mask, job = (submission.dir / "job").read_text().split()
     assert job == "7"
     assert ignored(mask) == set(), "a job of a local scheduler would ignore these signals, too"

@@ -69,7 +69,7 @@ def test_a_notebook_on_several_nodes_finds_it(quick: Job, nodes: str) -> None:
     quick.env["SLURM_JOB_NUM_NODES"] = nodes
     quick.start()
     quick.endpoint()
-    server = next(process.environ() for process in quick.processes() if process.name() == "jupyter-lab")
+    server = quick.process_with("/jupyter-lab").environ()
     last = Path(server["PATH"].split(":")[-1])
     assert (last == quick.dir / "runtime" / "bin") is (nodes == "2")
     if nodes == "2":

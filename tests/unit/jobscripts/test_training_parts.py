@@ -9,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.doubles import wait_until
 from tests.paths import JOBSCRIPTS
 
 TRAINING = JOBSCRIPTS / "training"
@@ -213,13 +215,21 @@ def train(stop):
     os.kill(os.getppid() if sys.argv[2] == "stop" else os.getpid(), getattr(signal, sys.argv[3]))
     if sys.argv[2] == "lost":
         raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer [10.0.0.1]:5. This is\\ntypical")
-    for _ in range(200):
+    for _ in range(600 if sys.argv[3] == "SIGCONT" else 200):
         if stop.signal:
             print("asked by", stop.signal)
             return 0
         signal.sigtimedwait([], 0.05)
     raise TrainingError("no signal came")
-sys.exit(supervise(train, Place(3, 4, 1, 2, "node2", "srun")))
+sys.exit(supervise(train, Place(3, 4, 1, 2, "node2", *(sys.argv[4:] or ["srun"]))))
+"""
+
+# stands for torchrun, whose processes are in sessions of their own; it prints the id of one
+TORCHRUN = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-S", "-c", *sys.argv[1:]], start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(60)
 """
 
 
@@ -246,6 +256,17 @@ def test_a_signal_to_the_parent_asks_the_training_to_stop(number: str) -> None:
 def test_what_was_asked_to_end_says_nothing() -> None:
     done = supervised("stop", "SIGTERM")
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 128 + signal.SIGTERM)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process that its parent has ended")
+def test_a_torchrun_that_is_killed_leaves_no_process() -> None:
+    command = [sys.executable, "-S", "-c", TORCHRUN, CHILD, str(TRAINING), "stop", "SIGCONT", "torchrun"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as torchrun:
+        assert torchrun.stdout
+        process = psutil.Process(int(torchrun.stdout.readline()))
+        (training,) = wait_until(process.children)
+        torchrun.kill()
+    wait_until(lambda: not process.is_running() and not training.is_running())
 
 
 def test_the_others_say_that_they_lost_the_connection() -> None:

@@ -89,7 +89,7 @@ def test_only_the_jobs_gpus_are_looked_at(new: New) -> None:
         if asked is None:
             assert sampler.noted("arguments") == [] and sampler.samples()[-1].gpus == (), sampler.env
         else:
-            wait_until(lambda one=sampler: one.noted("arguments"), 5, "nvidia-smi runs")
+            wait_until(lambda one=sampler: one.noted("arguments"), what="nvidia-smi runs")
             assert sampler.noted("arguments")[0].endswith(asked), sampler.env
 
 
@@ -109,9 +109,9 @@ def test_a_broken_nvidia_smi_disturbs_nobody(new: New) -> None:
         sampler.tool("nvidia-smi", f"#!/bin/bash\nprintf '%s\\n' $$ >>{sampler.notes}/pids\n{program}\n")
         sampler.start()
         samples = sampler.samples(3)
-        assert samples[2].seconds - samples[0].seconds < 3, program
+        assert samples[2].seconds - samples[0].seconds < 10, program
         assert samples[2].cpu_cores is not None and samples[2].gpus == (), program
-        wait_until(lambda one=sampler, said=said: said in one.said.read_text(), 15, f"{said}: {program}")
+        wait_until(lambda one=sampler, said=said: said in one.said.read_text(), what=f"{said}: {program}")
         assert "sampling took" in sampler.end(), program
         assert len(sampler.noted("pids")) == 1, "it is not tried again at once"
         assert sampler.gpu_programs() == []

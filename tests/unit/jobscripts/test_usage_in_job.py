@@ -90,14 +90,14 @@ def test_the_job_starts_it_and_leaves_none(job: Job, how: signal.Signals) -> Non
     job.ask("usage=1")
     job.start()
     job.endpoint()
-    wait_until(lambda: len(beside(job)) == 2, 5, "both run")
+    wait_until(lambda: len(beside(job)) == 2, what="both run")
     assert niceness(job) == {min(os.nice(0) + 10, 19)}
     job.send(how)
     if how == signal.SIGTERM:
         assert job.exit()["cause"] == "stopped"
         assert job.processes() == []
     else:
-        wait_until(lambda: not beside(job), 4, "it has noticed")
+        wait_until(lambda: not beside(job), what="it has noticed")
     assert "sampling took" in job.log.read_text()
 
 

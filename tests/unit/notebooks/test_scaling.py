@@ -227,8 +227,8 @@ def called(place: Path, limit: float) -> subprocess.Popen[str]:
 
 def test_a_training_that_does_not_end_is_ended_with_all_its_processes(place: Path) -> None:
     (place / "training" / "train_ddp.py").write_text(HANGS)
-    complaint = called(place, 2).communicate(timeout=120)[1]
-    assert "The training with 2 processes failed (no end after 2 s):\nwaits\nwaits\n" in complaint
+    complaint = called(place, 6).communicate(timeout=120)[1]
+    assert "The training with 2 processes failed (no end after 6 s):\nwaits\nwaits\n" in complaint
     wait_until(lambda: not with_variable(MARK, str(place)), 20, "all processes ended")
 
 

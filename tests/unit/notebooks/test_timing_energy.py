@@ -477,27 +477,3 @@ def test_a_record_with_an_impossible_energy_is_left_out(
     assert "1 line could not be read" in capsys.readouterr().err
     with pytest.raises(timing.TimingError, match="the energy of a call cannot be -1 J"):
         some(energy_j=-1.0)
-
-
-@pytest.mark.parametrize(
-    ("energy", "text"),
-    [(1.53e6, "1.53 MJ"), (850.0, "850 J"), (0.0142, "14.2 mJ"), (3e-6, "3.00 µJ"), (999.96, "1.00 kJ"), (0.0, "0 J")],
-)
-def test_energies_have_units_and_sensible_digits(energy: float, text: str) -> None:
-    assert timing.joules(energy) == text
-
-
-@pytest.mark.parametrize(
-    ("unit", "text"),
-    [
-        ("images", "1.00 J/images"),
-        ("matrices", "1.00 J/matrices"),
-        ("FLOP", "1.00 J/FLOP"),
-        ("", "1.00 J per unit of work"),
-    ],
-)
-def test_the_energy_is_that_of_the_unit_as_it_is_called(unit: str, text: str) -> None:
-    """The singular of a word is not guessed."""
-    told = str(some(energy_j=10.0, work=10, unit=unit, energy_sources=("NVML",)))
-    assert f"10.0 J per call, {text} (NVML: the GPUs)" in told
-    assert str(some(energy_j=10.0, work=10, unit=unit)).endswith(f"{text}, not within ±2 %")  # without empty brackets

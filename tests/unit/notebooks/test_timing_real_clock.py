@@ -98,7 +98,7 @@ def test_the_collector_of_garbage_is_as_it_was() -> None:
 
 def test_a_device_is_waited_for(later: LaterDevice) -> None:
     m = timing.measure(lambda: later.launch(0.005), name="kernel", device=later, budget=2)
-    assert 0.005 <= m.median < 0.0065
+    assert 0.005 <= m.median < 0.0095
     assert m.synchronised
     assert m.device is later
 
@@ -115,7 +115,7 @@ def test_a_backlog_that_shows_only_in_the_end_is_caught(later: LaterDevice) -> N
     def fn() -> None:
         time.sleep(0.006)
         if next(calls) > 2:
-            later.launch(0.012)
+            later.launch(0.04)
 
     with pytest.raises(timing.Unsynchronised, match="calls returned after"):
         timing.measure(fn, name="backlog", device=later, synchronise=False, max_repeats=6, budget=2)
@@ -143,7 +143,7 @@ def test_a_gpu_that_was_not_named_is_found(monkeypatch: pytest.MonkeyPatch, late
             later.launch(0.05)
     named = timing.Device("gpu", "Card 0", "torch", "cuda:0")
     m = timing.measure(lambda: later.launch(0.005), name="forward", device=named, budget=1)
-    assert 0.005 <= m.median < 0.0065
+    assert 0.005 <= m.median < 0.0095
 
 
 def test_a_gpu_that_was_left_alone_is_no_trap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from notebook_launcher.profiles import load_configuration, load_profile
 from notebook_launcher.session.connect import open_host
 from tests.conftest import Session
 from tests.unit.planning.conftest import LaunchNotebook
+from tests.unit.planning.first_user import FirstUser
 
 LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
 LAPTOP = LocalMachine("laptop")
@@ -42,32 +43,6 @@ pattern = "uni[0-9]+"
 example = "uni42"
 gpu_suffix = "-gpu"
 """
-
-
-class FirstUser:
-    """A view and prompts in one: a person with these answers; without any, nobody can be asked."""
-
-    def __init__(self, *answers: str | None) -> None:
-        self._answers = list(answers)
-        self.asks = bool(answers)
-        self.questions: list[str] = []
-        self.shown: list[events.Event] = []
-
-    def show(self, event: events.Event) -> None:
-        self.shown.append(event)
-
-    def line(self, text: str) -> str | None:
-        self.questions.append(text)
-        assert self._answers, f"not expected: {text}"
-        return self._answers.pop(0)
-
-    @property
-    def said(self) -> str:
-        return "\n".join(event.text for event in self.shown if isinstance(event, events.Note))
-
-    @property
-    def kept(self) -> list[str]:
-        return [Path(event.path).name for event in self.shown if isinstance(event, events.Saved)]
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ def test_a_preset_that_names_its_place_gets_no_other(profile: Path, place: str) 
 @pytest.mark.parametrize("answer", [True, False, None])
 def test_another_preset_of_that_name_is_replaced_only_if_the_user_says_so(profile: Path, answer: bool | None) -> None:
     save("big", "--cluster", "uni", "-t", "1h")
-    save("big", "--cluster", "uni", "-t", "1h")  # the same once more is no question
+    save("big", "-t", "1h", "--cluster=uni")  # the same once more is no question
     prompts = FakePrompts(confirms=[answer], asks=answer is not None)
     if answer:
         save("big", "--cluster", "uni", "-t", "5h", prompts=prompts)
@@ -47,8 +47,16 @@ def test_another_preset_of_that_name_is_replaced_only_if_the_user_says_so(profil
         with pytest.raises(UsageError) as refused:
             save("big", "--cluster", "uni", "-t", "5h", prompts=prompts)
         assert "clusters edit uni --set presets.big=" in refused.value.hint
-    assert load_profile("uni").presets["big"] == ("--cluster uni -t 5h" if answer else "--cluster uni -t 1h")
-    assert prompts.asked == ([] if answer is None else ["The preset “big” is: --cluster uni -t 1h\nReplace it?"])
+    assert load_profile("uni").presets["big"] == ("-t 5h" if answer else "-t 1h")
+    assert prompts.asked == ([] if answer is None else ["The preset “big” is: -t 1h\nReplace it?"])
+    assert find_preset("big", None, LAPTOP) == ["-t", "5h" if answer else "1h", "--cluster", "uni"]
+
+
+def test_what_follows_two_dashes_is_the_users(profile: Path) -> None:
+    save("big", "lab.ipynb", "--cluster", "uni", "--", "--cluster", "x")
+    assert load_profile("uni").presets["big"] == "lab.ipynb -- --cluster x"
+    save("none", "--", "-x")
+    assert load_profile("uni").presets["none"] == "-- -x"
 
 
 @pytest.mark.parametrize(

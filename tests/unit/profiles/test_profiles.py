@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from notebook_launcher.core.errors import ProfileError
-from notebook_launcher.core.frozen import complete
 from notebook_launcher.core.sbatch_options import FLAGS, REFUSED
-from notebook_launcher.planning.plan import make_plan
-from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
-from notebook_launcher.profiles.models import AccountRule, Budget, Container, Flags, GpuRule, Price, Table, Translation
+from notebook_launcher.profiles.models import AccountRule
 from notebook_launcher.profiles.store import bundled_profiles, config_folder, default_flags
-from tests.paths import DOCS
-
-Write = Callable[..., Path]
+from tests.unit.profiles.conftest import Write
 
 COURSE = """
 description = "The course's GPUs"
@@ -52,20 +45,6 @@ activate = ["source /opt/a", "conda activate tf-mkl"]
 gpu = "none"
 env = { OMP_NUM_THREADS = "4" }
 """
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write a profile (or another file) into a configuration folder of the test's own."""
-    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
-
-    def write(text: str | bytes, name: str = "clusters/uni.toml") -> Path:
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
 
 
 def test_a_courses_profile(write: Write) -> None:
@@ -422,72 +401,6 @@ def test_where_the_configuration_lies(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert config_folder().name == "notebook-launcher"
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path / "elsewhere"))
     assert config_folder() == tmp_path / "elsewhere"
-
-
-# --- the documentation ---------------------------------------------------------------------------------------
-
-DOCUMENTED = (DOCS / "profiles.md").read_text()
-
-
-SECTIONS: list[tuple[str, type[Table]]] = [
-    ("## The keys of a profile", ClusterProfile),
-    ("## `[account]`", AccountRule),
-    ("| key of `[gpu]`", GpuRule),
-    ("| key of `[cpu]`", Flags),
-    ("## `[[translations]]`", Translation),
-    ("## `[container]`", Container),
-    ("## `[price]`", Price),
-    ("## `[budget]`", Budget),
-    ("## `[environments.NAME]`", Environment),
-]
-
-
-@pytest.mark.parametrize(("heading", "model"), SECTIONS, ids=[model.__name__ for _, model in SECTIONS])
-def test_every_key_is_documented_with_its_default(heading: str, model: type[Table]) -> None:
-    section = re.split(r"\n## |\n\| key of", DOCUMENTED.partition(heading)[2])[0]
-    complete(model)
-    fields = dataclasses.fields(model)
-    rows = dict(re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", section, re.M))
-    assert list(rows) == [field.name for field in fields]
-    for field in fields:
-        key, default, told = field.name, field.default, rows[field.name]
-        if default is field.default_factory is dataclasses.MISSING:
-            assert told == "required", key
-        elif isinstance(default, bool):
-            assert told == f"`{str(default).lower()}`", key
-        elif isinstance(default, int | float) or (isinstance(default, str) and default):
-            assert told == (f'`"{default}"`' if isinstance(default, str) else f"`{default:g}`"), key
-
-
-EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCUMENTED, re.S)
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.splitlines()[0])
-def test_the_documented_examples_are_profiles(write: Write, example: str) -> None:
-    write(example)
-    profile = load_profile("uni")
-    assert profile != ClusterProfile()
-    plan = make_plan(
-        LaunchOptions({"account": "proj1", "gpus": "1"}, cluster="uni"), LocalMachine("laptop", ("slurm",))
-    )
-    assert plan.request.gpus == 1
-
-
-def test_the_documented_words_of_another_time(write: Write) -> None:
-    write(next(example for example in EXAMPLES if "[[translations]]" in example))
-    options = LaunchOptions({"gres": "gpu:t4:2", "partition": "devcore"}, cluster="uni")
-    plan = make_plan(options, LocalMachine("laptop", ("slurm",)))
-    assert plan.request.flags["gpus"] == "t4:2"
-    assert not {"gres", "partition"} & plan.request.flags.keys()
-    assert "there is no such partition any more" in "".join(plan.notes)
-
-
-def test_the_documented_mistake_is_told_like_that(write: Write) -> None:
-    path = write('host = "a"\n\n[environments.tf]\ncontaner = "x.sif"')
-    with pytest.raises(ProfileError) as caught:
-        load_profile("uni")
-    told = f"launch-notebook: {caught.value.what}\n      → {caught.value.hint}"
-    assert told.replace(str(path), "~/.config/notebook-launcher/clusters/uni.toml") in DOCUMENTED
 
 
 def test_an_account_is_not_doubted_where_its_expression_finds_no_end() -> None:

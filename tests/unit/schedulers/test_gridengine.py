@@ -74,6 +74,7 @@ def test_a_request_in_qsubs_words() -> None:
         ({"constraint": "cpu_type=skylake"}, "-l cpu_type=skylake"),
         ({"nodelist": "n1,n2"}, "-l hostname=n1|n2"),
         ({"exclude": "n1,n2"}, "-l hostname=!(n1|n2)"),
+        ({"nodelist": "n1,n2", "exclude": "n2"}, "-l hostname=(n1|n2)&!(n2)"),
         ({"begin": "15:00"}, "-a 202611211500.00"),
         ({"reservation": "7"}, "-ar 7"),
         ({"dependency": "afterany:7:8"}, "-hold_jid 7,8"),
@@ -224,6 +225,16 @@ def test_why_it_waits(job: str, summary: str) -> None:
     assert ("qrls 20" in explanation.action) == (job == "held")
 
 
+def test_one_in_an_error_state_never_starts() -> None:
+    """Nobody but the user, by hand, gets it out of there; after exit code 100 it is where its script wanted it."""
+    error = told(JOBS["error"])
+    assert error.meaning and error.meaning.never
+    ended = f"<job_info>{ENTRY.replace('qw', 'Eqw')}</job_info>\n{DETAILS}\n{recorded('qstat-j-exit-100').stdout}"
+    found = GRID.read_query([JobRef("1")], CommandResult(0, ended.replace(">7<", ">1<")))
+    assert found and found["1"].meaning and found["1"].meaning.never
+    assert "ended with exit code 100" in found["1"].meaning.summary
+
+
 def test_a_site_may_not_tell_why() -> None:
     text = f"<job_info>{ENTRY}</job_info>\n{DETAILS}\n{'=' * 62}\njob_number:                 7\n"
     off = "scheduling info:            (Collecting of scheduler job information is turned off)\n"
@@ -297,6 +308,7 @@ def test_a_job_is_found_by_its_name_or_its_folder() -> None:
         ("walltime-killed", "17", State.TIMEOUT, 137),
         ("deleted-notified", "27", State.CANCELLED, 140),
         ("deleted-killed", "28", State.CANCELLED, 137),
+        ("exit-100", "1", State.FAILED, 100),
         ("output-not-opened", "21", State.FAILED, 0),
         ("memory", "24", State.FAILED, 1),
     ],
@@ -304,7 +316,7 @@ def test_a_job_is_found_by_its_name_or_its_folder() -> None:
 def test_ends(name: str, job: str, state: State, code: int) -> None:
     found = GRID.read_history(JobRef(job), recorded(f"qacct-{name}"))
     assert found and (found.state, found.exit_code) == (state, code)
-    assert GRID.read_history(JobRef("1"), recorded(f"qacct-{name}")) is None, "that is another job"
+    assert GRID.read_history(JobRef("2"), recorded(f"qacct-{name}")) is None, "that is another job"
 
 
 @pytest.mark.parametrize(("per", "state"), [("core", State.CANCELLED), ("job", State.OUT_OF_MEMORY)])
@@ -400,7 +412,8 @@ def test_whether_it_could_start() -> None:
     assert re.findall(r"qsub (\S+ -w \S+)", words[2]) == ['"$@" -w p', '"$@" -w v'], "whatever a profile's qsub says"
     assert INFO.read_start_estimate(CommandResult(0, "now 2026-11-27T18:00:00+00:00\n")).start
     later = INFO.read_start_estimate(CommandResult(0, "ever\n"))
-    assert later.start is None and later.refusal is None and "no estimate" in later.message
+    assert later.start is None and later.refusal is None and later.is_later and "no estimate" in later.message
+    assert not INFO.read_start_estimate(CommandResult(0, "")).is_later
     never = INFO.read_start_estimate(recorded("qsub-verify-too-long"))
     assert isinstance(never.refusal, errors.SizeRefused)
 

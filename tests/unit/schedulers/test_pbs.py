@@ -225,12 +225,29 @@ def test_exit_codes() -> None:
 
 @pytest.mark.parametrize(
     ("code", "state"),
-    [("-29", State.TIMEOUT), ("-27", State.OUT_OF_MEMORY), ("-1", State.FAILED), ("254", State.FAILED), ("x", None)],
+    [
+        ("-29", State.TIMEOUT),
+        ("-27", State.OUT_OF_MEMORY),
+        ("-1", State.FAILED),
+        ("254", State.FAILED),
+        ("x", State.FAILED),
+    ],
 )
-def test_other_ends(code: str, state: State | None) -> None:
+def test_other_ends(code: str, state: State) -> None:
     text = recorded("82").stdout.replace("Exit_status = 3", f"Exit_status = {code}")
     found = PBS.read_query([JobRef("34.node1")], CommandResult(0, text))
-    assert found and found["34.node1"].state is (state or State.UNKNOWN)
+    assert found and found["34.node1"].state is state
+
+
+@pytest.mark.parametrize(
+    ("substate", "state"), [("91", State.CANCELLED), ("92", State.COMPLETED), ("93", State.FAILED), ("0", State.FAILED)]
+)
+def test_one_that_is_over_without_an_exit_code_is_over(substate: str, state: State) -> None:
+    text = recorded("82").stdout
+    assert text.count("Exit_status = 3\n") == text.count("substate = ") == 1
+    text = re.sub(r"substate = \d+", f"substate = {substate}", text.replace("    Exit_status = 3\n", ""))
+    found = PBS.read_query([JobRef("34.node1")], CommandResult(0, text))
+    assert found and (found["34.node1"].state, found["34.node1"].exit_code) == (state, None)
 
 
 def test_a_job_that_had_its_time_was_not_cancelled() -> None:

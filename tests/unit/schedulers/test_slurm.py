@@ -46,7 +46,7 @@ def test_find_asks_for_ones_own_jobs_where_they_went() -> None:
         (f"CLUSTER: snowy\n7|{ID}|x\n", [JobRef("7", "snowy")]),
         (f"7|other|/x.sh\n8|{ID}x|/home/alice/{ID}-copy/x\n", []),
         (f"note\n7|a name | with pipes|{DIRECTORY}/jupyterlab.sh\n", [JobRef("7")]),
-        (f"7_[1-3]|{ID}|x\n", []),
+        (f"7_[1-3]|{ID}|x\n7_0|{ID}|x\n", [JobRef("7")]),
     ],
 )
 def test_find_reads_the_sessions_jobs(text: str, jobs: list[JobRef]) -> None:

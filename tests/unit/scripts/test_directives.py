@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from notebook_launcher import submit
 from notebook_launcher.core.errors import ScriptInvalid, UsageError
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
-from notebook_launcher.scripts.directives import for_scheduler, with_input
+from notebook_launcher.scripts.directives import check_scheduler_found, for_scheduler, with_input
 from notebook_launcher.scripts.prepare import PreparedScript, prepare_script
 
 LAPTOP = LocalMachine("laptop")
@@ -74,6 +75,25 @@ def test_lines_for_another_scheduler_alone_are_refused(
     with pytest.raises(ScriptInvalid) as caught:
         for_scheduler(script(tmp_path, f"#!/bin/sh\n{lines}\n"), scheduler, "uni")
     assert what in caught.value.what and hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("lines", "found", "refused"),
+    [
+        ("#BSUB -W 0:10", "pbs", True),
+        ("#BSUB -W 0:10", "slurm", True),
+        ("#BSUB -W 0:10", "lsf", False),
+        ("#BSUB -W 0:10\n#SBATCH -t 10", "slurm", False),
+        ("#SBATCH -t 10", "slurm", False),
+    ],
+)
+def test_which_scheduler_there_is_may_be_known_only_after_login(
+    tmp_path: Path, lines: str, found: str, refused: bool
+) -> None:
+    own = for_scheduler(script(tmp_path, f"#!/bin/sh\n{lines}\n"), "auto", None)
+    check_scheduler_found(own, "lsf", found, None)  # as the profile says
+    with pytest.raises(ScriptInvalid, match="for LSF, and this cluster has") if refused else contextlib.nullcontext():
+        check_scheduler_found(own, "auto", found, None)
 
 
 def test_on_lsf_its_own_lines_become_flags_of_bsub(tmp_path: Path) -> None:

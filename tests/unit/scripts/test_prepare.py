@@ -225,17 +225,26 @@ def test_a_script_runs_as_it_is_and_typed_flags_replace_its_own() -> None:
     ("cluster", "word", "hint"),
     [
         ("here", "own.sh", "submit it with: sbatch own.sh   then, for what each task used: launch-notebook report JOB"),
-        ("m3", "own.sh", "launch-notebook copy own.sh login: --cluster m3   and on the login node: sbatch own.sh"),
         ("dtu", "own.sh", "launch-notebook copy own.sh login: --cluster dtu   and on the login node: bsub < own.sh"),
-        ("m3", "tiny", "launch-notebook jobscript tiny --cluster m3 --to FOLDER"),
+        ("dtu", "tiny", "launch-notebook jobscript tiny --cluster dtu --to FOLDER"),
         ("casper", "own.sh", "on the login node: qsub own.sh (which needs #PBS lines of its own: PBS reads no #SBATCH"),
     ],
 )
-def test_an_array_is_refused_with_what_to_type(bundled: Path, cluster: str, word: str, hint: str) -> None:
+def test_an_array_is_refused_without_slurm_with_what_to_type(bundled: Path, cluster: str, word: str, hint: str) -> None:
     (bundled / "own.sh").write_text("#!/bin/bash\n#SBATCH --array=1-3\n#BSUB -J a[1-3]\n")
-    with pytest.raises(UsageError, match=r"is a job array .*follows a single job") as caught:
+    with pytest.raises(UsageError, match=r"is a job array .*only where there is Slurm") as caught:
         submit.planned(LaunchOptions(cluster=cluster), HERE, prepare_script(word))
-    assert hint in caught.value.hint and ("report JOB" in caught.value.hint) is (cluster not in ("dtu", "casper"))
+    assert hint in caught.value.hint and ("report JOB" in caught.value.hint) is (cluster == "here")
+
+
+def test_an_array_of_slurm_is_planned_with_the_tasks_that_were_typed(bundled: Path) -> None:
+    (bundled / "own.sh").write_text("#!/bin/bash\n#SBATCH --array=1-3\n")
+    script = prepare_script("own.sh")
+    for typed, expected in (({}, "1-3"), ({"array": "0-9%2"}, "0-9%2")):
+        plan, _ = submit.planned(LaunchOptions({**typed, "account": "a"}, cluster="m3"), HERE, script)
+        assert plan.request.flags["array"] == expected
+    with pytest.raises(UsageError, match="does not say which tasks"):
+        submit.planned(LaunchOptions({"array": "3-1"}, cluster="m3"), HERE, script)
 
 
 def test_without_slurm_only_what_is_understood_is_passed_on() -> None:

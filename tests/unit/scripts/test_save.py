@@ -114,8 +114,8 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
             "train-array",
             LaunchOptions(host="login"),
             LAPTOP,
-            "launch-notebook copy new/train-array.sh new/training login: --host login",
-            "sbatch train-array.sh",
+            "launch-notebook submit new/train-array.sh --with new/training --host login",
+            "",
         ),
         (
             "train-array",

@@ -18,9 +18,10 @@ from notebook_launcher.core.errors import AddressRefused, ConnectionFailed, Logi
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.hosts import engine_choice
-from notebook_launcher.hosts.base import NoPrompts, Prompts, RemoteHost
+from notebook_launcher.hosts.base import NoPrompts, Prompts
 from notebook_launcher.hosts.engine_choice import EngineChoice
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
+from notebook_launcher.hosts.remote import RemoteHost
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import load_profile

@@ -87,6 +87,8 @@ class FakeHost(Host):
         self.connection, self.connected, self.reachable, self.silent = 0, True, True, False
         self.outcomes: list[Exception | Callable[[], object]] = []
         self.attempts = 0
+        self.task_lines: list[str] = []  # what watch_tasks.sh would say
+        self.task_watches: list[tuple[list[str], FakeStream]] = []  # its arguments, and the stream
         self._written: dict[str, str] = {}
         self._unheard: list[str] = []
         self._asked = 0
@@ -171,12 +173,33 @@ class FakeHost(Host):
         self._reaches(argv)
         self.hooks.reached("watch")
         stream = FakeStream(on_line, on_end)
+        if len(argv) > 1 and argv[1].endswith("/watch_tasks.sh"):
+            return self._watch_tasks(stream, [*argv[3:]])
         for line in list(self._written.values()):  # as watch.sh: what is there is told first
             on_line(line)
         with self._changed:
             self.streams.append(stream)
             self._changed.notify_all()
         return stream
+
+    def _watch_tasks(self, stream: FakeStream, words: list[str]) -> FakeStream:
+        known = {name: int(count) for name, _, count in (word.partition(":") for word in words[1:])}
+        for line in self.task_lines:
+            name = line.split()[1] if line.startswith("log ") else ""
+            if known.get(name, 0) > 0:
+                known[name] -= 1
+            else:
+                stream.on_line(line)
+        self.task_watches.append((words, stream))
+        if words[0] == "once":
+            stream.ends("that was all")
+        return stream
+
+    def tasks_say(self, *lines: str) -> None:
+        """Let the tasks of a job array write their files, and print."""
+        self.task_lines += lines
+        for line in lines:
+            self.task_watches[-1][1].on_line(line)
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         raise OSError("there is nothing")
@@ -245,7 +268,7 @@ class FakeHost(Host):
         self._end_streams("the connection broke")
 
     def _end_streams(self, reason: str) -> None:
-        for stream in self.streams:
+        for stream in (*self.streams, *(stream for _, stream in self.task_watches)):
             stream.ends(reason)
 
     def beats(self) -> None:

@@ -37,7 +37,7 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, SessionRecord, Site
 from notebook_launcher.supervision.batch import _RunSupervisor
-from notebook_launcher.supervision.jupyter import _JupyterSupervisor
+from notebook_launcher.supervision.jupyter import JupyterSupervisor
 from notebook_launcher.supervision.supervisor import Finished, Supervisor
 from tests.doubles import FakeHost, FakePrompts, RecordingView
 from tests.fuzzing import JSON_VALUES, TIMES
@@ -71,7 +71,7 @@ NO_WAIT = dataclasses.replace(DEFAULT_TIMING, final_status_within=0.0, history_w
 SESSION_ID = "20261121-120000-k3f9"
 
 
-class _Connected(_JupyterSupervisor):
+class _Connected(JupyterSupervisor):
     """Connects to no node."""
 
     def _connect_node(self, pause: float) -> None:

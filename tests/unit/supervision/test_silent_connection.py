@@ -27,12 +27,12 @@ def rare_attempts(launcher: Launcher) -> None:
     launcher.set_timing(longest_reconnect_pause=60.0)
 
 
-@pytest.mark.usefixtures("short_silence")
 def test_signs_of_life_are_enough(launcher: Launcher) -> None:
+    launcher.set_timing(silent_after=1.0, lost_after=1.5)
     launcher.launch()
     launcher.attach()
     launcher.host.beats()
-    time.sleep(0.7)
+    time.sleep(1.7)
     assert launcher.going and "disconnected" not in launcher.names
     launcher.types("")
     launcher.well()

@@ -113,11 +113,11 @@ def test_an_answer_that_trickles_is_not_waited_for(
 ) -> None:
     """Somebody waits for the session's end."""
     server.trickles.add(silent)
-    monkeypatch.setattr(kernels, "ANSWERS_WITHIN", 0.5)
+    monkeypatch.setattr(kernels, "ANSWERS_WITHIN", 1.5)
     began = time.monotonic()
     unnamed = ("a kernel (python3)", "a kernel (julia)", "a kernel (python3)")
     assert busy(server) == (None if silent == "/x/api/kernels" else unnamed)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_a_name_is_cut_and_only_some_are_said(server: Server) -> None:

@@ -192,18 +192,16 @@ def test_a_running_jobs_first_answer_will_do(may_be_live: bool, queries: int) ->
     assert found is not None and found.is_live == may_be_live and len(answers) == 2 - queries
 
 
-def test_of_an_array_each_task_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_an_array_all_tasks_are_reported_together() -> None:
     host = SimpleNamespace(run=lambda *_, **__: CommandResult(0, TEXT))
     target = SimpleNamespace(arguments=lambda: ["--cluster", "uni"])
-    context = cast(Any, SimpleNamespace(host=host, scheduler=SLURM, target=target))
-    note, first, second = report_command._reports_on_tasks(context, JobRef("2"), ("2_1", "2_2"))
+    context = cast(Any, SimpleNamespace(host=host, scheduler=SLURM, target=target, view=SimpleNamespace(show=print)))
+    context.timing = SimpleNamespace(accounting_pause=0, longest_accounting_pause=0)
+    note, made = report_command._reports_on_array(context, JobRef("2"), None)
     assert isinstance(note, events.Note) and "job array of 2 tasks. To have one explained" in note.text
     assert note.text.endswith("launch-notebook report 2_1 --cluster uni")
-    assert isinstance(first, events.JobReport) and isinstance(second, events.JobReport)
-    assert (first.job, second.job, first.columns, first.explained) == ("2_1", "2_2", (), False) and first.use
-    monkeypatch.setattr(report_command, "_MOST_TASKS", 1)
-    note, _ = report_command._reports_on_tasks(context, JobRef("2"), ("2_1", "2_2"))
-    assert isinstance(note, events.Note) and "2 tasks; these are the first 1." in note.text
+    assert isinstance(made, events.JobReport)
+    assert (made.job, made.tasks, [one.step for one in made.steps], made.columns) == ("2", 2, ["1", "2"], ())
 
 
 def test_tasks_of_an_array_that_wait_are_counted() -> None:

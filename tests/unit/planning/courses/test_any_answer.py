@@ -149,7 +149,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(server: RawServer, code: b
     server.goes_on(b"HTTP/1.1 " + code + b"\r\nLocation: https://127.0.0.1:1/\r\n\r\n", b"x" * 65536)
     with pytest.raises(FetchFailed):
         fetch(server.url, LIMIT, within=3)
-    wait_until(lambda: not fetching(), 5)
+    wait_until(lambda: not fetching())
     assert server.sent < 8 * 2**20
 
 
@@ -158,4 +158,4 @@ def test_headers_without_end_are_given_up_and_nothing_goes_on_in_the_background(
     server.goes_on(b"", b"HTTP/1.1 100 Continue\r\n\r\n")
     with pytest.raises(FetchFailed, match="did not come within 1 s"):
         fetch(server.url, LIMIT, within=1)
-    wait_until(lambda: not fetching(), 5)
+    wait_until(lambda: not fetching())

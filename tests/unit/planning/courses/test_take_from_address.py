@@ -230,7 +230,7 @@ def test_what_comes_is_bounded_in_size_and_in_time(web: Server) -> None:
 
 @pytest.mark.real_time
 def test_a_course_with_all_its_files_is_bounded_in_time(web: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course_source, "TOTAL_TIMEOUT", 1.0)
+    monkeypatch.setattr(course_source, "TOTAL_TIMEOUT", 2.5)
 
     def slow(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.3)
@@ -243,8 +243,8 @@ def test_a_course_with_all_its_files_is_bounded_in_time(web: Server, monkeypatch
     began, view = time.monotonic(), RecordingView()
     with pytest.raises(FetchFailed) as caught:
         take_course(url, view, FakePrompts(confirms=[True]))
-    assert caught.value.what == f"{url}:2: {url} with all its files did not come within 1 s."
-    assert time.monotonic() - began < 5  # all of them would take six
+    assert caught.value.what == f"{url}:2: {url} with all its files did not come within 2 s."
+    assert time.monotonic() - began < 5.5  # all of them would take six
     assert "fetching 1.ipynb (2 of 20) from 127.0.0.1" in [
         e.text for e in view.events if isinstance(e, events.Querying)
     ]
