@@ -261,10 +261,14 @@ read_request() {
 
 # connect TAG NAME PORT: become the SSH server behind a connection to the login node; else set cause and why.
 connect() {
-  local from to line='' lines path="'${dir//\'/\'\\\'\'}/reverse.sh' meet '${dir//\'/\'\\\'\'}'" ssh
+  local from to line='' lines meet ssh
+  quote "$dir/reverse.sh"
+  meet="exec bash $REPLY meet"
+  quote "$dir"
+  meet+=" $REPLY $1"
   # It waits for a line: bash forgets the descriptors of one that has ended.
   coproc ssh_connection { read -r _ && exec ssh "${ssh_options[@]}" -o "UserKnownHostsFile=$1.hosts" -l "$user" -p "$3" \
-    -- "$2" "exec bash $path $1"; }
+    -- "$2" "$meet"; }
   ssh=$!
   exec {from}<&"${ssh_connection[0]}"- {to}>&"${ssh_connection[1]}"-
   printf '\n' >&"$to"
@@ -292,6 +296,13 @@ readonly ssh_options=(
   -o 'IgnoreUnknown=KnownHostsCommand,RemoteCommand,ForkAfterAuthentication' -o KnownHostsCommand=none
   -o RemoteCommand=none -o ForkAfterAuthentication=no
 )
+
+# quote TEXT: set REPLY to TEXT as a word for the login shell there, whichever that is.
+quote() {
+  # In variables: bash 5.2 gives backslashes in a literal replacement a meaning.
+  local mark="'" escaped="'\\''"
+  REPLY=$mark${1//"$mark"/"$escaped"}$mark
+}
 
 # note_failure LINE TAG: what was the matter, unless something more telling is known already.
 note_failure() {

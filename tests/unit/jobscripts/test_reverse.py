@@ -110,6 +110,8 @@ def test_a_call_leads_to_the_node_and_nothing_of_it_is_left(job: Job) -> None:
 
 
 def test_the_job_knows_the_login_node_and_asks_its_user_nothing(job: Job) -> None:
+    job.dir = job.dir.rename(job.dir.with_name("it's 100%h a #name"))
+    job.script = job.dir / "jupyterlab.sh"
     job.start()
     job.started()
     tag = called(job)
