@@ -90,6 +90,7 @@ run_job() {
 }
 
 run_jupyterlab() {
+  leave_if_not_wanted
   find_listen_address
   start_sshd
   start_reverse
@@ -114,6 +115,16 @@ run_jupyterlab() {
     start_staging
   fi
   await_end
+}
+
+# A session that somebody has shut down, or that nobody used, does not go on in the next job (continues=NAME).
+leave_if_not_wanted() {
+  [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
+  read_line "${NBL_SESSION_DIR%/*}/$want_continues/exit.json" || return 0
+  case $REPLY in
+    *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*)
+      leave finished 0 "Session $want_continues was ended before its time, so it does not go on in this job." ;;
+  esac
 }
 
 # ------------------------------------------------------------------------------------------- the session directory
@@ -170,7 +181,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging,unsaved}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   read_settings "$NBL_SESSION_DIR/session.env"
   [[ -n $want_container && $NBL_SESSION_DIR == *[:,]* ]] || return 0

@@ -7,21 +7,19 @@ import dataclasses
 import re
 import shlex
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
-    ConnectionLost,
-    HostCommandFailed,
     ImageNotMade,
     LauncherError,
-    SubmitUncertain,
+    UsageError,
 )
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.interrupts import HungUp, Interrupts
+from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
@@ -43,7 +41,6 @@ from notebook_launcher.session.record import (
     Program,
     Session,
     Site,
-    discard_session,
     environment_lines,
     inspect_host,
     new_session,
@@ -74,10 +71,12 @@ def launch(
     interrupts: Interrupts,
     offer_image: OfferImage = no_offer,
     flags_accepted: Callable[[], None] = no_action,
+    renewals: int = 0,
 ) -> None:
     """Submit a job, wait for its JupyterLab, open the tunnel, show the address, and stay attached.
 
-    ``flags_accepted`` is called once the cluster has accepted the flags that only it knows.
+    ``flags_accepted`` is called once the cluster has accepted the flags that only it knows. ``renewals``: how many more
+    jobs are queued by themselves, each to go on from the one before.
 
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
     the job; ``HungUp`` (a closed terminal) leaves it running.
@@ -110,14 +109,15 @@ def launch(
 
             place = place_to_open(context, plan)
         warning = software_warning(plan, context, software.result, offer_image)
-        for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
+        notes = [*notes_before(plan, context.scheduler, context.site), warning, renewals_note(plan, renewals)]
+        for note in filter(None, notes):
             view.show(events.Note(note))
         session, access = queue_session(plan, context, costing=costing)
         with cancelled_on_failure(context, session):  # a broken installation, too, leaves no job behind
-            from notebook_launcher.supervision.jupyter import supervise_jupyter  # while the job waits, and not before
-            from notebook_launcher.supervision.local_lab import supervisor_kind
-        first, kind = submitted(plan, context, session), supervisor_kind(context)
-        supervise_jupyter(context, session, access, ours=True, first=first, place=place, kind=kind)
+            # while the job waits, and not before
+            from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+        first = submitted(plan, context, session)
+        supervise_jupyter(context, session, access, ours=True, first=first, place=place, renewals=renewals)
 
 
 def software_warning(
@@ -180,14 +180,14 @@ def queue_payload(
     purpose: str = "",
 ) -> tuple[Session, Access]:
     """Create a session with its payload, and submit its job, as ``queue_session``."""
-    from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
+    from notebook_launcher.jobs.submit import discarded_if_not_queued, name_profile_in_refusal, queue_job
     from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 
     session = _new_session(plan, context.scheduler, context.site, context.root, payload, purpose)
     check_unlisted_flags(context, plan.request.flags)
     context.scheduler.submit(plan.request, session.submission)  # an impossible request raises before anything is done
     context.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
-    with _discarded_if_not_queued(context, session), name_profile_in_refusal(plan):
+    with discarded_if_not_queued(context, session), name_profile_in_refusal(plan):
         access, files = _credentials_and_files(plan, context, session, payload)
         if payload.send:
             context.host.write_files(session.directory, files)
@@ -261,6 +261,25 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
     idle = idle_rules(plan) if program == "jupyterlab" else None
     begin = begin_note(plan.request, site.clock())
     return [note for note in (*plan.notes, notice, begin, useless, open_port, idle) if note]
+
+
+def renewals_note(plan: Plan, renewals: int) -> str | None:
+    """Return what more jobs mean, before the launch. Raises ``UsageError`` if its job has no end."""
+    if not renewals:
+        return None
+    if plan.request.walltime.is_unlimited:
+        raise UsageError("--renew needs a time limit: a job without one never makes room for the next.", hint="-t 2h")
+    if plan.local_lab:
+        raise UsageError(
+            "--renew and --local-lab exclude each other.",
+            why="Your own JupyterLab does not go on from one job to the next.",
+            hint="leave out one of them",
+        )
+    jobs = "1 more job" if renewals == 1 else f"{renewals} more jobs"
+    return (
+        f"Up to {jobs} like this one will be queued, one after the other, while this command is attached. "
+        "Each may cost as much as the first; its kernels are new."
+    )
 
 
 def software_note(plan: Plan, scheduler: Scheduler) -> str | None:
@@ -393,21 +412,6 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
         others["with"] = plan.distributed
     others |= _stage_lines(plan, site)
     return environment_lines(environment, container=container, path=plan.path, others=others)
-
-
-@contextlib.contextmanager
-def _discarded_if_not_queued(context: Context, session: Session) -> Iterator[None]:
-    """Remove the session's directory if no job was submitted; keep it if that is not certain."""
-    try:
-        yield
-    except (ConnectionLost, SubmitUncertain):
-        raise
-    except (Exception, HungUp) as error:
-        if isinstance(error, HostCommandFailed) and error.may_go_on:
-            raise
-        with contextlib.suppress(LauncherError):
-            discard_session(context.host, session)
-        raise
 
 
 def submitted(plan: Plan, context: Context, session: Session) -> events.Submitted:

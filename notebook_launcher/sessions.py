@@ -13,7 +13,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events, local_state
-from notebook_launcher.core.errors import HostCommandFailed, Interrupted, LauncherError, SubmitUncertain, UsageError
+from notebook_launcher.core.errors import (
+    HostCommandFailed,
+    Interrupted,
+    LauncherError,
+    SessionNotFound,
+    SubmitUncertain,
+    UsageError,
+)
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.local_state import replace_known_sessions
 from notebook_launcher.core.quantities import time_left
@@ -29,7 +36,13 @@ from notebook_launcher.jobs.lookup import (
     tidy_up,
     with_jobs,
 )
-from notebook_launcher.jobs.session_choice import choose_session, describe_sessions, describe_state, short_name
+from notebook_launcher.jobs.session_choice import (
+    choose_session,
+    describe_sessions,
+    describe_state,
+    sessions_after,
+    short_name,
+)
 from notebook_launcher.jobs.session_index import LONGEST_WAIT, IndexedSession, SessionIndex
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
@@ -140,11 +153,23 @@ def _find(context: Context, prefix: str, programs: Sequence[Program]) -> tuple[S
     if not prefix and any(entry.session.record.program in programs for entry in index.live):
         fitting = tuple(entry for entry in index.entries if entry.session.record.program in programs)
         index = dataclasses.replace(index, entries=fitting)
-    entry = choose_on_host(context, index, prefix)
+    entry = _newest_of(context, index, prefix) or choose_on_host(context, index, prefix)
     session = select_session(context, entry)
     if session.record.program not in programs:
         raise (_has_no_jupyterlab if "jupyterlab" in programs else _is_no_run)(context, session)
     return session, entry
+
+
+def _newest_of(context: Context, index: SessionIndex, prefix: str) -> IndexedSession | None:
+    """Return the session in which the named one goes on, if that one has ended, and say so; otherwise ``None``."""
+    with contextlib.suppress(SessionNotFound):
+        named = choose_session(index, prefix, context.host.label, ended_too=True)
+        after = [] if named.live or not prefix else [one for one in sessions_after(index.entries, named) if one.live]
+        if after:
+            new = after[0].session.id
+            context.view.show(events.Note(f"Session {named.session.id} has ended; it goes on as session {new}."))
+            return after[0]
+    return None
 
 
 def _is_no_run(context: Context, session: Session) -> UsageError:
@@ -182,11 +207,10 @@ def reattach(context: Context, session: Session) -> None:
 
         follow_submitted(context, session, ours=False, first=_job_note(session))
         return
-    from notebook_launcher.supervision.jupyter import supervise_jupyter
-    from notebook_launcher.supervision.local_lab import supervisor_kind
+    from notebook_launcher.supervision.successive_jobs import supervise_jupyter
 
-    access, kind = read_access(context.host, session.directory), supervisor_kind(context)
-    supervise_jupyter(context, session, access, ours=False, first=_job_note(session), kind=kind)
+    access = read_access(context.host, session.directory)
+    supervise_jupyter(context, session, access, ours=False, first=_job_note(session))
 
 
 def _follow_run(context: Context, session: Session) -> None:
@@ -229,7 +253,7 @@ def forward(
 
     The session keeps running, however this ends.
     """
-    from notebook_launcher.supervision.jupyter import supervise_jupyter
+    from notebook_launcher.supervision.successive_jobs import supervise_jupyter
 
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         session, _ = find_session(context, prefix)
@@ -281,10 +305,8 @@ def stop(
         interrupts.defer()
         sessions = [select_session(context, entry) for entry in known]
         if len(sessions) == 1:
-            from notebook_launcher.usage.bill_command import show_bill
-
             cancel_job(context, sessions[0])
-            show_bill(context, sessions[0])
+            _show_use(context, sessions[0])
         elif sessions:
             cancel_jobs(context, sessions)
         if lost := [entry.session.id for entry in live if not entry.session.job]:
@@ -293,6 +315,18 @@ def stop(
                 why="None was recorded, and none was found.",
                 hint="look for it in the scheduler's queue",
             )
+
+
+def _show_use(context: Context, session: Session) -> None:
+    """Show what a session that was cancelled has used: its usage report, or that on all tasks of a job array."""
+    if "array" in session.record.flags:
+        from notebook_launcher.usage.report_command import show_array_report
+
+        show_array_report(context, session)
+        return
+    from notebook_launcher.usage.bill_command import show_bill
+
+    show_bill(context, session)
 
 
 def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> list[IndexedSession]:
@@ -304,6 +338,10 @@ def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> lis
         return live
     meant = [choose_session(index, name, where, ended_too=True) for name in names]
     meant = meant or [choose_session(index, "", where)]
+    following = [after for entry in meant if entry.live for after in sessions_after(index.live, entry)]
+    for entry in {one.session.id: one for one in following if one not in meant}.values():
+        context.view.show(events.Note(f"Session {entry.session.id}, which would go on from it, is ended as well."))
+    meant += following
     return with_jobs(context, list({entry.session.id: entry for entry in meant}.values()))
 
 

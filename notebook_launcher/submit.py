@@ -36,7 +36,7 @@ from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.run import detach_submitted, send_beside
-from notebook_launcher.schedulers.base import JobRef, Scheduler
+from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.scripts.directives import check_scheduler_found, for_scheduler, with_input
@@ -147,7 +147,7 @@ def _array_refused(script: PreparedScript, target: LaunchTarget, there: Schedule
     return UsageError(
         f"{script.name} is a job array (--array), which submit can follow only where there is Slurm.",
         why="There is no scheduler here." if there.same_machine else f"This cluster has {there.title}.",
-        hint=f"{hint}   then, for what each task used: {report}" if scheduler.report(JobRef("0")) else hint,
+        hint=f"{hint}   then, for what each task used: {report}" if scheduler.has_arrays else hint,
     )
 
 

@@ -17,8 +17,8 @@ log() { printf '%(%H:%M:%S)T notebook-launcher: %s\n' -1 "$*" >&"$log_fd"; }
 # The file is data. Its values are taken literally, whatever they contain; it is never sourced.
 read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
-  want_uv='' want_with=''
-  want_digest='' want_sshd=no want_reverse=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
+  want_uv='' want_with='' want_continues='' want_reverse=no
+  want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
   want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes want_script='' want_input=''
   want_stage=no want_stage_dir='' want_stage_limit=50 want_class_folder='' want_course_folder='' want_panel=yes
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
@@ -62,6 +62,7 @@ read_settings() {
       script)            want_script=$value ;;
       input)             want_input=$value ;;
       to)                want_to=$value ;;
+      continues)         want_continues=$value ;;
       folder)            want_folder=$value ;;
       html)              want_html=$value ;;
       '')                log "ignoring a line of session.env that is not key=value" ;;

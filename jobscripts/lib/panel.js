@@ -13,6 +13,7 @@ const LONGER_BY = 4 / 3; // who asks for ten minutes knows that they pass
 const SAVE_FROM = 60; // seconds before the end
 const SAVE_UNTIL = 300; // seconds after the end: it was another one, then
 const AGAIN_AFTER = 30; // seconds; each try that fails brings a dialog of JupyterLab's
+const QUEUED_WITHIN = 30; // seconds for an attached launcher to queue the next job
 const SAVED_WITHIN = 5; // seconds; what takes longer is not saved yet
 
 // --------------------------------------------------------------------------------------------------- what is known
@@ -30,6 +31,8 @@ class Session {
     this.timer = 0;
     this.asking = false;
     this.over = false;
+    this.name = '';
+    this.moved = () => {}; // another session answers at this address: it goes on from this one
     document.addEventListener('visibilitychange', () => this.ask());
   }
 
@@ -89,6 +92,12 @@ class Session {
     const more = Array.isArray(facts.samples) ? facts.samples : [];
     this.samples = [...this.samples.filter(sample => sample.time <= newest), ...more].slice(-SAMPLES);
     this.facts = facts;
+    const name = typeof facts.session === 'string' ? facts.session : '';
+    if (name && this.name && name !== this.name) {
+      this.samples = more.slice(-SAMPLES);
+      guarded(() => this.moved(facts));
+    }
+    this.name = name || this.name;
   }
 }
 
@@ -265,7 +274,9 @@ function activate(packages, app, documents, statusBar) {
     const say = text => setText(view.said, text);
     return navigator.clipboard.writeText(command).then(() => say(`Copied: ${command}`), () => say(command));
   };
-  const view = new View({ open, keep, end, copy });
+  const renew = () => renewSession(packages, session, post, text => setText(view.said, text))
+    .catch(problem => setText(view.said, `The next job could not be asked for: ${problem.message}`));
+  const view = new View({ open, keep, renew, end, copy });
   const warnings = new Warnings(notification, text => {
     setText(view.alert, text);
     if (text) {
@@ -298,8 +309,61 @@ function activate(packages, app, documents, statusBar) {
   if (events && events.stream) {
     events.stream.connect((_, event) => guarded(() => saveAsAsked(event, saver, warnings)));
   }
+  session.moved = facts => goOn(facts, saver, warnings);
   view.show(session);
   app.restored.then(() => session.ask(), () => {});
+  app.restored.then(() => guarded(() => sayWhereItGoesOn(warnings)), () => {});
+}
+
+// Ask once, with the price; then the launcher that is attached queues the next job, and says so in the session's files.
+async function renewSession(packages, session, post, say) {
+  const { Dialog, showDialog } = packages;
+  const { facts } = session;
+  const whole = known(facts.began) && known(facts.ends) ? facts.ends - facts.began : null;
+  const price = facts.price && whole !== null
+    ? `, for at most ${`${amount((whole / 3600) * facts.price.per_hour)} ${facts.price.unit || ''}`.trim()}` : '';
+  const words = [`The same request is queued again${whole === null ? '' : `: ${duration(whole)}`}${price}.`,
+    'The new job begins shortly before this one ends, or as soon as the cluster has room. This page goes on there, at',
+    'the same address. Kernels start anew: what they have in memory is lost.'];
+  const answer = await showDialog({
+    title: 'Continue in a new job?',
+    body: words.join(' '),
+    buttons: [Dialog.cancelButton({ label: 'Cancel' }), Dialog.okButton({ label: 'Queue it' })]
+  });
+  if (!answer.button.accept) {
+    return;
+  }
+  await post({ renew: true });
+  say('The next job is being queued.');
+  for (const until = Date.now() + 1000 * QUEUED_WITHIN; Date.now() < until;) {
+    await new Promise(later => setTimeout(later, 2000));
+    await session.ask();
+    if (session.facts.next) {
+      say('');
+      return;
+    }
+  }
+  say(`Nothing was queued: no launcher is attached, or the cluster has refused it. Type in a terminal: ${facts.renew}`);
+}
+
+// The documents are still here; the kernels are not. The page is loaded anew once nothing can be lost by that.
+async function goOn(facts, saver, warnings) {
+  const unsaved = await saver.save(true).catch(() => ['?']);
+  if (unsaved.length) {
+    const what = 'Save your documents, and reload the page: its kernels are gone.';
+    warnings.say('next', `The session goes on in job ${facts.job}. ${what}`);
+    return;
+  }
+  sessionStorage.setItem(NAME, `${facts.job}`);
+  location.reload();
+}
+
+function sayWhereItGoesOn(warnings) {
+  const job = sessionStorage.getItem(NAME);
+  sessionStorage.removeItem(NAME);
+  if (job) {
+    warnings.say('next', `The session goes on in job ${job}. Its kernels are new: run your cells again.`);
+  }
 }
 
 // Ask once, naming what would be lost; then end the server, and with it the job.

@@ -86,7 +86,7 @@ class SessionHandler(APIHandler):
 
     @web.authenticated
     async def post(self):
-        """Take ``unsaved``, a list of paths, of a ``page``; or ``keep``, of a person who keeps the session.
+        """Take ``unsaved``, a list of paths, of a ``page``; or a person's ``renew``, for the next job, or ``keep``.
 
         That this is use of the session, the idle guard sees by itself.
         """
@@ -98,8 +98,19 @@ class SessionHandler(APIHandler):
                 self.saving.report(report.get("page"), report["unsaved"])
             except ValueError as problem:
                 raise web.HTTPError(400, str(problem)) from None
+        if report.get("renew") is True:
+            await asyncio.get_event_loop().run_in_executor(None, ask_for_next_job, self.reader.folder)
         self.set_status(204)
         self.finish()
+
+
+def ask_for_next_job(folder):
+    """Write ``renew.json``, which an attached launcher reads."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    new = folder / f"renew.json.new.{os.getpid()}"
+    with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(json.dumps({"version": 1, "at": now}) + "\n")
+    new.replace(folder / "renew.json")
 
 
 def lay_out(folder):

@@ -23,8 +23,8 @@ def session_facts(folder, environ):
     ``panel.json`` has what the launcher knows of the request, ``environ`` what Slurm says to its jobs; a job that was
     submitted by hand has only the latter.
     """
-    names = ("panel", "started", "idle", "notice")
-    requested, started, idle, notice = (read_object(folder / f"{name}.json") for name in names)
+    names = ("panel", "started", "idle", "notice", "successor")
+    requested, started, idle, notice, successor = (read_object(folder / f"{name}.json") for name in names)
     class_ends = seconds(notice.get("ends"))
     began = number(environ.get("SLURM_JOB_START_TIME")) or seconds(started.get("started"))
     price = number(requested.get("price_per_hour"))
@@ -40,6 +40,10 @@ def session_facts(folder, environ):
         "price": {"per_hour": price, "unit": text(requested.get("unit"))} if price else None,
         "connect": text(requested.get("connect")),
         "bill": text(requested.get("bill")),
+        "renew": text(requested.get("renew")),
+        "next": {"job": text(successor.get("job")), "begins": seconds_of_zone(successor.get("begins"))}
+        if text(successor.get("session"))
+        else None,
         "idle": {
             "why": text(idle.get("why")),
             "ends": seconds(idle.get("ends")),
@@ -145,6 +149,14 @@ def number(value):
     except (TypeError, ValueError):
         return None
     return found if math.isfinite(found) and found >= 0 else None
+
+
+def seconds_of_zone(stamp):
+    """Return a time with a zone (``2026-11-21T02:45:00+01:00``) in seconds since 1970."""
+    try:
+        return datetime.datetime.strptime(stamp[:-3] + stamp[-2:], "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except (TypeError, ValueError):
+        return None
 
 
 def text(value):

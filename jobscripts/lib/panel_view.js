@@ -121,7 +121,7 @@ class Graph {
 // ------------------------------------------------------------------------------------------------- what is to be seen
 
 class View {
-  // `acts`: what the buttons do: open, keep, end, copy.
+  // `acts`: what the buttons do: open, keep, renew, end, copy.
   constructor(acts) {
     this.status = element('button', { class: 'nbl-status', type: 'button', title: 'Open the session panel' });
     this.status.addEventListener('click', () => guarded(acts.open));
@@ -132,13 +132,15 @@ class View {
     this.idle = element('p');
     this.keep = button('Keep the session', acts.keep);
     this.keep.hidden = true;
+    this.renew = button('Continue in a new job…', acts.renew);
+    this.next = element('p');
     this.copy = button('Copy the command to come back', acts.copy);
     this.said = element('p', { role: 'status' });
     this.list = element('dl');
     this.graphs = element('div');
     this.span = element('h3');
     // Above the graphs: JupyterLab's notifications cover what is at the bottom.
-    this.actions = element('div', { class: 'nbl-actions' }, button('End session…', acts.end), this.copy, this.said,
+    this.actions = element('div', { class: 'nbl-actions' }, this.next, this.renew, button('End session…', acts.end), this.copy, this.said,
       element('p', {}, 'Closing this tab does not end the session.'));
     this.parts = {};
     this.node = element('div', { class: 'nbl-panel', role: 'region', 'aria-label': 'Session' },
@@ -174,6 +176,9 @@ class View {
     setText(this.idle, facts.idle ? facts.idle.message || '' : '');
     this.keep.hidden = !facts.idle || facts.idle.why !== 'unused';
     this.copy.hidden = !facts.connect;
+    this.renew.hidden = !facts.renew || !!facts.next || left === null;
+    const from = facts.next && known(facts.next.begins) ? `, ${moment(facts.next.begins)} at the earliest` : '';
+    setText(this.next, facts.next ? `This page goes on in job ${facts.next.job || ''}${from}.` : '');
     this.showList(session, facts);
     this.showGraphs(session, facts, sample);
   }

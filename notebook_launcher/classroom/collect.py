@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MOST_RESULTS = 500  # of one student; the rest is left out
 WIDE, NARROW = 720.0, 340.0  # pixels
+_LEAST_SPREAD = 1.1  # the longest time by the shortest one: less is nothing to speak of
 
 
 class CollectOptions(Frozen):
@@ -153,8 +154,8 @@ def conclusion(times: ClassTimes) -> str:
     count = len(times.configurations)
     text = f"{counted(times.students, 'student')} measured {counted(count, 'configuration')}"
     widest = max(times.configurations, key=lambda one: one.times[-1].seconds / one.times[0].seconds)
-    if len(widest.times) > 1:
-        ratio = widest.times[-1].seconds / widest.times[0].seconds
+    ratio = widest.times[-1].seconds / widest.times[0].seconds
+    if ratio >= _LEAST_SPREAD:
         text += f"; the widest spread is that of {widest.what} on {widest.where}: a factor of {ratio:.2g}"
     far = sum(len(one.outliers) for one in times.configurations)
     return f"{text}; {counted(far, 'time')} far from the others." if far else f"{text}."

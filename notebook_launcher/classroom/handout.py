@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 #: browsers that print a page without a window, by the names of their programs on Linux, macOS and Windows
 BROWSERS = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge", "msedge"),
+    "chromium-headless-shell",
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
 )
@@ -44,10 +45,21 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
 class Line(Frozen):
-    """One line of the page: a sentence, an item of a list, or a command to type."""
+    """One line of the page: a sentence, an item of a list, or a command to type. ``code``: words in it to type."""
 
     kind: Literal["text", "item", "command"]
     text: str
+    code: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> Iterator[tuple[bool, str]]:
+        """The text in parts, each with whether it is to be typed."""
+        rest = self.text
+        for code in self.code:
+            before, found, rest = rest.partition(code)
+            yield False, before
+            yield True, found
+        yield False, rest
 
 
 class Section(Frozen):
@@ -153,24 +165,26 @@ def make_handout(target: LaunchTarget, kept: SavedCourse, options: HandoutOption
     return Handout(f"Lab instruction: {course.name}", course.description, tuple(sections))
 
 
-def _text(text: str) -> Line:
-    return Line("text", text)
+def _text(text: str, *code: str) -> Line:
+    return Line("text", text, code)
 
 
 def _command(text: str) -> Line:
     return Line("command", text)
 
 
-def _item(text: str) -> Line:
-    return Line("item", text)
+def _item(text: str, *code: str) -> Line:
+    return Line("item", text, code)
 
 
 def _install(options: HandoutOptions) -> Iterator[Line]:
     yield _text("You need Python 3.10 or newer, and pipx. Nothing is installed on the cluster.")
-    yield _item("Linux: open a terminal. On Debian and Ubuntu: sudo apt install pipx")
-    yield _item("macOS: open Terminal. With Homebrew: brew install pipx")
+    linux, macos, windows = "sudo apt install pipx", "brew install pipx", "py -m pip install --user pipx"
+    path = "py -m pipx ensurepath"
+    yield _item(f"Linux: open a terminal. On Debian and Ubuntu: {linux}", linux)
+    yield _item(f"macOS: open Terminal. With Homebrew: {macos}", macos)
     yield _item(
-        "Windows: open PowerShell. py -m pip install --user pipx, then py -m pipx ensurepath, then open it again"
+        f"Windows: open PowerShell. Type {windows} and {path}; then close it, and open it again.", windows, path
     )
     yield _text("Then, on any of them:")
     yield _command(options.install)
@@ -209,7 +223,8 @@ def _end(kept: SavedCourse) -> Iterator[Line]:
     yield _text(
         "Save your notebook. Press ENTER in the terminal: this ends the job, and frees the GPU for somebody else."
     )
-    yield _item("d and ENTER detaches: the job runs on. To come back, on any computer: launch-notebook connect.")
+    connect = "launch-notebook connect"
+    yield _item(f"d and ENTER detaches: the job runs on. To come back, on any computer: {connect}", connect)
     yield _item(f"Your notebooks stay in {kept.course.folder or f'~/{kept.course.name}'} on the cluster.")
     if kept.course.class_folder:
         yield _item(
@@ -220,8 +235,9 @@ def _end(kept: SavedCourse) -> Iterator[Line]:
 
 def _trouble(whom: str) -> Iterator[Line]:
     yield _text("Each message says what to type next, after an arrow. If that does not help:")
-    yield _item("launch-notebook doctor checks everything that a launch needs, and says what is wrong.")
-    yield _item("launch-notebook list shows your sessions; launch-notebook stop ends them.")
+    doctor, show, stop = "launch-notebook doctor", "launch-notebook list", "launch-notebook stop"
+    yield _item(f"{doctor} checks everything that a launch needs, and says what is wrong.", doctor)
+    yield _item(f"{show} shows your sessions; {stop} ends them.", show, stop)
     yield _item("If the network breaks: wait. The job runs on, and the launcher connects again.")
     yield _text(f"Whom to ask: {whom}. Copy the whole message into your question.")
 
@@ -236,8 +252,9 @@ def as_markdown(handout: Handout) -> str:
     for section in handout.sections:
         lines += [f"## {_escaped(section.heading)}", ""]
         for place, line in enumerate(section.lines):
-            shown = {"item": f"- {_escaped(line.text)}", "command": f"    {_plain(line.text)}"}
-            lines.append(shown.get(line.kind, _escaped(line.text)))
+            text = "".join(f"`{part}`" if is_code else _escaped(part) for is_code, part in line.parts)
+            shown = {"item": f"- {text}", "command": f"    {_plain(line.text)}"}
+            lines.append(shown.get(line.kind, text))
             following = section.lines[place + 1 : place + 2]
             if line.kind != "item" or not following or following[0].kind != "item":
                 lines.append("")
@@ -248,13 +265,18 @@ def _plain(text: str) -> str:
     return " ".join(printable(text).split())
 
 
+def _spaced(text: str) -> str:
+    """Return a part of a line, with its space to the next one."""
+    return f"{' ' * text.startswith(' ')}{_plain(text)}{' ' * (text.endswith(' ') and not text.isspace())}"
+
+
 def _escaped(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", _plain(text))
+    return _MARKDOWN.sub(r"\\\1", _spaced(text))
 
 
 def as_html(handout: Handout) -> str:
     """Return the page as HTML, which needs no network."""
-    return _template().render(handout=handout, plain=_plain)
+    return _template().render(handout=handout, plain=_plain, spaced=_spaced)
 
 
 @functools.cache

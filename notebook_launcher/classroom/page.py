@@ -38,7 +38,7 @@ WORDS = {
 
 
 class ClassRow(Frozen):
-    """One student as words. ``when``: the time left, or when the job is expected to start; may be empty."""
+    """One student as words. ``when``: the time left, when the job is expected to start, or when it ended; or empty."""
 
     name: str
     state: str
@@ -64,6 +64,9 @@ def _row(one: StudentNow, shown: str | None, now: datetime | None) -> ClassRow:
     name = one.name if one.name == one.user else f"{one.name} ({one.user})"
     at = parse_iso(one.starts, now)
     when = f"≈ {_clock(at, now)}" if at and now else ""
+    ended = parse_iso(one.ends, now) if one.state in ("ended", "failed") else None
+    if ended and now:
+        when = f"at {_clock(ended, now)}"
     if one.seconds_left is not None:
         when = f"{time_left(one.seconds_left)} left"
     return ClassRow(

@@ -161,7 +161,7 @@ def _student(
         job.id,
         printable(job.node or "") or None if runs else None,
         iso(parse_on_clock_of(job.start, now)) if job.state.waits else None,
-        iso(ends) if runs else None,
+        iso(ends) if runs or job.state.ended else None,
         max(0, int((ends - now).total_seconds())) if runs and ends else None,
         None if all(one.gpus is None for one in alike) else sum(one.gpus or 0 for one in alike),
         max(0, int((now - own.written).total_seconds())) if own else None,

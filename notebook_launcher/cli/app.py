@@ -47,6 +47,7 @@ COMMANDS = {
     "notebooks": "List and copy the bundled notebooks.",
     "open": "Open a session in the browser.",
     "queue": "Show free GPUs and cores, and waiting jobs.",
+    "renew": "Queue the next job of a running session.",
     "report": "Explain what any job of yours asked for and used.",
     "results": "Fetch the results of a run, also while it runs.",
     "run": "Run a notebook as a batch job, and fetch the results.",

@@ -81,12 +81,16 @@ _ADMINISTRATORS = frozenset(
 
 
 class SurveyPart(Frozen):
-    """The output of one command. ``code``: its exit code; ``None`` if it was not run, or did not end."""
+    """The output of one command. ``code``: its exit code; ``None`` if it was not run, or did not end.
+
+    ``command``: as a user would type it, if not as in ``COMMANDS``.
+    """
 
     name: str
     code: int | None = None
     lines: tuple[str, ...] = ()
     message: str = ""
+    command: str = ""
 
     @property
     def ok(self) -> bool:
@@ -94,9 +98,14 @@ class SurveyPart(Frozen):
         return self.code == 0
 
     @property
+    def typed(self) -> str:
+        """The command as a user would type it."""
+        return self.command or COMMANDS.get(self.name, self.name)
+
+    @property
     def failure_of(self) -> str:
         """Why it printed nothing, as text."""
-        command = COMMANDS.get(self.name, self.name)
+        command = self.typed
         if self.code is None:
             return f"{command}: there was no time left for it"
         if self.code in (124, 137):  # timeout's own code, and that of a command that had to be killed
@@ -195,7 +204,8 @@ class ClusterSurvey(Frozen):
     """The report of a login node on a day. ``None``: not read; ``parts`` say why.
 
     ``cluster``: Slurm's name for it; ``other``: whether it is another one than the login node's own (``-M``).
-    ``strange``: invalid names, left out.
+    ``strange``: invalid names, left out. ``another``: the scheduler that is there in Slurm's place. ``source``: the
+    command that lists the partitions; ``options``: the profile's ``scheduler_options``.
     """
 
     day: date
@@ -215,11 +225,13 @@ class ClusterSurvey(Frozen):
     quota: tuple[str, ...] = ()
     quota_candidates: tuple[str, ...] = ()
     strange: int = 0
+    source: str = "sinfo"
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def failure_of(self, *names: str) -> str:
         """Why the first of these parts that failed reported nothing."""
         failed = [part.failure_of for name in names if not (part := self.part(name)).ok]
-        return failed[0] if failed else f"{COMMANDS.get(names[0], names[0])} reported nothing"
+        return failed[0] if failed else f"{self.part(names[0]).typed} reported nothing"
 
     def part(self, name: str) -> SurveyPart:
         """Return a part, an empty one if the script did not reach it."""

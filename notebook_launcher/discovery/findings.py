@@ -19,7 +19,10 @@ def findings(draft: Draft) -> Iterator[CheckResult]:
     yield _chosen("partition", draft.partition, "choose one in the profile: remove the # before it in [cpu.flags]")
     yield _gpus(draft)
     yield _chosen("account", draft.account, "add yours to the profile: account = … in [defaults]")
-    yield _clusters(survey)
+    if survey.another is None:
+        yield _clusters(survey)
+    for name, value in survey.options.items():
+        yield CheckResult(name, "ok", f"scheduler_options: {value}")
     yield _images(survey)
     yield _modules(survey)
     if survey.home:
@@ -37,7 +40,9 @@ def findings(draft: Draft) -> Iterator[CheckResult]:
         )
     if survey.strange:
         found = f"{survey.strange} names were left out: no partition or account can have such a name"
-        yield CheckResult("names", "warning", found, "see: sinfo; sacctmgr show assoc")
+        yield CheckResult(
+            "names", "warning", found, f"see: {survey.source}{'' if survey.another else '; sacctmgr show assoc'}"
+        )
 
 
 def accepted(what: str, spelling: Spelling | None, message: str, refused: bool) -> CheckResult:
@@ -93,8 +98,7 @@ def _scheduler(survey: ClusterSurvey) -> CheckResult:
             "scheduler", "ok", f"Slurm {survey.version}" + (f", {survey.cluster}" if survey.cluster else "")
         )
     if kind := survey.another:
-        hint = f"init reads nothing else about {kind.title}: complete the profile by hand"
-        return CheckResult("scheduler", "warning", f"{kind.title} ({kind.command})", hint)
+        return CheckResult("scheduler", "ok", f"{kind.title} ({kind.command})")
     return _unknown("scheduler", survey, "version")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from notebook_launcher.core import events, local_state
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     ConnectionLost,
     HostCommandFailed,
@@ -44,17 +45,20 @@ from notebook_launcher.discovery.profile_draft import (
     sample_flags,
 )
 from notebook_launcher.discovery.profile_text import COMMON_LOGIN_NAMES, next_step, profile_text
+from notebook_launcher.discovery.queue_survey import with_queues
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
-from notebook_launcher.jobs.evidence import run_query
+from notebook_launcher.jobs.evidence import run_queries, run_query
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import checked_profile, config_folder, given_profiles
+from notebook_launcher.schedulers.kinds import Kind
+from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.schedulers.missing import loading, missing_scheduler, setting
 from notebook_launcher.session.connect import find_scheduler, look_for_schedulers, no_bash, open_context
 from notebook_launcher.session.context import Context, job_of
@@ -231,7 +235,33 @@ def _survey(context: Context, name: str, cluster: str | None) -> ClusterSurvey:
     if survey.part("version").code == 127 and not survey.another:
         _load_scheduler(context, name)
         return _survey(context, name, cluster)
-    return survey
+    return _with_queues(context, survey, survey.another) if survey.another else survey
+
+
+def _with_queues(context: Context, survey: ClusterSurvey, kind: Kind) -> ClusterSurvey:
+    """Read the queues and hosts of a scheduler other than Slurm, by its own commands, and what it calls resources."""
+    scheduler = make_scheduler(kind.name, "")
+    info = scheduler.cluster_info
+    if info is None:
+        return survey
+    options: dict[str, str] = {}
+    if command := scheduler.site_options():
+        options = scheduler.read_site_options(run_query(context.host, command))
+    if options:
+        scheduler.configure(options)
+    try:
+        queues, hosts = run_queries(context.host, [info.partitions(None), info.nodes(None)], timeout=READ_WITHIN)
+    except HostCommandFailed as error:
+        queues = hosts = CommandResult(1, stderr=error.what)
+    return with_queues(
+        survey,
+        scheduler.lists_partitions,
+        queues,
+        info.read_partitions(queues),
+        info.read_nodes(hosts),
+        options,
+        context.site.user,
+    )
 
 
 @contextlib.contextmanager

@@ -82,6 +82,8 @@ class Draft(Frozen):
 def choose_account(survey: ClusterSurvey) -> Choice:
     """Return the account: the default one, or the only one."""
     accounts = survey.accounts or ()
+    if survey.another:
+        return Choice(None, f"{survey.another.title} does not tell which accounts are yours")
     if survey.accounts is None:
         return Choice(None, f"not read: {survey.failure_of('associations')}")
     if not accounts:
@@ -103,10 +105,15 @@ def choose_partition(survey: ClusterSurvey, account: str | None) -> Choice:
     names = tuple(partition.name for partition in usable)
     default = next((partition.name for partition in usable if partition.is_default), None)
     if default:
-        return Choice(default, "sinfo: the default", tuple(name for name in names if name != default))
+        return Choice(default, f"{survey.source}: the default", tuple(name for name in names if name != default))
     if len(names) == 1:
-        return Choice(names[0], "sinfo: the only one without GPUs that is open to you")
-    return Choice(None, "sinfo: there is no default" if names else "sinfo: none is open to you", names, bool(names))
+        return Choice(names[0], f"{survey.source}: the only one without GPUs that is open to you")
+    return Choice(
+        None,
+        f"{survey.source}: there is no default" if names else f"{survey.source}: none is open to you",
+        names,
+        bool(names),
+    )
 
 
 def choose_gpu_partition(survey: ClusterSurvey, account: str | None) -> Choice:
@@ -115,20 +122,20 @@ def choose_gpu_partition(survey: ClusterSurvey, account: str | None) -> Choice:
         return Choice(None, f"not read: {survey.failure_of('sinfo', 'partitions')}")
     having = [partition for partition in usable_partitions(survey, account) if partition.gpus]
     if not having:
-        return Choice(None, "sinfo: no partition that is open to you has GPUs")
+        return Choice(None, f"{survey.source}: no partition that is open to you has GPUs")
     lasting = [partition for partition in having if not partition.preemptible] or having
     made_for = [partition for partition in lasting if partition.only_gpus]
     default = [partition for partition in made_for if partition.is_default]
     ordered = list(dict.fromkeys(partition.name for partition in (*made_for, *lasting, *having)))
     for group, why in (
-        (made_for, "sinfo: all its nodes have GPUs"),
-        (default, "sinfo: the default, and all its nodes have GPUs"),
-        (having, "sinfo: the only one with GPUs"),
+        (made_for, f"{survey.source}: all its nodes have GPUs"),
+        (default, f"{survey.source}: the default, and all its nodes have GPUs"),
+        (having, f"{survey.source}: the only one with GPUs"),
     ):
         if len(group) == 1:
             value = group[0].name
             return Choice(value, why, tuple(name for name in ordered if name != value))
-    return Choice(None, "sinfo: several have GPUs", tuple(ordered))
+    return Choice(None, f"{survey.source}: several have GPUs", tuple(ordered))
 
 
 def usable_partitions(survey: ClusterSurvey, account: str | None) -> list[SurveyedPartition]:

@@ -97,6 +97,10 @@ def _place(doc: Container, draft: Draft) -> None:
         _remark(doc, f"login_nodes is not known. {_not_read(survey, 'hostname')}")
     if survey.another:
         _value(doc, "scheduler", survey.another.name, f"{survey.another.command} was found, and no sinfo")
+        if survey.options:
+            options = tomlkit.inline_table()
+            options.update(survey.options)
+            doc.add("scheduler_options", options.comment("what this site calls its resources"))
     else:
         _value(
             doc,
@@ -127,6 +131,10 @@ def login_pattern(hostname: str | None) -> str | None:
 
 def _route(doc: Container, draft: Draft) -> None:
     probed = draft.probed
+    if probed is None and draft.survey.another:
+        _section(doc, "Not known: which route leads to the compute nodes. A launch tries the routes in turn.")
+        _suggestion(doc, "route", "node-ssh", "or job-sshd")
+        return
     if probed is None:
         _section(
             doc,
@@ -188,8 +196,11 @@ def _walltimes(doc: Container, draft: Draft) -> None:
     for partition in limits:
         _value(table, partition.name, partition.longest, _of_partition(partition))
     if limits:
-        _section(doc, "The longest walltime of each partition (scontrol show partition: MaxTime).")
+        told = draft.survey.source if draft.survey.another else "scontrol show partition: MaxTime"
+        _section(doc, f"The longest walltime of each partition ({told}).")
         _table(doc, "max_time", table)
+    elif draft.survey.another and draft.survey.partitions:
+        _section(doc, f"No partition has a longest walltime ({draft.survey.source}).")
     else:
         _section(doc, f"No longest walltime is known. {_not_read(draft.survey, 'partitions', 'sinfo')}")
 
@@ -216,6 +227,8 @@ def _gpus(doc: Container, draft: Draft) -> None:
     comment = (
         "sbatch --test-only takes it" if spelling.confirmed else f"not confirmed: {spelling.message or 'not asked'}"
     )
+    if draft.survey.another:
+        comment = f"translated for {draft.survey.another.title}"
     _value(flags, spelling.flag, spelling.value(), comment)
     gpu, types = tomlkit.table(is_super_table=True), tomlkit.table(is_super_table=True)
     gpu.add("flags", flags)
@@ -230,11 +243,14 @@ def _gpus(doc: Container, draft: Draft) -> None:
 def _gpu_type(draft: Draft, kind: str, partitions: Sequence[SurveyedPartition]) -> Table:
     table, flags = tomlkit.table(), tomlkit.table()
     names = ", ".join(f"{partition.name} ({partition.gpus[kind]} a node)" for partition in partitions[:_MOST])
-    _value(table, "description", f"in {names}", "sinfo: GRES")
-    _value(flags, draft.spelling.flag, draft.spelling.value(kind))
+    source = draft.survey.source
+    _value(table, "description", f"in {names}", source if draft.survey.another else "sinfo: GRES")
+    if not draft.survey.another:  # elsewhere a type is requested with a partition alone
+        _value(flags, draft.spelling.flag, draft.spelling.value(kind))
     own = [partition.name for partition in partitions if partition.only_gpus and not partition.preemptible]
-    if draft.gpu_partition.value not in [partition.name for partition in partitions] and len(own or partitions) == 1:
-        _value(flags, "partition", own[0] if own else partitions[0].name, "sinfo: the only one that has it")
+    is_elsewhere = draft.gpu_partition.value not in [partition.name for partition in partitions]
+    if len(own or partitions) == 1 and (is_elsewhere or draft.survey.another):
+        _value(flags, "partition", own[0] if own else partitions[0].name, f"{source}: the only one that has it")
     table.add("flags", flags)
     return table
 

@@ -70,6 +70,18 @@ class UnsavedReported(Frozen):
     data: Mapping[str, object]
 
 
+class RenewalRequested(Frozen):
+    """A page of JupyterLab asks for the next job of its session, in ``renew.json``."""
+
+    data: Mapping[str, object]
+
+
+class SuccessorReported(Frozen):
+    """A job was queued that goes on from this session, in ``successor.json`` (see ``docs/job-script.md``)."""
+
+    data: Mapping[str, object]
+
+
 class ProgressReported(Frozen):
     """The job reports the progress of a notebook, in ``progress.json`` (see ``docs/job-script.md``)."""
 

@@ -26,7 +26,7 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
         whole = [entry for entry in index.entries if entry.session.id == name]
         found = whole or _matching(live, ended if ended_too else [], name)
     else:
-        found = live or (ended[:1] if ended_too else [])
+        found = _without_next(live) or (ended[:1] if ended_too else [])
     if len(found) == 1:
         return found[0]
     if found:
@@ -48,6 +48,22 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
         why=f"Active sessions there:\n{describe_sessions(live, index.now)}",
         hint=f"name one of them, for example: {short_name(live[0], live)}",
     )
+
+
+def _without_next(live: Sequence[IndexedSession]) -> list[IndexedSession]:
+    """Leave out those that have not started and go on from another one of these: that one is meant."""
+    names = {entry.session.id for entry in live}
+    return [entry for entry in live if entry.summary.state != "pending" or entry.session.record.continues not in names]
+
+
+def sessions_after(entries: Iterable[IndexedSession], entry: IndexedSession) -> list[IndexedSession]:
+    """Return those that go on from a session, and from each other, the newest last."""
+    names, found = {entry.session.id}, []
+    for other in sorted(entries, key=lambda one: one.session.record.created):
+        if other.session.record.continues in names:
+            names.add(other.session.id)
+            found.append(other)
+    return found
 
 
 def _matching(live: Sequence[IndexedSession], ended: Sequence[IndexedSession], name: str) -> list[IndexedSession]:

@@ -266,6 +266,7 @@ def _index_session(record: SessionFiles, statuses: StatusesByQueue, now: datetim
         session_record.notebook if session_record.program == "notebook" else None,
         *_cells_done(record),
         script=session_record.script if session_record.program == "script" else None,
+        continues=session_record.continues,
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
     ended_by, over = ended or _ended_by(record, started), was_queried and answers is not None and is_over
@@ -301,7 +302,8 @@ def _state(record: SessionFiles, status: JobStatus | None, *, was_queried: bool,
 def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
     """Return why it is pending, or how it ended, in a few words."""
     if state == "pending" and status is not None:
-        return explain.pending(status.reason, meaning=status.meaning).summary
+        why, before = explain.pending(status.reason, meaning=status.meaning).summary, record.session.record.continues
+        return f"goes on from {before[-4:]}; {why}" if before else why
     if state == "ended":
         cause = str((record.exited or {}).get("cause") or "")
         word = _END_STATES.get(status.state, "") if status and cause in ("", "stopped") else ""

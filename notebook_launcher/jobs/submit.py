@@ -44,7 +44,7 @@ from notebook_launcher.profiles.courses import flags_of
 from notebook_launcher.profiles.store import flag_tables, profile_layers, user_profiles
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context
-from notebook_launcher.session.record import Session, read_job
+from notebook_launcher.session.record import Session, discard_session, read_job
 
 SCRIPTS_NEEDED = (75, "\njob scripts needed\n")  # exit code and words of submit.sh: nothing was submitted
 EXPLANATION_TIMEOUT = 15.0  # seconds to read why a request was refused
@@ -143,6 +143,21 @@ _ABOUT: dict[type[SubmitRefused], frozenset[str]] = {
     LicenceRefused: frozenset({"licenses"}),
     ClusterRefused: frozenset({"clusters"}),
 }
+
+
+@contextlib.contextmanager
+def discarded_if_not_queued(context: Context, session: Session) -> Iterator[None]:
+    """Remove the session's directory if no job was submitted; keep it if that is not certain."""
+    try:
+        yield
+    except (ConnectionLost, SubmitUncertain):
+        raise
+    except (Exception, HungUp) as error:
+        if isinstance(error, HostCommandFailed) and error.may_go_on:
+            raise
+        with contextlib.suppress(LauncherError):
+            discard_session(context.host, session)
+        raise
 
 
 @contextlib.contextmanager

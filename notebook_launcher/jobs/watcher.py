@@ -30,9 +30,11 @@ from notebook_launcher.jobs.messages import (
     IdleReported,
     NoticeReported,
     ProgressReported,
+    RenewalRequested,
     SchedulerUnresponsive,
     StagingReported,
     StatusChanged,
+    SuccessorReported,
     UnsavedReported,
     UsageSampled,
 )
@@ -52,7 +54,9 @@ _REPORTS = {
     "idle": IdleReported,
     "notice": NoticeReported,
     "progress": ProgressReported,
+    "renew": RenewalRequested,
     "staging": StagingReported,
+    "successor": SuccessorReported,
     "unsaved": UnsavedReported,
 }
 
@@ -140,7 +144,7 @@ class JobWatcher:
                 self._inbox.put(UsageSampled(sample))
         elif line == "gone idle":
             self._inbox.put(IdleReported(None))
-        if name not in ("started", "endpoint", "exit", "idle", "notice", "progress", "staging", "unsaved"):
+        if self._closed or name not in ("started", "endpoint", "exit", *_REPORTS):
             return  # a sign of life
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)

@@ -207,13 +207,18 @@ class StepSample(Frozen):
 
 
 class JobAccounts(Frozen):
-    """All that the accounting tells of one job. ``columns``: as the scheduler prints them, by its own names."""
+    """All that the accounting tells of one job. ``columns``: as the scheduler prints them, by its own names.
+
+    Where these are not sacct's, ``meanings`` says in plain words what those to be shown mean, in their order; the name
+    and the state of the job are ``JobName`` and ``State`` all the same.
+    """
 
     record: AccountingRecord
     columns: Mapping[str, str]
     steps: tuple[StepUse, ...] = ()
     #: the tasks of an array, if the job is one as a whole, by their ids; its other values are then those of the first
     array: tuple[str, ...] = ()
+    meanings: Mapping[str, str] | None = None
 
     @property
     def is_live(self) -> bool:
@@ -254,6 +259,10 @@ class Scheduler(ABC):
     translated_flags: tuple[str, ...] | None = None
     #: where its flags are listed, beside the launcher's ``--help``
     lists_flags: str = ""
+    #: what a user types to list its partitions
+    lists_partitions: str = ""
+    #: what a user types to list jobs of the last days that are over
+    lists_past_jobs: str = ""
     #: its information beyond one's own job; ``None``: there is none
     cluster_info: ClusterInfo | None = None
 
@@ -270,6 +279,14 @@ class Scheduler(ABC):
         raise ProfileError(
             f"scheduler_options has “{name}”, which {self.title or self.name} does not have.", hint="take it out"
         )
+
+    def site_options(self) -> list[str] | None:
+        """Return the command that shows what a site calls its resources; ``None``: there is nothing to ask."""
+        return None
+
+    def read_site_options(self, answer: CommandResult) -> dict[str, str]:
+        """Return the ``scheduler_options`` for that site that differ from the defaults, as far as they are clear."""
+        return {}
 
     def submit_by_hand(self, script: str) -> str:
         """Return what a user types to submit a job script of their own; ``script``: quoted for a shell."""
@@ -335,6 +352,10 @@ class Scheduler(ABC):
     @abstractmethod
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Return how the job ended, ``None`` if that is not known."""
+
+    def history_answers(self, answer: CommandResult) -> bool:
+        """Whether this answer to ``history``, perhaps of a job that never was, shows that the history can be read."""
+        return answer.exit_code == 0
 
     def history_typed(self, job: JobRef) -> str:
         """Return what a user types to see what the scheduler knows of a job; empty: nothing."""

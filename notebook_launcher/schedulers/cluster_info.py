@@ -20,7 +20,8 @@ from notebook_launcher.core.walltime import Walltime
 class Partition(Frozen):
     """One partition and what it allows. ``accounts`` and the like: those allowed, ``None``: all, or not reported.
 
-    ``whole_nodes``: jobs are allocated whole nodes there. ``preemptible``: jobs may be preempted by others.
+    ``usual``: the walltime of a job that asks for none. ``whole_nodes``: jobs are allocated whole nodes there.
+    ``preemptible``: jobs may be preempted by others.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Partition(Frozen):
     groups: frozenset[str] | None = None
     whole_nodes: bool = False
     preemptible: bool = False
+    users: frozenset[str] | None = None
+    usual: Walltime | None = None
 
 
 class Limit(Frozen):

@@ -86,7 +86,8 @@ class SessionRecord(Frozen):
     ``idle_stop``: seconds of idleness after which it ends by itself, 0: never. ``course``: the course that it was
     launched for. ``purpose``: the launcher's own command that the job belongs to, such as ``env check``; "": a session
     of the user's. ``notebook``: the notebook's file name, of a run; ``script``: the script's, of a submitted one;
-    ``sent``: the files that were copied into its folder at the start.
+    ``sent``: the files that were copied into its folder at the start. ``continues``: the session that it goes on from;
+    "": none.
     """
 
     id: str
@@ -109,6 +110,7 @@ class SessionRecord(Frozen):
     notebook: str | None = None
     sent: tuple[str, ...] = ()
     script: str | None = None
+    continues: str = ""
 
     def as_json(self) -> str:
         """Return what ``session.json`` holds."""

@@ -1,4 +1,7 @@
-"""Supervises a session with JupyterLab: waits until it answers, stays attached, cancels it; always cleans up."""
+"""Supervises one job with JupyterLab: waits until it answers, stays attached, cancels it; always cleans up.
+
+Those that go on from each other are in ``successive_jobs``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.jobs.cancel import (
     cancel_job,
     cancelled_from,
-    cancelled_on_failure,
     report_detached,
 )
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
@@ -72,31 +74,6 @@ KEYS_PORTS_WAITING = (
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."
 
 CONFIRM_WITHIN = 60.0  # seconds within which a second ENTER or Ctrl-C is the answer to what was asked after the first
-
-
-def supervise_jupyter(
-    context: Context,
-    session: Session,
-    access: Access,
-    *,
-    ours: bool,
-    first: events.Event,
-    ports: Sequence[tuple[int, int]] = (),
-    place: str = "",
-    kind: type[JupyterSupervisor] | None = None,
-) -> None:
-    """Show the ``first`` event, and supervise a session until it ends or the user detaches.
-
-    ``ports``: forward only these ports of its node (and their local numbers, 0: the same), whether JupyterLab runs
-    there or not; the session then keeps running whatever the user does. ``ours``: this launch submitted it, so a
-    failure before it is usable cancels its job. After reconnecting (``ours`` false) only the user cancels it, while
-    attached. ``place``: the folder or notebook that the address opens, below JupyterLab's folder. ``kind``: of
-    supervisor, if another. Raises a ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves
-    it running.
-    """
-    with cancelled_on_failure(context, session, ours=ours):
-        supervisor = (kind or JupyterSupervisor)(context, session, access, ours=ours, ports=ports, place=place)
-    supervisor.supervise(first)
 
 
 class JupyterSupervisor(Supervisor):
@@ -435,16 +412,17 @@ class JupyterSupervisor(Supervisor):
         self.attached = True
         dashboard: Sequence[tuple[int, int]] = ()
         if local_port and self._endpoint is not None:
-            url = self._endpoint.url(local_port, self._access.token, self._place)
-            self._context.view.show(
-                events.Ready(self._session.id, self._job.id, str(self._node), url, local_port, self._ours)
-            )
+            self._show_ready(local_port, self._endpoint.url(local_port, self._access.token, self._place))
             show_ssh_login(self._context, self._session, local_port)
             dashboard = show_workers(self._context, self._session, str(self._node), self._endpoint)
         self._forward(*dashboard, *self._forwards)
         if self._only_ports:
             self._context.view.show(events.Note(KEYS_PORTS))
         self._attached_status.attach()
+
+    def _show_ready(self, local_port: int, url: str) -> None:
+        node = str(self._node)
+        self._context.view.show(events.Ready(self._session.id, self._job.id, node, url, local_port, self._ours))
 
     def _node_connection_failed(self, error: Exception) -> None:
         """A failed first attempt is an error; a connection that has worked is retried as long as the job may run."""

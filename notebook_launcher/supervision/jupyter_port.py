@@ -21,6 +21,11 @@ class JupyterPort:
         self._attached_by = 0  # the port, as long as the session is attached
         self._warned_of_lost = False
 
+    def lead_to(self, session: Session) -> JupyterPort:
+        """From now on lead to another session, which goes on from this one; return the same port."""
+        self._session = session
+        return self
+
     def open(self, tunnel: Tunnel, endpoint: Endpoint) -> int:
         """Return the local port by which the tunnel leads to JupyterLab: the one of last time, where it can be."""
         before = local_state.last_port(self._session.id)

@@ -11,17 +11,11 @@ from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.text import printable
 from notebook_launcher.core.view import Typed
-from notebook_launcher.session.context import Context
 from notebook_launcher.supervision.jupyter import JupyterSupervisor
 from notebook_launcher.supervision.local_lab_process import LabEnded, LabStarted, LocalLab
 from notebook_launcher.supervision.supervisor import Finished
 
 SAVES_WITHIN = 150.0  # seconds that it stays where nobody can press a key: JupyterLab saves every 120
-
-
-def supervisor_kind(context: Context) -> type[JupyterSupervisor]:
-    """Return the supervisor of a session to which the user's own JupyterLab is tied, or of any other session."""
-    return LocalLabSupervisor if context.local_lab else JupyterSupervisor
 
 
 class LocalLabSupervisor(JupyterSupervisor):

@@ -75,6 +75,10 @@ class Finished(Exception):
     """The session ended successfully."""
 
 
+class Moved(Exception):
+    """The session goes on in another job."""
+
+
 class Tick:
     """Nothing has arrived for a while (``Timing.tick``)."""
 
@@ -82,7 +86,7 @@ class Tick:
 #: after these exits the job is gone already
 _JOB_ENDED = (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed, ScriptFailed)
 _ASK_FOR_KEYS: tuple[list[str], ...] = ([], ["help"], ["h"], ["?"])
-_EXPECTED = (StopRequested, DetachRequested, ConnectionGivenUp, Finished, SchedulerSilent, *_JOB_ENDED)
+_EXPECTED = (StopRequested, DetachRequested, ConnectionGivenUp, Finished, Moved, SchedulerSilent, *_JOB_ENDED)
 
 
 class Supervisor:

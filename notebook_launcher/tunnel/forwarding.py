@@ -194,6 +194,12 @@ class Tunnel:
         return int(servers[0].local_port)
 
     @property
+    def jupyter_port(self) -> int:
+        """The local port that leads to Jupyter; 0: none is open."""
+        servers = self._servers.get("jupyter")
+        return int(servers[0].local_port) if servers else 0
+
+    @property
     def alive(self) -> bool:
         """Whether data can pass now, as far as known."""
         route = self._route

@@ -53,6 +53,11 @@ def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interr
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         entry = _ended_entry(context, prefix)
         session = select_session(context, entry)
+        if "array" in session.record.flags:
+            raise UsageError(
+                f"Session {session.id} is a job array, of which there is no usage report.",
+                hint=f"what its tasks used: {launcher_command(context, session, 'report')}",
+            )
         found = _bill(context, session)
         if found is None:
             silent = "Neither its files nor the scheduler's accounting tell how long it ran."

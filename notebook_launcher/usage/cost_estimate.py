@@ -12,13 +12,17 @@ import time
 from notebook_launcher.core import events
 from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.job_arrays import task_numbers
+from notebook_launcher.core.quantities import duration
+from notebook_launcher.core.request import Request
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.models import Budget
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.usage.pricing import Estimate, estimate, left_of, missing
 
 QUERY_TIMEOUT = 5.0  # seconds from the start of the query
+_HIGHEST = 1e9  # for an hour; more is no price
 SLOW_AFTER = 1.0  # seconds after which a note says what the command is waiting for
 # A command that hangs is killed there, too; of endless output only the beginning is read. It has no input, so that a
 # command that asks for something gets no answer.
@@ -48,6 +52,24 @@ def no_price_note(plan: Plan, scheduler: Scheduler) -> events.Note | None:
     price = plan.target.profile.price
     why = missing(price, plan.request, plan.gpu_type) if price is not None and not scheduler.same_machine else ""
     return events.Note(f"What it costs is not known: {why}.") if why else None
+
+
+def next_price(context: Context, session: Session, request: Request) -> events.CostEstimate | None:
+    """Return the most that the next job of a session can cost; ``None`` if it has no price, or none is known.
+
+    By the profile, or else by what the launch noted for the panel.
+    """
+    price, walltime = context.target.profile.price, request.walltime
+    if price is None or context.scheduler.same_machine or walltime.is_unlimited:
+        return None
+    if found := estimate(price, request):
+        return events.CostEstimate(found.cost, price.unit, found.reckoning, request.flags.get("account"))
+    noted = json_object(context.host.read_file(f"{session.directory}/panel.json") or b"").get("price_per_hour")
+    if not isinstance(noted, int | float) or not 0 < noted < _HIGHEST:
+        return None
+    cost = noted * walltime.total_seconds() / 3600
+    calculation = f"{duration(walltime.total_seconds())} as before"
+    return events.CostEstimate(cost, price.unit, calculation, request.flags.get("account"))
 
 
 class Costing:

@@ -27,6 +27,7 @@ def panel_file(plan: Plan, scheduler: Scheduler, session: Session) -> bytes:
         "version": 1,
         "walltime_seconds": walltime,
         "connect": " ".join(filter(None, ["launch-notebook connect", named, session.id])),
+        "renew": " ".join(filter(None, ["launch-notebook renew", named, session.id])),
         "bill": " ".join(filter(None, ["launch-notebook bill", named, session.id])),
     }
     if not scheduler.same_machine:  # which has no limits but its own

@@ -214,7 +214,10 @@ def _do_without(job: _Job, left: int) -> bool:
     """Whether the cores and the memory that come with so many GPUs are enough, or the memory can be asked for."""
     bill, needed = job.bill, job.memory_needed
     if not job.counts_cores:  # then they may come with the GPUs, and one does without any
-        cores = max(1, (bill.cores or 0) * left // bill.gpus)
+        cores = (bill.cores or 0) * left // bill.gpus
+        if per_gpu := whole_number(job.flags.get("cpus-per-gpu")):
+            cores = min(cores, per_gpu * left)  # without the accounting, the bill's are those of --ntasks
+        cores = max(1, cores)
         if job.use.cores_peak is None or cores < job.use.cores_peak:
             return False
         if job.memory_word == "mem-per-cpu":

@@ -89,6 +89,10 @@ def make_report(evidence: Evidence, *, explained: bool = True) -> events.JobRepo
 
 def _columns(accounts: JobAccounts) -> Iterator[events.ReportColumn]:
     of, record = accounts.columns, accounts.record
+    if accounts.meanings is not None:
+        shown = ((name, of.get(name, ""), meaning) for name, meaning in accounts.meanings.items())
+        yield from (events.ReportColumn(name, value, meaning) for name, value, meaning in shown if value)
+        return
     for name, value, meaning in (
         ("State", of["State"], _STATES.get(record.state, "how it ended")),
         ("ExitCode", of["ExitCode"], "the script's exit code; after the colon, the signal that ended it"),

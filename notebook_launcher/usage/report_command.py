@@ -100,7 +100,7 @@ def _nothing_known(context: Context, job: JobRef) -> SessionNotFound:
     return SessionNotFound(
         f"Nothing is known of job {job} on {context.host.label}.",
         why="The accounting lists no job of yours with this id, or the cluster has none.",
-        hint="list your last jobs there with: sacct --starttime=now-7days",
+        hint=f"list your last jobs there with: {context.scheduler.lists_past_jobs}",
     )
 
 

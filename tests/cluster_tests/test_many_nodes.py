@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
 
 from notebook_launcher.session.credentials import new_ray_keys, new_tls
 from tests.cluster_tests import in_box
 from tests.cluster_tests.kernel_api import run_cell
 from tests.conftest import Session, assert_nothing_left
 from tests.doubles import wait_until
-from tests.practice_cluster import PracticeCluster
+from tests.practice_cluster import PracticeCluster, cache
 from tests.practice_cluster.dask_module import FOLDER, provide_dask
 from tests.practice_cluster.layout import USERS
 from tests.practice_cluster.ray_module import provide_ray
@@ -17,6 +19,17 @@ from tests.practice_cluster.ray_module import provide_ray
 Start = Callable[..., Session]
 LAUNCH = in_box.launch
 TWO_NODES = ("--nodes", "2", "--ntasks-per-node", "1", "-c", "1", "--mem", "2G", "-t", "10", "-p", "core")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _as_it_was(cluster: PracticeCluster) -> Iterator[None]:
+    """Other tests list what modules there are, and look for what a user has left for others to read."""
+    yield
+    for made in ("sw/modules/dask", "sw/modules/ray", "sw/ray", FOLDER.removeprefix("/")):
+        cache.remove(cluster.directory / made)
+    for box in ("login", "node1", "node2"):
+        cluster.root(box, ["rm", "-rf", "/tmp/dask-scratch-space"], check=True)
+
 
 # Computes on both nodes, kills the worker of the second one, and computes there again.
 CELL = """

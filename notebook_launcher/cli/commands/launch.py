@@ -43,6 +43,14 @@ class _Launch(TakesEnvironment):
 @click.option(
     "--idle-stop", metavar="TIME", help="End the session when nobody has used it for this long: 30m, 2h; 0 for never."
 )
+@click.option(
+    "--renew",
+    "renewals",
+    type=click.IntRange(0, 20),
+    default=0,
+    metavar="N",
+    help="Go on in up to N more jobs like this one, each queued while the one before runs.",
+)
 @click.option("--no-panel", is_flag=True, help="Leave out the panel in JupyterLab with the time left and what is used.")
 @click.option("--open-at", metavar="PATH", help="Open this folder or notebook in JupyterLab; a notebook here is sent.")
 @click.option("--save", metavar="NAME", help="Save this launch as a preset, for: again NAME.")
@@ -67,6 +75,7 @@ def launch(
     always_new: bool,
     notify: bool,
     idle_stop: str | None,
+    renewals: int,
     no_panel: bool,
     open_at: str | None,
     save: str | None,
@@ -94,7 +103,16 @@ def launch(
     )
     typed = without_save(ctx.obj[TYPED_WORDS])
     shown = {"verbose": verbose, "notify": notify}
-    return _launch(launch_options, where, typed, preset=save, dry_run=dry_run, open_browser=open_browser, **shown)
+    return _launch(
+        launch_options,
+        where,
+        typed,
+        preset=save,
+        dry_run=dry_run,
+        open_browser=open_browser,
+        renewals=renewals,
+        **shown,
+    )
 
 
 def without_save(words: Sequence[str]) -> list[str]:
@@ -126,6 +144,7 @@ def _launch(
     preset: str | None,
     dry_run: bool,
     open_browser: bool | None,
+    renewals: int,
     **shown: bool,
 ) -> int:
     from notebook_launcher import launch as launch_module
@@ -140,8 +159,11 @@ def _launch(
     with user_interface(where, **shown) as (view, prompts, interrupts):
         options = complete_options(launch_options, here, view, prompts, dry_run=dry_run)
         plan = make_plan(options, here)
+        more_jobs = launch_module.renewals_note(plan, renewals)  # refused before anything is contacted
         if dry_run:
             launch_module.dry_run(plan, view)
+            if more_jobs:
+                view.show(events.Note(more_jobs))
             if plan.open_at is not None:
                 view.show(events.Note(_would_open(plan.open_at, remote=plan.target.destination is not None)))
             if preset is not None:
@@ -160,7 +182,6 @@ def _launch(
                 save()
             wanted = wants_browser(open_browser, view, prompts, as_json=where.as_json)
             show_in_browser(view, is_wanted=wanted, local_lab=plan.local_lab)
-            launch_module.launch(
-                plan, view, prompts, interrupts, offer_image, save if must_be_accepted else launch_module.no_action
-            )
+            accepted = save if must_be_accepted else launch_module.no_action
+            launch_module.launch(plan, view, prompts, interrupts, offer_image, accepted, renewals)
     return view.exit_code

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from notebook_launcher.cli.views.clock import clock_of
 from notebook_launcher.cli.views.console_view import ConsoleView, capital
 from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
+from notebook_launcher.cli.views.next_job import next_job_text
 from notebook_launcher.cli.views.pending_line import is_news, pending_parts
 from notebook_launcher.cli.views.ports import ports_text
 from notebook_launcher.cli.views.price import price_text, price_warning
@@ -139,6 +140,12 @@ class TextView(ConsoleView):
             from notebook_launcher.cli.views.status_line import how_it_ends
 
             self._say(how_it_ends(event.started_here, interactive=self._interactive))
+
+    @_display.register(events.Renewed)
+    @_display.register(events.Continued)
+    def _(self, event: events.Renewed | events.Continued) -> None:
+        self._say(next_job_text(event, _now()), style="green" if isinstance(event, events.Continued) else "")
+        self._stop_status()
 
     @_display.register(events.LocalLabReady)
     def _(self, event: events.LocalLabReady) -> None:

@@ -13,7 +13,8 @@ class StudentNow(Frozen):
 
     ``state``: ``not_started``, ``pending``, ``starting``, ``running``, ``idle``, ``completing``, ``ended``, ``failed``
     or ``unknown`` (the scheduler does not answer). ``detail``: why, in a few words; may be empty. ``starts``: when a
-    pending job is expected to start, ``ends``: when the walltime is over (ISO with zone); ``seconds_left`` until then.
+    pending job is expected to start, ``ends``: when the walltime is over, or when the job ended (ISO with zone);
+    ``seconds_left`` of a running job's walltime.
     ``gpus``: those of the student's jobs, or those that they wait for. ``seen``: seconds since the session last
     reported in the class folder; ``None``: it did not.
     """

@@ -118,6 +118,35 @@ class ReachedBySsh(Event, name="reached_by_ssh"):
     connect_command: str
 
 
+class Renewed(Event, name="renewed"):
+    """The next job of a session is queued: session ``session``, job ``job``, which goes on from ``continues``.
+
+    ``begins``: not before then (ISO with zone); ``None``: as soon as it can. ``ends``: when the first one ends at the
+    latest. ``walltime``: of the next job, as text.
+    """
+
+    session: str
+    job: str
+    continues: str
+    begins: str | None
+    ends: str
+    walltime: str
+
+
+class Continued(Event, name="continued"):
+    """The next job of a session answers behind the same local port, and the one before it is being ended.
+
+    ``continues``: the session before, whose kernels are lost. ``url`` contains the token.
+    """
+
+    session: str
+    job: str
+    node: str
+    url: str
+    local_port: int
+    continues: str
+
+
 class TunnelOpened(Event, name="tunnel_opened"):
     """The tunnel to the node is open. ``route``: the kind of connection that it uses."""
 

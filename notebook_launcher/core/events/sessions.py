@@ -17,6 +17,7 @@ class SessionEntry(Event, name="session"):
     no limit or does not run. ``walltime``: as text. ``detail``: why it is pending, or how it ended; may be empty.
     ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a run, with
     ``done`` of its ``cells`` code cells, as far as known. ``script``: of a submitted script.
+    ``continues``: the session that it goes on from; "": none.
     """
 
     session: str
@@ -40,6 +41,7 @@ class SessionEntry(Event, name="session"):
     done: int | None = None
     cells: int | None = None
     script: str | None = None
+    continues: str = ""
 
     @property
     def runs(self) -> str | None:

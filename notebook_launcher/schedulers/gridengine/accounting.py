@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, State
+from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, JobStatus, State
 from notebook_launcher.schedulers.gridengine.translation import SiteResources
 from notebook_launcher.schedulers.translation import signal_of
 
@@ -74,6 +74,34 @@ def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | 
         cpu_used=_seconds(record.get("cpu")),
         cpu_reserved=None if wall is None or slots is None else wall * slots,
         memory_limit=_memory_limit(record, site.memory, site),
+    )
+
+
+#: what the figures mean, by qacct's names
+MEANINGS = {
+    "failed": "why Grid Engine ended it, or could not start it; 0: neither",
+    "exit_status": "the script's exit code; over 128: the signal that ended it, plus 128",
+    "qname": "the queue that it ran in",
+    "project": "the project that it counts for",
+    "qsub_time": "when it was submitted, in UTC",
+    "start_time": "when it began, in UTC",
+    "ru_wallclock": "how long it ran, in seconds",
+    "hostname": "where it ran",
+    "slots": "the cores that it held all the time",
+    "cpu": "what its processes really computed, in seconds",
+    "maxvmem": "the most memory that it had mapped, which is more than it used",
+    "category": "what it asked for",
+}
+
+
+def read_accounts(job: JobRef, text: str, site: SiteResources) -> JobAccounts | None:
+    """Return all that is told of the job, ``None`` if it is not over, or not known."""
+    use, record = read_use(job, text, site), _last_record(job, text)
+    if use is None:
+        return None
+    columns = {name: _known(record.get(name)) or "" for name in MEANINGS}
+    return JobAccounts(
+        use, {**columns, "JobName": record.get("jobname", ""), "State": use.state.name}, meanings=MEANINGS
     )
 
 

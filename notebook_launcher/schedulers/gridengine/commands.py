@@ -12,10 +12,11 @@ from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
-from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, Submission
+from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, JobStatus, Scheduler, Submission
 from notebook_launcher.schedulers.gridengine import accounting, submit_errors
 from notebook_launcher.schedulers.gridengine.cluster_info import GridEngineInfo
 from notebook_launcher.schedulers.gridengine.listing import DETAILS, read_listing, status_of
+from notebook_launcher.schedulers.gridengine.site_options import SITE_QUERY, read_site_options
 from notebook_launcher.schedulers.gridengine.translation import TRANSLATED, SiteResources, Translation, job_name
 from notebook_launcher.schedulers.translation import UNSUBMITTED, with_job
 
@@ -38,6 +39,7 @@ _QUERY = (
     'for job; do [[ $list == *"<JB_job_number>$job</"* ]] || qstat -j "$job" 2>&1; done; exit 0'
 )
 _FIND = f"{_LIST}{_DETAILS_OF % ''}exit 0"
+_NO_RECORD = re.compile(r"job id \d+ not found|no jobs running since startup", re.A)
 _SUBMITTED = re.compile(r"(\d{1,12})(?:\.\d+-\d+:\d+)?", re.A)
 
 
@@ -54,6 +56,8 @@ class GridEngine(Scheduler):
     directive = "#$"
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for Grid Engine in docs/gridengine.md"
+    lists_partitions = "qconf -sq '*'"
+    lists_past_jobs = "qacct -o $USER -d 7 -j"
 
     def __init__(self) -> None:
         self._site = SiteResources()
@@ -66,6 +70,14 @@ class GridEngine(Scheduler):
     def configure(self, options: Mapping[str, str]) -> None:
         """Take what the site calls its resources."""
         self._site = SiteResources.read(options)
+
+    def site_options(self) -> list[str]:
+        """Return ``qconf`` for the resources, and for each parallel environment."""
+        return ["bash", "-c", SITE_QUERY]
+
+    def read_site_options(self, answer: CommandResult) -> dict[str, str]:
+        """Return the names of what gives cores, GPUs, memory and a whole host."""
+        return read_site_options(answer.stdout)
 
     def submit_by_hand(self, script: str) -> str:
         """Return ``qsub`` with the script, in its folder."""
@@ -125,6 +137,10 @@ class GridEngine(Scheduler):
         """Return ``qacct`` for one job; what it reads is written with a delay, of 15 seconds at most sites."""
         return ["env", "LC_ALL=C", "TZ=UTC0", "qacct", "-j", job.id]
 
+    def history_answers(self, answer: CommandResult) -> bool:
+        """Whether qacct could read its file, in which a job may not be."""
+        return answer.exit_code == 0 or _NO_RECORD.search(f"{answer.stdout}\n{answer.stderr}") is not None
+
     def history_typed(self, job: JobRef) -> str:
         """Return ``qacct``."""
         return f"qacct -j {job.id}"
@@ -140,6 +156,14 @@ class GridEngine(Scheduler):
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Parse what it used; ``None`` while it runs."""
         return accounting.read_use(job, answer.stdout, self._site) if answer.exit_code == 0 else None
+
+    def report(self, job: JobRef) -> list[str]:
+        """Return ``qacct`` for one job."""
+        return self.history(job)
+
+    def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
+        """Parse all that it tells; ``None`` while the job runs."""
+        return accounting.read_accounts(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``."""

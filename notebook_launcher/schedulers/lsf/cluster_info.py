@@ -15,6 +15,7 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import whole_number
+from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition, QueuedJob, read_walltime
 
 _PART = "--- part ---"
@@ -142,9 +143,8 @@ def _run_limit(text: str) -> int | None:
     return None
 
 
-def walltime_of(minutes: int) -> str:
-    """Return a run limit as sbatch writes it."""
-    return f"{minutes // 60}:{minutes % 60:02d}:00"
+def _walltime(minutes: int | None) -> Walltime | None:
+    return None if minutes is None else read_walltime(f"{minutes // 60}:{minutes % 60:02d}:00")
 
 
 def _partition(queue: Queue) -> Partition:
@@ -152,7 +152,8 @@ def _partition(queue: Queue) -> Partition:
         queue.name,
         is_default=queue.is_default,
         is_up=None if queue.status is None else queue.status == "Open:Active",
-        walltime=None if queue.longest is None else read_walltime(walltime_of(queue.longest)),
+        walltime=_walltime(queue.longest),
+        usual=_walltime(queue.usual),
     )
 
 

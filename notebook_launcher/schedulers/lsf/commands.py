@@ -15,10 +15,20 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
+from notebook_launcher.schedulers.base import (
+    AccountingRecord,
+    JobAccounts,
+    JobRef,
+    JobStatus,
+    Scheduler,
+    State,
+    Submission,
+)
 from notebook_launcher.schedulers.lsf import submit_errors
+from notebook_launcher.schedulers.lsf.accounting import read_accounts
 from notebook_launcher.schedulers.lsf.bsub_flags import TRANSLATED, Translation
 from notebook_launcher.schedulers.lsf.cluster_info import LsfInfo
+from notebook_launcher.schedulers.lsf.ends import ended
 from notebook_launcher.schedulers.lsf.long_format import find_long, read_long, unfolded
 from notebook_launcher.schedulers.translation import UNSUBMITTED, signal_of, with_job
 
@@ -56,21 +66,6 @@ _STATES = {
     "ZOMBI": State.NODE_FAIL,
     "UNKWN": State.UNKNOWN,
 }
-# why LSF ended a job, from the manual of bhist, TERM_*; the first match counts
-_TERMINATED = (
-    ("TERM_RUNLIMIT", State.TIMEOUT),
-    ("TERM_MEMLIMIT", State.OUT_OF_MEMORY),
-    ("TERM_PREEMPT", State.PREEMPTED),
-    ("TERM_DEADLINE", State.DEADLINE),
-    ("TERM_OWNER", State.CANCELLED),
-    ("TERM_FORCE_OWNER", State.CANCELLED),
-    ("TERM_ADMIN", State.CANCELLED),
-    ("TERM_FORCE_ADMIN", State.CANCELLED),
-    ("TERM_REMOVE_HUNG_JOB", State.NODE_FAIL),
-)
-# recorded: bkill sends SIGINT first, the end of the walltime SIGUSR2
-_KILLED, _TIME_OVER = 130, 140
-
 # of bhist's account
 _END_LIMIT = re.compile(
     r"Done successfully|Exited(?: with exit code (?P<code>\d{1,3})| by signal (?P<signal>\d{1,3}))?", re.A
@@ -82,7 +77,7 @@ _MOMENT = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d)(?::(\d\d))?(?: (
 
 
 class Lsf(Scheduler):
-    """LSF's commands, and parsers of their output; without steps within a job, and without accounting."""
+    """LSF's commands, and parsers of their output; without steps within a job."""
 
     name = "lsf"
     title = "LSF"
@@ -92,6 +87,8 @@ class Lsf(Scheduler):
     version_command = ("bsub", "-V")
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for LSF in docs/lsf.md"
+    lists_partitions = "bqueues -l"
+    lists_past_jobs = "bhist -a"
 
     def __init__(self) -> None:
         self.cluster_info = LsfInfo(lambda request: Translation(request, UNSUBMITTED).arguments())
@@ -158,6 +155,10 @@ class Lsf(Scheduler):
         """Return ``bhist`` for one job, which reads LSF's newest event log."""
         return ["bhist", "-l", job.id]
 
+    def history_answers(self, answer: CommandResult) -> bool:
+        """Whether bhist could read its files, in which a job may not be."""
+        return answer.exit_code == 0 or "No matching job found" in f"{answer.stderr}\n{answer.stdout}"
+
     def history_typed(self, job: JobRef) -> str:
         """Return ``bhist``."""
         return f"bhist -l {job.id}"
@@ -165,6 +166,23 @@ class Lsf(Scheduler):
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Parse how it ended from its last event; ``None`` if it has not ended, or is not known."""
         return _past(job, unfolded(answer.stdout)) if answer.exit_code == 0 else None
+
+    def accounting(self, job: JobRef) -> list[str]:
+        """Return ``bacct`` for one job, which reads LSF's newest accounting file."""
+        return ["env", "LC_ALL=C", "bacct", "-l", job.id]
+
+    def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
+        """Parse what it used; ``None`` while it runs."""
+        accounts = self.read_report(job, answer)
+        return accounts.record if accounts else None
+
+    def report(self, job: JobRef) -> list[str]:
+        """Return the same."""
+        return self.accounting(job)
+
+    def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
+        """Parse it."""
+        return read_accounts(job, answer.stdout) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``."""
@@ -215,7 +233,7 @@ def _status(row: Mapping[str, str]) -> JobStatus:
     state, code = _STATES.get(row["stat"], State.UNKNOWN), whole_number(values["exit_code"])
     node = _first_host(values["exec_host"])
     if row["stat"] == "EXIT":
-        state = _ended(values["exit_reason"] or "", code, ran=node is not None)
+        state = ended(values["exit_reason"] or "", code, ran=node is not None)
     start, finish = _iso(values["start_time"]), _iso(values["finish_time"])
     return JobStatus(
         JobRef(row["jobid"]),
@@ -247,21 +265,11 @@ def _past(job: JobRef, text: str) -> JobStatus | None:
     code = int(last["code"]) if last["code"] else 128 + int(last["signal"]) if last["signal"] else None
     return JobStatus(
         job,
-        _ended(events[last.start() :], code, ran=node is not None),
+        ended(events[last.start() :], code, ran=node is not None),
         node=node,
         exit_code=code,
         signal=signal_of(code),
     )
-
-
-def _ended(output: str, code: int | None, *, ran: bool) -> State:
-    """Return the state of a job that LSF calls EXIT."""
-    for word, state in _TERMINATED:
-        if word in output:
-            return state
-    if code == _TIME_OVER:
-        return State.TIMEOUT
-    return State.CANCELLED if code == _KILLED or (not ran and not code) else State.FAILED
 
 
 def _reason(text: str | None) -> str | None:

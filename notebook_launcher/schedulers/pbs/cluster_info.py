@@ -111,7 +111,9 @@ def read_queues(text: str) -> list[Queue]:
     parts = _HEAD.split(text.replace("\n\t", ""))
     records = list(zip(parts[1::3], parts[2::3], map(_attributes, parts[3::3]), strict=True))
     default = next((found.get("default_queue") for kind, _, found in records if kind == "Server"), None)
-    queues = [(name, found) for kind, name, found in records if kind == "Queue" and "started" in found]
+    queues = [
+        (name, found) for kind, name, found in records if kind == "Queue" and found.get("started") in ("True", "False")
+    ]
     return [_queue(name, found, is_default=name == default) for name, found in queues]
 
 
@@ -165,8 +167,10 @@ def _partition(queue: Queue) -> Partition:
         is_default=queue.is_default,
         is_up=queue.is_up,
         walltime=read_walltime(queue.longest),
+        usual=read_walltime(queue.usual),
         max_nodes=queue.most_hosts,
         groups=queue.groups,
+        users=queue.users,
     )
 
 

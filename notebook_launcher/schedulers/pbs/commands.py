@@ -13,10 +13,10 @@ from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
-from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, Submission
+from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, JobStatus, Scheduler, Submission
 from notebook_launcher.schedulers.pbs import submit_errors
 from notebook_launcher.schedulers.pbs.cluster_info import PbsInfo
-from notebook_launcher.schedulers.pbs.job_records import read_records, read_status, read_use
+from notebook_launcher.schedulers.pbs.job_records import read_accounts, read_records, read_status
 from notebook_launcher.schedulers.pbs.translation import TRANSLATED, SiteResources, Translation, job_name
 from notebook_launcher.schedulers.translation import UNSUBMITTED
 
@@ -24,6 +24,10 @@ _JOB_ID = re.compile(r"\d{1,12}(?:\[\])?(?:\.[\w.-]+)?", re.A)
 # some of the jobs are unknown; some are over, and the history is not kept
 _ANSWERED = (0, 153, 35)
 _AWAY = re.compile(r"cannot connect to server|Couldn't connect to cluster|Unknown Host", re.I)
+_GPU_NAMES = (
+    f"{PLAIN_BASH}export LC_ALL=C; "
+    "pbsnodes -av | sed -n -E 's/^ *resources_available\\.(n?gpus?) = .*/\\1/p' | sort -u; exit 0"
+)
 _OWN = (
     f'{PLAIN_BASH}export LC_ALL=C; jobs=$(qselect -u "$(id -un)") || exit; '
     "[[ -z $jobs ]] || qstat -f $jobs; code=$?; ((code == 153 || code == 35)) && exit 0; exit $code"
@@ -41,6 +45,8 @@ class Pbs(Scheduler):
     directive = "#PBS"
     translated_flags = tuple(sorted(TRANSLATED))
     lists_flags = "for PBS in docs/pbs.md"
+    lists_partitions = "qstat -Qf"
+    lists_past_jobs = "qstat -x -u $USER"
 
     def __init__(self) -> None:
         self._site = SiteResources()
@@ -53,6 +59,17 @@ class Pbs(Scheduler):
     def configure(self, options: Mapping[str, str]) -> None:
         """Take what the site calls its resources."""
         self._site = SiteResources.read(options)
+
+    def site_options(self) -> list[str]:
+        """Return ``pbsnodes``, of whose output only the resources that may count GPUs are left."""
+        return ["bash", "-c", _GPU_NAMES]
+
+    def read_site_options(self, answer: CommandResult) -> dict[str, str]:
+        """Return what counts GPUs, if there is one such resource, and it is not ``ngpus``."""
+        names = {
+            name for line in answer.stdout.splitlines() if (name := line.strip()) in ("ngpus", "gpus", "ngpu", "gpu")
+        }
+        return {"gpu": names.pop()} if len(names) == 1 and "ngpus" not in names else {}
 
     def submit_by_hand(self, script: str) -> str:
         """Return ``qsub`` with the script."""
@@ -128,9 +145,18 @@ class Pbs(Scheduler):
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Parse what it used."""
+        accounts = self.read_report(job, answer)
+        return accounts.record if accounts else None
+
+    def report(self, job: JobRef) -> list[str]:
+        """Return the same."""
+        return self.query([job])
+
+    def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
+        """Parse all that it tells."""
         for job_id, attributes in read_records(answer.stdout):
             if _number(job_id) == _number(job.id):
-                return read_use(job, attributes, self._site.gpu)
+                return read_accounts(job, attributes, self._site.gpu)
         return None
 
     def cancel(self, job: JobRef) -> list[str]:

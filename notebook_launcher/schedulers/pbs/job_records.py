@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Meaning, State
+from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, JobStatus, Meaning, State
 
 _JOB = re.compile(r"^Job Id: (\d{1,12}(?:\[\d*\])?(?:\.[\w.-]+)?)[ \t]*$", re.M | re.A)
 _ATTRIBUTE = re.compile(r"^    ([A-Za-z_][\w.]*) = (.*)$", re.M | re.A)
@@ -159,6 +159,36 @@ def read_use(job: JobRef, found: Mapping[str, str], gpu: str) -> AccountingRecor
         memory_requested=memory,
         complete=status.state.ended,
     )
+
+
+#: what the attributes mean that are shown of a job, by qstat's names
+MEANINGS = {
+    "Exit_status": "the script's exit code; below 0: PBS ended it; over 256: the signal that ended it, plus 256",
+    "comment": "what PBS says about it",
+    "queue": "the queue that it waited and ran in",
+    "Account_Name": "the account that it counts for",
+    "project": "the project that it counts for",
+    "qtime": "when it was queued",
+    "stime": "when it began",
+    "resources_used.walltime": "how long it ran",
+    "Resource_List.walltime": "the longest that it was allowed to run",
+    "exec_host": "where it ran",
+    "Resource_List.ncpus": "the cores that it held all the time",
+    "resources_used.cput": "what its processes really computed",
+    "Resource_List.mem": "the memory that it asked for",
+    "resources_used.mem": "the most memory that it had",
+    "Resource_List.select": "all that it asked for",
+}
+
+
+def read_accounts(job: JobRef, found: Mapping[str, str], gpu: str) -> JobAccounts:
+    """Return all that is told of a job; ``gpu``: the resource that counts GPUs."""
+    columns = {name: found.get(name, "") for name in MEANINGS}
+    if columns["project"] == "_pbs_project_default":
+        columns["project"] = ""
+    record = read_use(job, found, gpu)
+    names = {"JobName": found.get("Job_Name", ""), "State": record.state.name}
+    return JobAccounts(record, {**columns, **names}, meanings=MEANINGS)
 
 
 def _first_host(text: str | None) -> str | None:

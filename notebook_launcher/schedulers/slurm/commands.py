@@ -82,6 +82,8 @@ class Slurm(Scheduler):
     """Slurm's commands, and parsers of their output."""
 
     name = "slurm"
+    lists_partitions = "sinfo"
+    lists_past_jobs = "sacct --starttime=now-7days"
     title = "Slurm"
     programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
     version_command = ("sbatch", "-V")

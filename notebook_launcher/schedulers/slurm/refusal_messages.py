@@ -24,17 +24,7 @@ from notebook_launcher.core.errors import (
     SubmitRefused,
     WalltimeRefused,
 )
-from notebook_launcher.core.frozen import Frozen
-
-
-class RefusalMessage(Frozen):
-    """One row: the pattern of sbatch's message, the error for it, what it means, and what to type."""
-
-    pattern: str
-    kind: type[SubmitRefused]
-    meaning: str
-    hint: str
-
+from notebook_launcher.schedulers.refusals import RefusalMessage
 
 _ACCOUNTS = "on the login node, list yours with: sacctmgr show assoc user=$USER format=account,partition,qos"
 _PARTITIONS = "on the login node, list the partitions with: sinfo -s"

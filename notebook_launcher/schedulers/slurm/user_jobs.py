@@ -109,7 +109,7 @@ def _job(
 ) -> UserJob:
     """Return one row of squeue."""
     read = State.read(state)
-    code, _, signal = exit_code.partition(":")
+    code, signal = _exit(exit_code)
     return UserJob(
         job_id,
         user,
@@ -126,9 +126,18 @@ def _job(
             allocated, per_job, (per_node, whole_number(nodes)), (per_task, whole_number(tasks.partition("-")[0]))
         ),
         reason=_value(reason),
-        exit_code=whole_number(code) if read.ended else None,
-        signal=whole_number(signal) or None if read.ended else None,
+        exit_code=code if read.ended else None,
+        signal=signal if read.ended else None,
     )
+
+
+def _exit(text: str) -> tuple[int | None, int | None]:
+    """Return the exit code and the signal of ``code:signal`` or, in Slurm 22.05, of a wait status."""
+    code, colon, signal = text.partition(":")
+    status = whole_number(code)
+    if status is None or colon:
+        return status, whole_number(signal) or None
+    return status >> 8 & 0xFF, status & 0x7F or None
 
 
 def _past(text: str, mark: str) -> Iterator[UserJob]:
@@ -138,7 +147,7 @@ def _past(text: str, mark: str) -> Iterator[UserJob]:
         if len(row) != _HISTORY.count(",") + 1 or not _JOB.fullmatch(row[0]) or not row[1]:
             continue
         job_id, user, state, exit_code, node, start, end, walltime, partition, account, reservation, name = row
-        code, _, signal = exit_code.partition(":")
+        code, signal = _exit(exit_code)
         by = re.fullmatch(r"CANCELLED by (\S+)", state)
         yield UserJob(
             job_id,
@@ -152,8 +161,8 @@ def _past(text: str, mark: str) -> Iterator[UserJob]:
             walltime=_value(walltime),
             account=_value(account),
             reservation=_value(reservation),
-            exit_code=whole_number(code),
-            signal=whole_number(signal) or None,
+            exit_code=code,
+            signal=signal,
             by=by[1] if by else None,
         )
 

@@ -48,6 +48,8 @@ def test_a_page_with_all_that_a_student_needs(
             assert word in text, word
     assert f"    launch-notebook --course {course}/course.toml\n" in markdown
     assert "What a \\<GPU\\> is \\*good\\* for" in markdown and "&lt;GPU&gt;" in html and "<GPU>" not in html
+    assert "- `launch-notebook list` shows your sessions; `launch-notebook stop` ends them." in markdown
+    assert "<li><code>launch-notebook list</code> shows your sessions; <code>" in html
     assert "<pre>pipx install &lt;launcher&gt;</pre>" in html
     assert (course / "gpulab-handout.html").stat().st_mode & 0o777 == 0o644
     assert run(words) == 2, "it is there already"

@@ -47,10 +47,13 @@ def test_the_projector_gets_numbers() -> None:
     assert "Name 3" not in class_page(seen(7), anonymous=True)
 
 
-def test_when_a_pending_one_starts() -> None:
+def test_when_a_pending_one_starts_and_when_one_ended() -> None:
     [row] = class_rows(ClassSeen("x", "2026-11-24T13:30:00+01:00",
                                  (StudentNow("a", "a", "pending", starts="2026-11-24T13:00:00+00:00"),)))  # fmt: skip
     assert row.when == "≈ 14:00"
+    [row] = class_rows(ClassSeen("x", "2026-11-24T13:30:00+01:00",
+                                 (StudentNow("a", "a", "failed", ends="2026-11-24T12:00:00+00:00"),)))  # fmt: skip
+    assert row.when == "at 13:00"
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,23 @@ def test_jupyterlab_that_never_listens(quick: Job) -> None:
     assert quick.processes() == []
 
 
+@pytest.mark.parametrize(("cause", "goes_on"), [("finished", False), ("idle", False), ("stopped", True)])
+def test_the_next_job_of_a_session_that_was_ended_before_its_time(quick: Job, cause: str, goes_on: bool) -> None:
+    """It was shut down, or nobody used it; at the end of its walltime it goes on."""
+    before = quick.dir.parent / "20261120-014455-abcd"
+    before.mkdir(parents=True)
+    (before / "exit.json").write_text(f'{{"version":1,"job":"7","node":"n1","cause":"{cause}","message":""}}\n')
+    quick.ask(f"continues={before.name}")
+    if goes_on:
+        quick.start()
+        assert quick.endpoint()["port"]
+        return
+    report = quick.run()
+    assert report["cause"] == "finished"
+    assert "so it does not go on in this job" in report["message"]
+    assert not (quick.dir / "endpoint.json").exists()
+
+
 @pytest.mark.parametrize("program", ["jupyterlab", "notebook"])
 def test_values_of_a_run_that_nobody_knows(program: str, tmp_path: Path) -> None:
     """They do not lead out of the session's directory, and are told."""

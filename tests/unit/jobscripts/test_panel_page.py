@@ -180,6 +180,32 @@ def is_well(page: Page) -> None:
     expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 
+def test_the_next_job_is_asked_for_once_and_shown(page: Page, job: Job) -> None:
+    """An attached launcher reads ``renew.json``, and writes ``successor.json``."""
+    renew, panel = page.get_by_role("button", name="Continue in a new job…"), page.locator(".nbl-panel")
+    expect(renew).to_be_hidden()  # this session's launcher has noted no command for it
+    requested = json.loads((job.dir / "panel.json").read_text())
+    (job.dir / "panel.json").write_text(json.dumps({**requested, "renew": "launch-notebook renew k3f9"}))
+    be_hidden(page, False)
+    renew.click(timeout=LATEST)
+    dialog = page.locator(".jp-Dialog-content")
+    expect(dialog).to_contain_text("The same request is queued again")
+    expect(dialog).to_contain_text("Kernels start anew: what they have in memory is lost.")
+    assert not (job.dir / "renew.json").exists()
+    dialog.get_by_role("button", name="Queue it").click()
+    wait_until((job.dir / "renew.json").exists, 10, "the launcher is asked")
+    assert permissions(job.dir / "renew.json") == 0o600
+    (job.dir / "successor.json").write_text(json.dumps({"session": "x", "job": MARKUP, "begins": None}))
+    expect(panel).to_contain_text(f"This page goes on in job {MARKUP}.", timeout=LATEST)
+    expect(renew).to_be_hidden()
+    assert page.title() != "owned"
+    for name in ("successor.json", "renew.json"):
+        (job.dir / name).unlink()
+    ends_in(job, 7200)
+    be_hidden(page, False)
+    expect(panel).not_to_contain_text("This page goes on", timeout=LATEST)
+
+
 @pytest.mark.parametrize("fault", ["wrong token", "slow", "nonsense", "no connection"])
 def test_a_server_that_fails_the_panel_does_not_hurt_the_page(page: Page, fault: str) -> None:
     slow: list[Route] = []

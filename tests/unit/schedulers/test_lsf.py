@@ -432,7 +432,6 @@ def test_a_job_is_found_by_its_name_or_its_folder() -> None:
 def test_what_it_does_not_have_is_not_pretended() -> None:
     assert LSF.step(JobRef("7"), ["true"]) is None
     assert LSF.terminal_step(JobRef("7"), ["true"]) is None
-    assert LSF.accounting(JobRef("7")) is None
 
 
 def test_ending_jobs() -> None:

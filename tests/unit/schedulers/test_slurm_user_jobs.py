@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+import pytest
+
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.schedulers.base import State
 from notebook_launcher.schedulers.slurm.user_jobs import SlurmUserJobs
@@ -44,6 +46,13 @@ def test_a_name_cannot_pass_for_somebody_elses_job() -> None:
     assert jobs is not None and "9" not in {job.id for job in jobs}
     assert SLURM.read_jobs(CommandResult(0, SQUEUE), "another mark") == ()
     assert SLURM.read_jobs(CommandResult(1, SQUEUE), MARK) is None
+
+
+@pytest.mark.parametrize(("printed", "code", "signal"), [("3:0", 3, None), ("0:9", 0, 9), ("1024", 4, None),
+                                                         ("15", 0, 15), ("", None, None)])  # fmt: skip
+def test_how_a_job_ended_as_each_version_of_squeue_prints_it(printed: str, code: int, signal: int | None) -> None:
+    jobs = SLURM.read_jobs(CommandResult(0, SQUEUE.replace("|3:0 |", f"|{printed} |")), MARK)
+    assert jobs and (jobs[0].exit_code, jobs[0].signal) == (code, signal)
 
 
 def test_one_command_asks_for_all_of_them() -> None:

@@ -10,15 +10,24 @@ import pytest
 
 from notebook_launcher import submit
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import Interrupted, JobCancelled, JobTimedOut, LauncherError, ScriptFailed
+from notebook_launcher.core.errors import (
+    Interrupted,
+    JobCancelled,
+    JobTimedOut,
+    LauncherError,
+    ScriptFailed,
+    UsageError,
+)
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_lines import Directives
 from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, State
 from notebook_launcher.scripts.prepare import PreparedScript
 from notebook_launcher.supervision import array
 from notebook_launcher.supervision.array_tasks import named
+from notebook_launcher.usage import bill_command, report_command
 from notebook_launcher.usage.array_report import outcomes
 from tests.doubles import wait_until
+from tests.unit.supervision import launcher_doubles
 from tests.unit.supervision.launcher_doubles import PLAN, Launcher
 
 SCRIPT = PreparedScript("sweep.sh", b"#!/bin/sh\n", Directives({"array": "1-2"}))
@@ -138,6 +147,31 @@ def test_detached_it_goes_on(launcher: Launcher) -> None:
     launcher.types("d")
     launcher.well()
     assert launcher.host.count("scancel") == 0 and launcher.names[-1] == "detached"
+
+
+@pytest.mark.parametrize("command", ["stop", "bill"])
+def test_the_usage_report_of_an_array_is_that_on_all_its_tasks(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(report_command, "show_array_report", lambda _context, session: seen.append(session.id))
+    monkeypatch.setitem(launcher_doubles.RECORD, "flags", {"array": "1-2"})
+    if command == "stop":
+        launcher.stop()
+        launcher.well()
+        assert seen == [launcher_doubles.RECORD["id"]] and launcher.host.count("scancel") == 1
+        return
+    launcher.host.state = ""
+    launcher._old_session()
+    ended = {"started.json": '{"started":"2026-11-21T12:00:00Z"}', "exit.json": '{"ended":"2026-11-21T12:01:00Z"}'}
+    launcher.host.files |= ended
+    name = launcher_doubles.RECORD["id"]
+    launcher._begin(
+        lambda: bill_command.bill(
+            launcher_doubles.TARGET, str(name), launcher.view, launcher.prompts, launcher.interrupts
+        )
+    )
+    assert "launch-notebook report" in launcher.fails(UsageError).hint
 
 
 def test_cancelled_before_a_task_ran_it_ends_as_any_job(launcher: Launcher) -> None:

@@ -43,6 +43,7 @@ def test_the_request_its_price_and_commands_that_work_wherever_the_cluster_is_kn
         "price_per_hour": 7.0,
         "unit": "SEK",
         "connect": "launch-notebook connect --cluster 'my cluster' NAME",
+        "renew": "launch-notebook renew --cluster 'my cluster' NAME",
         "bill": "launch-notebook bill --cluster 'my cluster' NAME",
     }
 

@@ -1,0 +1,91 @@
+"""The next job of a session, queued from any terminal: the same request, which goes on behind the same address."""
+
+from __future__ import annotations
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import Interrupted, UsageError
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.quantities import time_left
+from notebook_launcher.core.request import Request
+from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.core.view import View
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.jobs.cancel import cancel_job, launcher_command
+from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
+from notebook_launcher.jobs.session_choice import sessions_after
+from notebook_launcher.jobs.session_index import IndexedSession, SessionIndex
+from notebook_launcher.jobs.successor import begin_of, queue_successor, refuse_without_end
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.credentials import read_access
+from notebook_launcher.session.record import Session
+from notebook_launcher.usage.cost_estimate import next_price
+
+
+def renew(
+    target: LaunchTarget, name: str, view: View, prompts: Prompts, interrupts: Interrupts, *, sure: bool = False
+) -> None:
+    """Queue the next job of a running session, after showing its price.
+
+    An attached launcher hands over to it. ``name``: as for ``connect``. ``sure``: do not ask. Raises ``UsageError`` for
+    a session that does not run, has no end, or has a next job already.
+    """
+    with open_context(target, view, prompts, interrupts, submits=True, scripts=1) as context:
+        index = read_session_index(context)
+        entry = choose_on_host(context, index, name)
+        session = select_session(context, entry)
+        refuse_without_end(session)
+        _refuse_second(context, index, entry)
+        end = parse_iso(entry.summary.ends, index.now)
+        if entry.summary.state not in ("starting", "running") or end is None:
+            what = "has not started yet" if entry.summary.state == "pending" else "does not run"
+            raise UsageError(
+                f"The job of session {session.id} {what}.",
+                why="The next job begins shortly before the walltime of the first is over, which is not known yet.",
+                hint="try again once it runs",
+            )
+        request, walltime = Request(session.record.flags), Request(session.record.flags).walltime
+        if price := next_price(context, session, request):
+            view.show(price)
+        begins = begin_of(end, walltime, context.clock())
+        left = time_left(int((end - context.clock()).total_seconds()))
+        when = f"at {begins:%Y-%m-%d %H:%M:%S}" if begins else "as soon as it can"
+        view.show(
+            events.Note(
+                f"The next job of session {session.id} is the same request again: {walltime.as_text()}. It begins "
+                f"{when} (the cluster's clock); this one has {left} left. "
+                "Its kernels are new: what kernels have in memory is lost."
+            )
+        )
+        if not sure and context.prompts.asks and not context.prompts.confirm("Queue it?"):
+            view.show(events.Note("Nothing was queued."))
+            return
+        interrupts.defer()
+        token = read_access(context.host, session.directory).token
+        new, successor = queue_successor(context, session, end, token)
+        if interrupts.exit_requests:
+            cancel_job(context, new)
+            raise Interrupted("Interrupted.", why=f"The next job, {job_of(new)}, is cancelled.")
+        begins_at = successor.begins.isoformat(timespec="seconds") if successor.begins else None
+        ends_at = end.isoformat(timespec="seconds")
+        view.show(events.Renewed(new.id, job_of(new).id, session.id, begins_at, ends_at, walltime.as_text()))
+        view.show(events.Note(_what_follows(context, session, new)))
+
+
+def _refuse_second(context: Context, index: SessionIndex, entry: IndexedSession) -> None:
+    live = [other for other in sessions_after(index.live, entry) if other.live]
+    if live:
+        stop = launcher_command(context, live[0].session, "stop")
+        raise UsageError(
+            f"Session {entry.session.id} has a next job already: {job_of(live[0].session)}.",
+            hint=f"end that one first with: {stop}",
+        )
+
+
+def _what_follows(context: Context, session: Session, new: Session) -> str:
+    connect, stop = (launcher_command(context, new, command) for command in ("connect", "stop"))
+    return (
+        f"A launcher that is attached to session {session.id} goes on there by itself. Otherwise attach to the new "
+        f"session once it runs, or end it:\n  {connect}\n  {stop}"
+    )

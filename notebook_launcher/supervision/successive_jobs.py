@@ -1,0 +1,176 @@
+"""Supervises a session with JupyterLab, which may go on from one job to the next behind the same local port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import JobTimedOut, LauncherError
+from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure, still_running
+from notebook_launcher.schedulers.base import JobStatus
+from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.credentials import Access
+from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.jupyter import JupyterSupervisor
+from notebook_launcher.supervision.renewal import HandedOver, Renewal, cancel_apart, keep_input
+from notebook_launcher.supervision.supervisor import Finished
+from notebook_launcher.tunnel.forwarding import Tunnel
+
+
+def supervise_jupyter(
+    context: Context,
+    session: Session,
+    access: Access,
+    *,
+    ours: bool,
+    first: events.Event,
+    ports: Sequence[tuple[int, int]] = (),
+    place: str = "",
+    renewals: int = 0,
+) -> None:
+    """Show the ``first`` event, and supervise a session until it ends or the user detaches.
+
+    ``ports``: forward only these ports of its node (and their local numbers, 0: the same), whether JupyterLab runs
+    there or not; the session then keeps running whatever the user does. ``ours``: this launch submitted it, so a
+    failure before it is usable cancels its job. After reconnecting (``ours`` false) only the user cancels it, while
+    attached. ``place``: the folder or notebook that the address opens, below JupyterLab's folder. ``renewals``: how
+    many more jobs are queued by themselves, each to go on from the one before; with ``--local-lab`` there is one job
+    only. Raises a ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves it running.
+    """
+    if ports or context.local_lab:
+        with cancelled_on_failure(context, session, ours=ours):
+            supervisor = _kind_for_one_job(context)(context, session, access, ours=ours, ports=ports, place=place)
+        supervisor.supervise(first)
+        return
+    before: HandedOver | None = None
+    while True:
+        with cancelled_on_failure(context, session, ours=ours):
+            renewing = _RenewingSupervisor(context, session, access, ours=ours, place=place, before=before)
+            if before is None:
+                renewing.renewal.left = renewals
+        try:
+            renewing.supervise(first)
+            return
+        except HandedOver as handed_over:
+            before, session, access = handed_over, handed_over.successor, handed_over.access
+            keep_input(context.interrupts.inbox)
+            first = events.Note(f"Session {session.id} goes on: job {job_of(session)}.")
+        except LauncherError as error:
+            if before is not None and before.previous is not None:  # nothing has taken over from it
+                raise still_running(context, before.previous, error) from None
+            raise
+
+
+def _kind_for_one_job(context: Context) -> type[JupyterSupervisor]:
+    """Return the supervisor of a session that does not go on in another job."""
+    if not context.local_lab:
+        return JupyterSupervisor
+    from notebook_launcher.supervision.local_lab import LocalLabSupervisor  # few need it
+
+    return LocalLabSupervisor
+
+
+class _RenewingSupervisor(JupyterSupervisor):
+    """Supervises one job, and hands over to the next one as soon as that one answers.
+
+    ``before``: what the job before has handed over, whose job is ended once this one's JupyterLab answers.
+    """
+
+    def __init__(
+        self, context: Context, session: Session, access: Access, *, ours: bool, place: str, before: HandedOver | None
+    ) -> None:
+        super().__init__(context, session, access, ours=ours, place=place)
+        self.renewal = Renewal(context, session, access)
+        self._before = before
+        if before is not None:
+            self._tunnel, self._port = before.tunnel, before.port.lead_to(session)
+            self._forwards = [*before.ports]
+            self.renewal.left = before.renewals
+
+    def close(self) -> None:
+        """Close everything here."""
+        self.renewal.close()
+        super().close()
+
+    # --- ways to exit
+
+    def _stop(self) -> None:
+        self.renewal.give_up()
+        if self._before is not None and self._before.previous is not None:
+            cancel_job(self._context, self._before.previous)
+            self._before.previous = None
+        super()._stop()
+
+    def _finish(self, finished: Finished) -> None:
+        self.renewal.give_up()
+        super()._finish(finished)
+
+    def _report_exit(self, error: LauncherError) -> None:
+        self.renewal.give_up()
+        super()._report_exit(error)
+
+    def _detach(self) -> None:
+        super()._detach()
+        self.renewal.left_queued()
+
+    # --- the next job
+
+    def _tick(self) -> None:
+        super()._tick()
+        if self.attached:
+            self.renewal.tick(self._attached_status.end)
+
+    def _handle_other(self, item: object) -> None:
+        if self.renewal.handle(item):
+            self._hand_over(still_runs=True)
+        super()._handle_other(item)
+
+    def _forget_run(self, sentence: str) -> None:
+        """A job that runs again ends later, so the next one would begin too early."""
+        super()._forget_run(sentence)
+        self.renewal.drop()
+
+    def _raise_exit(self, record: Mapping[str, object], status: JobStatus | None) -> NoReturn:
+        if self.renewal.has_begun():
+            self._hand_over(still_runs=False)
+        try:
+            super()._raise_exit(record, status)
+        except JobTimedOut as error:
+            if self.renewal.successor is None:
+                raise
+            self._note(f"{error.what} The next job, {job_of(self.renewal.successor)}, is waited for.")
+        self._hand_over(still_runs=False)
+
+    def _hand_over(self, *, still_runs: bool) -> NoReturn:
+        """Leave the local ports to the supervisor of the next job."""
+        endpoint, successor = self._endpoint, self.renewal.successor
+        assert successor is not None  # noqa: S101  # or there would be nothing to hand over to
+        is_reached = endpoint is not None and self._is_reached and self._tunnel.alive
+        is_ours = (
+            endpoint is not None
+            and is_reached
+            and self._port.shut_while_ours(self._tunnel, endpoint, self._access.token)
+        )
+        if not is_ours:
+            self._port.spoil()
+        self._tunnel.interrupt()
+        tunnel, self._tunnel = self._tunnel, Tunnel()
+        previous = self._session if still_runs else None
+        ports, left = sorted(self._forwarded), self.renewal.left
+        raise HandedOver(successor, self.renewal.access, tunnel, self._port, ports, previous, left)
+
+    # --- after the job before
+
+    def _show_ready(self, local_port: int, url: str) -> None:
+        before = self._before
+        if before is None or local_port != before.local_port:
+            super()._show_ready(local_port, url)
+        else:
+            session = self._session
+            self._context.view.show(
+                events.Continued(session.id, self._job.id, str(self._node), url, local_port, session.record.continues)
+            )
+        if before is not None and before.previous is not None:
+            cancel_apart(self._context, before.previous)
+            before.previous = None

@@ -1,0 +1,185 @@
+"""What an attached launcher does about the next job: when it queues one, what it believes, when it hands over."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import PartitionRefused
+from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.view import Typed
+from notebook_launcher.jobs.messages import DirectoryRemoved, RenewalRequested, SuccessorReported
+from notebook_launcher.jobs.successor import Successor
+from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.session.credentials import Access
+from notebook_launcher.session.record import Session, SessionRecord
+from notebook_launcher.supervision import renewal
+from notebook_launcher.supervision.renewal import Renewal, keep_input
+from tests.doubles import RecordingView, wait_until
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+END = NOW + timedelta(hours=1)
+FIRST, NEXT = "20261121-115707-kabr", "20261121-120000-3pi3"
+FLAGS: dict[str, str | None] = {"time": "2:00:00"}
+
+
+def session(name: str, job: str, continues: str = "") -> Session:
+    record = SessionRecord(name, NOW, "slurm", FLAGS, "/log", continues=continues)
+    return Session(record, f"/s/{name}", JobRef(job))
+
+
+@dataclass
+class OwnContext:
+    """What of a context is used here."""
+
+    view: RecordingView
+    host: Any
+    target: Any
+    interrupts: Interrupts
+    clock: Callable[[], datetime] = lambda: NOW
+
+
+class Attached:
+    """A launcher that is attached to the first session; ``answers``: what becomes of a submission."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.view, interrupts = RecordingView(), Interrupts()
+        self.inbox = interrupts.inbox
+        self.files = {f"/s/{NEXT}/session.json": session(NEXT, "8", FIRST).record.as_json()}
+        self.submitted = 0
+        self.refusal: Exception | None = None
+        self.watched: list[Session] = []
+        self.ran: list[list[str]] = []
+        self.removes = CommandResult(0)
+        host = SimpleNamespace(read_file=lambda path: self.files.get(path, "").encode() or None, run=self.run)
+        target = SimpleNamespace(arguments=lambda: [])
+        self.context = cast("Any", OwnContext(self.view, host, target, interrupts))
+        monkeypatch.setattr(renewal, "SuccessorWatch", self.watch)
+        monkeypatch.setattr(renewal, "queue_successor", self.queue_successor)
+        self.renewal = Renewal(self.context, session(FIRST, "7"), Access("token", lambda: pytest.fail("no keys")))
+
+    def run(self, command: list[str]) -> CommandResult:
+        self.ran.append(command)
+        return self.removes
+
+    def watch(self, _context: object, following: Session, access: Access, _begins: object) -> SimpleNamespace:
+        assert access.token == "token"
+        self.watched.append(following)
+        return SimpleNamespace(close=lambda: None)
+
+    def queue_successor(self, *_arguments: object) -> tuple[Session, Successor]:
+        self.submitted += 1
+        if self.refusal:
+            raise self.refusal
+        return session(NEXT, "8", FIRST), Successor(NEXT, JobRef("8"), END)
+
+    def handle_next(self) -> None:
+        """Handle what the thread reports: a note, and how it ended."""
+        for _ in range(2):
+            self.renewal.handle(self.inbox.get(timeout=10))
+
+
+@pytest.fixture
+def attached(monkeypatch: pytest.MonkeyPatch) -> Attached:
+    return Attached(monkeypatch)
+
+
+def asked(at: datetime) -> RenewalRequested:
+    return RenewalRequested({"version": 1, "at": f"{at:%Y-%m-%dT%H:%M:%SZ}"})
+
+
+def test_one_job_is_queued_by_itself_at_a_time(attached: Attached) -> None:
+    attached.renewal.left = 2
+    attached.renewal.tick(None)  # its end is not known yet
+    assert attached.submitted == 0
+    attached.renewal.tick(END)
+    attached.renewal.tick(END)
+    attached.handle_next()
+    attached.renewal.tick(END)
+    told = attached.view.one(events.Renewed)
+    assert (told.session, told.job, told.continues) == (NEXT, "8", FIRST)
+    assert (attached.submitted, attached.renewal.left, len(attached.watched)) == (1, 1, 1)
+
+
+def test_a_refusal_is_told_once_and_ends_the_renewals(attached: Attached) -> None:
+    attached.renewal.left = 2
+    attached.refusal = PartitionRefused("There is no partition gpu.")
+    attached.renewal.tick(END)
+    attached.handle_next()
+    attached.renewal.tick(END)
+    assert "was not queued: There is no partition gpu." in attached.view.notes and "renew" in attached.view.notes
+    assert attached.submitted == 1
+
+
+def test_the_page_is_answered_once_and_not_an_hour_later(attached: Attached) -> None:
+    attached.renewal.tick(END)
+    attached.renewal.handle(asked(NOW - timedelta(hours=1)))
+    attached.renewal.handle(RenewalRequested({"at": ["x"]}))
+    assert attached.submitted == 0
+    for _ in range(2):  # a watcher that was started again reports everything again
+        attached.renewal.handle(asked(NOW))
+    attached.handle_next()
+    attached.renewal.handle(asked(NOW))
+    assert attached.submitted == 1
+    assert attached.ran == [["rm", "--", f"/s/{FIRST}/renew.json"]]
+
+
+def test_of_several_attached_launchers_one_answers_the_page(attached: Attached) -> None:
+    attached.renewal.tick(END)
+    attached.removes = CommandResult(1, stderr="rm: cannot remove: No such file or directory")
+    attached.renewal.handle(asked(NOW))
+    attached.renewal.handle(attached.inbox.get(timeout=10))
+    assert attached.submitted == 0 and attached.view.events == []
+    attached.renewal.left = 1
+    attached.renewal.tick(END)  # it goes on to act by itself
+    attached.handle_next()
+    assert attached.submitted == 1
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"session": "../x", "job": "8"}, {"session": FIRST, "job": "8"}, {"session": NEXT, "job": "$(id)"}]
+)
+def test_no_other_session_is_taken_for_the_next_one(attached: Attached, data: dict[str, object]) -> None:
+    attached.renewal.handle(SuccessorReported(data))
+    assert attached.watched == []
+
+
+def test_one_that_was_queued_elsewhere_is_followed(attached: Attached) -> None:
+    written = json.loads(Successor(NEXT, JobRef("8"), None).as_json())
+    attached.files[f"/s/{NEXT}/session.json"] = session(NEXT, "8", "").record.as_json()
+    attached.renewal.handle(SuccessorReported(written))
+    assert attached.watched == [], "it does not say that it goes on from this one"
+    attached.files[f"/s/{NEXT}/session.json"] = session(NEXT, "8", FIRST).record.as_json()
+    for _ in range(2):
+        attached.renewal.handle(SuccessorReported(written))
+    assert [one.id for one in attached.watched] == [NEXT]
+    assert not attached.renewal.has_begun()
+    attached.files[f"/s/{NEXT}/endpoint.json"] = "{}"
+    assert attached.renewal.has_begun()
+
+
+def test_a_job_that_is_gone_is_told_with_what_to_type(attached: Attached) -> None:
+    attached.renewal.handle(SuccessorReported({"session": NEXT, "job": "8"}))
+    attached.renewal.handle(renewal._Lost(attached.renewal._watch, "cancelled."))  # type: ignore[arg-type]
+    assert "The next job, 8, is gone: cancelled." in attached.view.notes
+    assert f"renew {FIRST}" in attached.view.notes and attached.renewal.successor is None
+    wait_until(lambda: attached.ran == [["rm", "-f", "--", f"/s/{FIRST}/successor.json"]], 10, "the file is removed")
+    attached.renewal.handle(SuccessorReported({"session": NEXT, "job": "8"}))  # by a watcher that read it before
+    assert len(attached.watched) == 1
+
+
+def test_what_the_user_wants_is_kept_when_the_job_changes() -> None:
+    inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+    for item in (DirectoryRemoved(), Typed("d"), asked(NOW), Interrupt("end")):
+        inbox.put(item)
+    keep_input(inbox)
+    assert [inbox.get_nowait(), inbox.get_nowait()] == [Typed("d"), Interrupt("end")] and inbox.empty()
