@@ -346,6 +346,10 @@ def _credentials_and_files(
         from notebook_launcher.usage.panel_file import PANEL_FILE, panel_file
 
         more[PANEL_FILE] = panel_file(plan, context.scheduler, session)
+    if payload.program == "jupyterlab" and plan.apps:
+        from notebook_launcher.planning.apps import APPS_FILE, apps_file
+
+        more[APPS_FILE] = apps_file(plan.apps)
     # no SSH server is needed on this machine, or in a batch job
     if context.scheduler.same_machine or payload.is_batch:
         access = Access(token, lambda: join_keys(context.host, session.directory))
