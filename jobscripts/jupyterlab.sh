@@ -33,7 +33,7 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
-readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat}.sh
+readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
   {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view}.js
   panel{,_facts,_saving}.py)
@@ -93,6 +93,7 @@ run_jupyterlab() {
   leave_if_not_wanted
   find_listen_address
   start_sshd
+  start_reverse
   if [[ -n $want_with ]]; then
     await_ssh_port
     report_started
@@ -303,6 +304,7 @@ leave() {
   end_noting_image
   end_staging
   end_sshd
+  end_reverse
   end_engine
   end_program
   remove_half_copies

@@ -46,7 +46,7 @@ from notebook_launcher.session.record import (
     new_session,
     session_files,
 )
-from notebook_launcher.tunnel.routes import may_need_sshd
+from notebook_launcher.tunnel.routes import may_need_call, may_need_sshd
 
 if TYPE_CHECKING:
     from notebook_launcher.usage.cost_estimate import Costing
@@ -355,12 +355,14 @@ def _credentials_and_files(
 
 
 def _route_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
-    """Return the lines that make the job reachable: an SSH server of its own if that may be needed."""
+    """Return the lines that make the job reachable: what may be needed for a route to it."""
     if scheduler.same_machine:
         return {}
     if plan.target.profile.route == "direct":
         return {"listen": "node"}
-    return {"sshd": "yes"} if may_need_sshd(plan.target.profile.route, plan.target.name) else {}
+    route = plan.target.profile.route, plan.target.name
+    wanted = {"sshd": may_need_sshd(*route), "reverse": may_need_call(*route)}
+    return {key: "yes" for key, is_wanted in wanted.items() if is_wanted}
 
 
 def _monitoring_lines(plan: Plan) -> dict[str, str]:

@@ -35,6 +35,7 @@ TYPES = {
     "snellius": "h100",
     "dtu": "a100-80",
     "casper": "a100",
+    "myriad": "a100",
     "alvis": "A40",
     "arrhenius": "gh200",
     "kebnekaise": "l40s",
@@ -53,6 +54,7 @@ LINE = "the lab's line, or the site's own"
 LINES = {
     "snellius": ["-n 1 -t 00:10:00 -p gpu --gpus-per-node=1"],
     "casper": ["-A ABCD0001 -p casper -t 1:00:00 -n 1 --mem 10G"],
+    "myriad": ["-t 0:10:00 -c 16 --mem-per-cpu 1G"],
     "dtu": ["-p gpuv100 -n 1 --gpus 1 -t 1:00:00 --mem-per-cpu 5G"],
     "alvis": ["--account NAISS2026-22-1234 --time=00:15:00 --ntasks 1 --nodes 1 --gpus-per-node=V100:1"],
     "arrhenius": ["-p gpu --gpus 1 -A naiss2026-1-23-gpu -t 1:0:0", "-p gpu -A naiss2026-1-23"],

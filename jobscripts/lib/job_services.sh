@@ -47,6 +47,29 @@ end_sshd() {
   ssh_server=''
 }
 
+# ------------------------------------------------------------------------------------ connections to the login node
+
+# Answer the launchers that call the job from a login node (reverse.sh), where session.env asks for that. It ends when
+# this script does, which has the other end of its input.
+start_reverse() {
+  [[ $want_reverse == yes && -r $scripts/reverse.sh ]] || return 0
+  local runtime=$NBL_SESSION_DIR/runtime
+  if ! { mkdir -- "$runtime/reverse" && : >"$runtime/reverse/calls"; }; then
+    log "$runtime/reverse could not be made; no login node can call this job"
+    return
+  fi
+  exec {reverse}> >(exec "$BASH" "$scripts/reverse.sh" answer "$NBL_SESSION_DIR" 3>&2 2>"$runtime/reverse.log" >&2)
+}
+
+# All that it has started writes to these files.
+end_reverse() {
+  local file
+  [[ -n ${reverse-} ]] || return 0
+  exec {reverse}>&-
+  reverse=''
+  for file in "$NBL_SESSION_DIR"/runtime/reverse{,-*}.log; do [[ ! -e $file ]] || end_writers "$file"; done
+}
+
 # ------------------------------------------------------------------------------------------------ what the job uses
 
 # Sample it, where session.env asks for that. In a process group of its own, and behind everything else that wants to

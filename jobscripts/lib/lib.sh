@@ -17,7 +17,7 @@ log() { printf '%(%H:%M:%S)T notebook-launcher: %s\n' -1 "$*" >&"$log_fd"; }
 # The file is data. Its values are taken literally, whatever they contain; it is never sourced.
 read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
-  want_uv='' want_with='' want_continues=''
+  want_uv='' want_with='' want_continues='' want_reverse=no
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
   want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes want_script='' want_input=''
   want_stage=no want_stage_dir='' want_stage_limit=50 want_class_folder='' want_course_folder='' want_panel=yes
@@ -45,6 +45,7 @@ read_settings() {
       gpu)               want_gpu=$value ;;
       start_timeout)     want_start_timeout=$value ;;
       sshd)              want_sshd=$value ;;
+      reverse)           want_reverse=$value ;;
       listen)            want_listen=$value ;;
       usage)             want_usage=$value ;;
       idle_stop)         want_idle_stop=$value ;;
@@ -79,6 +80,10 @@ read_settings() {
   if [[ $want_sshd != yes && $want_sshd != no ]]; then
     log "sshd='$want_sshd' is neither yes nor no; starting no SSH server"
     want_sshd=no
+  fi
+  if [[ $want_reverse != yes && $want_reverse != no ]]; then
+    log "reverse='$want_reverse' is neither yes nor no; no login node can call this job"
+    want_reverse=no
   fi
   if [[ $want_fast_start != yes && $want_fast_start != no ]]; then
     log "fast_start='$want_fast_start' is neither yes nor no; using yes"

@@ -4,6 +4,7 @@
 #
 #   bash sshd.sh step SESSION_DIR      over standard input and output, for one connection: what a job step carries
 #   bash sshd.sh listen SESSION_DIR    on a free port, until the process that has started this one ends
+#   bash sshd.sh check SESSION_DIR     no server: only whether there could be one
 #
 # SESSION_DIR/authorized_keys lists the public keys that are let in, and is read at every login. The server shows
 # SESSION_DIR/ssh_host_key, which is made if it is not there. `listen` writes its port into SESSION_DIR/runtime/ssh_port
@@ -38,12 +39,13 @@ main() {
   case $1 in
     step)   step ;;
     listen) listen ;;
+    check)  ;;
     *)      usage ;;
   esac
 }
 
 usage() {
-  printf 'usage: sshd.sh step|listen SESSION_DIR\n' >&2
+  printf 'usage: sshd.sh step|listen|check SESSION_DIR\n' >&2
   exit 2
 }
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from notebook_launcher.profiles.courses import CourseFiles
 
 ENGINES = ("auto", "paramiko", "openssh")
-ROUTES = ("auto", "node-ssh", "step", "job-sshd", "direct")
+ROUTES = ("auto", "node-ssh", "step", "reverse", "job-sshd", "direct")
 ARGUMENTS = "words"  # key in click's context: the arguments after --
 TYPED_WORDS = "typed"  # key in click's context: the whole command line
 WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
@@ -166,7 +166,7 @@ def route_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--route", metavar="NAME", type=click.Choice(ROUTES), is_eager=True,  # read before its former name
-            help="How the node is reached: auto, node-ssh, step, job-sshd or direct.",
+            help="How the node is reached: auto, node-ssh, step, reverse, job-sshd or direct.",
         ),
         former_route_option,
         click.option(

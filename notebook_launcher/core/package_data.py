@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 LIBRARY = ("lib.sh", "containers.sh", "activate.sh")
 _LIB = (
     *LIBRARY,
-    *("array_task.sh", "enter.sh", "program.sh", "job_services.sh", "sshd.sh", "shell.sh"),
+    *("array_task.sh", "enter.sh", "program.sh", "job_services.sh", "sshd.sh", "reverse.sh", "shell.sh"),
     *("usage.sh", "usage_gpu.sh", "image.sh", "heartbeat.sh", "stage.sh", "stage_disk.sh", "stage_squash.sh"),
     *("engine.sh", "engine_dask.sh", "engine_ray.sh", "worker_node.sh", "torchrun_nodes.sh"),
 )

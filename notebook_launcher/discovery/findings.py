@@ -62,7 +62,7 @@ def probe_findings(probed: ProbeResult, draft: Draft) -> Iterator[CheckResult]:
             "route to the node",
             "fault",
             f"no route to {probed.node} works",
-            "one route was not tried: launch with --route job-sshd",
+            "two routes were not tried: launch with --route reverse, or --route job-sshd",
         )
     node = probed.software
     if node is None:

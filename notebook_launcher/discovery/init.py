@@ -416,7 +416,8 @@ def _open_route(target: NodeTarget, about: str) -> tuple[str | None, tuple[str, 
         else:
             local_state.remember(LAST_ROUTES, about, name)
             return name, tuple(closed)
-    return None, tuple(name for name in closed if name != "job-sshd")  # a job for a terminal starts no such server
+    # a job for a terminal starts no server, and waits for no call
+    return None, tuple(name for name in closed if name not in ("reverse", "job-sshd"))
 
 
 def _software(context: Context, session: Session) -> Software | None:

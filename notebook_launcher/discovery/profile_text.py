@@ -141,7 +141,7 @@ def _route(doc: Container, draft: Draft) -> None:
             "Not known without a job, which launch-notebook init … --probe queues for a moment: which route "
             "leads to the compute nodes, and what there is on them. A launch tries the routes in turn.",
         )
-        _suggestion(doc, "route", "node-ssh", "or step, job-sshd")
+        _suggestion(doc, "route", "node-ssh", "or step, reverse, job-sshd")
         return
     _section(doc)
     closed = f"; not open: {_list(probed.closed)}" if probed.closed else ""

@@ -258,7 +258,7 @@ class ClusterProfile(Table):
     scheduler: SchedulerKind = "slurm"
     scheduler_options: dict[Line, Line] = field(default_factory=dict)  # what its flags need to know of the site
     engine: Literal["auto", "paramiko", "openssh"] = "auto"
-    route: Literal["auto", "node-ssh", "step", "job-sshd", "direct"] = "auto"
+    route: Literal["auto", "node-ssh", "step", "reverse", "job-sshd", "direct"] = "auto"
     node_suffix: Ending | None = None  # the ending of a node's name on the network of the nodes
     node_arch: Ending | None = None  # what `uname -m` says on GPU nodes, where it differs
     session_root: Folder = "~/.notebook-launcher/sessions"

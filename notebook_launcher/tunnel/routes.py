@@ -3,6 +3,8 @@
 ``node-ssh``  the node's own SSH server, for sites that let you in where you have a job;
 ``step``      an SSH server of our own inside the job, on the standard input and output of a job step: no port, and no
               permission is needed;
+``reverse``   the same server, behind an SSH connection that the job itself makes to the login node: no port, and nobody
+              need be able to connect to the node;
 ``job-sshd``  an SSH server of our own that the job has started on a port of the node;
 ``direct``    none: Jupyter listens on the node's own address, where all of the cluster reach it. Only on request.
 """
@@ -25,6 +27,7 @@ from notebook_launcher.hosts.base import Host, NextHop, Route
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.credentials import SessionKeys
 from notebook_launcher.session.record import Session
+from notebook_launcher.tunnel.calls import call_job, join_command
 
 LAST_ROUTES = "routes"  # the file of this machine's last working routes, by cluster
 
@@ -92,12 +95,18 @@ def find_route(target: NodeTarget, wanted: str, cluster: str) -> tuple[str, Rout
     if target.scheduler.same_machine or wanted == "direct":
         return "direct", target.host.open_route()
     tried: list[str] = []
+    hint = (
+        "does this site let you ssh to a node where your job runs? see its documentation. "
+        "Where nothing else works: --route direct, which opens Jupyter's port to everybody on the cluster"
+    )
     attempts = _attempts(wanted, cluster)
     for name, asking in attempts:
         try:
             route = ROUTES[name](target, asking)
         except _FAILURES as error:
             tried.append(_described(name, error))
+            if name == wanted == "reverse" and isinstance(error, NodeUnreachable):
+                hint = error.hint
             if not asking and isinstance(error, AuthenticationFailed | HostKeyUnknown):
                 attempts.append((name, True))
         else:
@@ -106,8 +115,7 @@ def find_route(target: NodeTarget, wanted: str, cluster: str) -> tuple[str, Rout
     raise NodeUnreachable(
         f"No route to {target.node} was found from {target.host.label}.",
         why=" ".join(dict.fromkeys(tried)),
-        hint="does this site let you ssh to a node where your job runs? see its documentation. "
-        "Where nothing else works: --route direct, which opens Jupyter's port to everybody on the cluster",
+        hint=hint,
     )
 
 
@@ -131,6 +139,11 @@ def may_need_sshd(route: str, cluster: str) -> bool:
     )
 
 
+def may_need_call(route: str, cluster: str) -> bool:
+    """Return whether a job should wait for calls from a login node, as ``may_need_sshd``."""
+    return route == "reverse" or (route == "auto" and local_state.remembered(LAST_ROUTES, cluster) in (None, "reverse"))
+
+
 def _described(name: str, error: LauncherError | OSError) -> str:
     text = f"{error.what} {error.why}" if isinstance(error, LauncherError) else str(error)
     return f"{name}: {text}".strip()
@@ -150,6 +163,14 @@ def _step(target: NodeTarget, asking: bool) -> Route:
     keys = target.keys()
     hop = NextHop(str(target.node), None, tuple(command), (keys.host,), keys.client, asking)
     return target.host.open_route(hop)
+
+
+def _reverse(target: NodeTarget, asking: bool) -> Route:
+    """SSH to our own server, behind a connection that the job makes to this login node."""
+    keys, directory = target.keys(), target.session.directory
+    tag = call_job(target.host, directory, str(target.node))
+    command = tuple(join_command(directory, tag))
+    return target.host.open_route(NextHop(str(target.node), None, command, (keys.host,), keys.client, asking))
 
 
 def _job_sshd(target: NodeTarget, asking: bool) -> Route:
@@ -172,4 +193,9 @@ def _to_port(target: NodeTarget, port: int, host_keys: tuple[str, ...], key: str
 
 
 #: the routes to a node, in the order in which ``auto`` tries them
-ROUTES: dict[str, Callable[[NodeTarget, bool], Route]] = {"node-ssh": _node_ssh, "step": _step, "job-sshd": _job_sshd}
+ROUTES: dict[str, Callable[[NodeTarget, bool], Route]] = {
+    "node-ssh": _node_ssh,
+    "step": _step,
+    "reverse": _reverse,
+    "job-sshd": _job_sshd,
+}

@@ -16,6 +16,7 @@ from tests.conftest import PROFILE, Session, assert_nothing_left, clear, write_p
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
+each_scheduler = pytest.mark.each_scheduler
 CELLS = [
     ("parameters", "import timing\nSIZE = timing.setting('SIZE', 1000)\nBROKEN = timing.setting('BROKEN', 0)"),
     ("", "if BROKEN == SIZE and timing.allotted_cores() > 1:\n    raise ValueError('made to fail')"),
@@ -137,6 +138,7 @@ def check_report(cluster: PracticeCluster, said: str) -> None:
     assert read(cluster, "report-plots/1-times.svg").startswith("<svg ")
 
 
+@each_scheduler
 def test_ctrl_c_in_a_terminal_asks_and_ends_the_jobs(alice: PracticeCluster) -> None:
     slow = {**NOTEBOOK, "cells": [{**NOTEBOOK["cells"][1], "source": "import time; time.sleep(300)"}]}  # type: ignore
     write(alice, "slow.ipynb", json.dumps(slow))

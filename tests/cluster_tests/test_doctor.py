@@ -17,7 +17,7 @@ from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import COMPUTE_NODES
 
-each_slurm = pytest.mark.each_slurm
+each_slurm, each_scheduler = pytest.mark.each_slurm, pytest.mark.each_scheduler
 NODE = ("--node", "-n", "1")
 Arranged = Callable[[PracticeCluster], AbstractContextManager[object]]
 Start = Callable[..., Session]
@@ -248,6 +248,7 @@ def test_the_week_before_a_course(cluster: PracticeCluster) -> None:
     assert told.checks.get("as understood", {}).get("result") == "ok"
 
 
+@each_scheduler
 def test_on_the_login_node_a_node_is_asked_about_and_ctrl_c_while_it_looks_at_one_leaves_nothing(
     cluster: PracticeCluster, start: Start
 ) -> None:

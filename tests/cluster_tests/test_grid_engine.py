@@ -4,13 +4,14 @@ own, which are played as those of Slurm are."""
 from __future__ import annotations
 
 import contextlib
+import re
 import types
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from notebook_launcher.core import errors
-from tests.cluster_tests import in_box, test_copy, test_run, test_sessions
+from tests.cluster_tests import in_box, test_bench, test_copy, test_doctor, test_main_job, test_run, test_sessions
 from tests.cluster_tests.situation import (
     CTRL_C,
     ENTER,
@@ -28,14 +29,14 @@ from tests.cluster_tests.situations import LIGHT
 from tests.cluster_tests.test_run import lab
 from tests.cluster_tests.test_sessions import root
 from tests.cluster_tests.test_situations import play
-from tests.conftest import PROFILE, Session, assert_nothing_left, write_profile
+from tests.conftest import PROFILE, Session, assert_nothing_left, clear, write_profile
 from tests.practice_cluster import PracticeCluster
 
 __all__ = ["lab", "root"]  # fixtures of the tests that are run again
 
 LAUNCH = in_box.launch
 Start = Callable[..., Session]
-PEOPLE = ("alice", "ivan")
+PEOPLE = ("alice", "ivan", "grace")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,8 +60,19 @@ def _for_each_scheduler(module: types.ModuleType) -> dict[str, object]:
     }
 
 
-for _module in (test_sessions, test_run, test_copy):
+for _module in (test_sessions, test_run, test_copy, test_bench, test_doctor):
     globals().update(_for_each_scheduler(_module))
+# last, as the others bring that environment themselves
+for _name, _test in _for_each_scheduler(test_main_job).items():
+    globals()[_name] = pytest.mark.usefixtures("_light")(_test)
+
+
+@pytest.fixture
+def alice(cluster: PracticeCluster, _grid_engine: None) -> Iterator[PracticeCluster]:
+    """Alice's laptop, for a bench; what she leaves is cleared away."""
+    yield cluster
+    clear(cluster)
+    cluster.run("laptop", "alice", ["rm", "-rf", "lab"])
 
 
 def asked(cluster: PracticeCluster, *words: str) -> tuple[int, str]:
@@ -74,8 +86,8 @@ def test_what_is_free_and_what_would_start(cluster: PracticeCluster) -> None:
     assert asked(cluster, "when", "-n", "1", "-t", "5")[0] == 0
     code, told = asked(cluster, "when", "-p", "gpu.q", "-t", "60:00:00")
     assert code == errors.SizeRefused.exit_code and "No queue can ever run a job like this" in told, told
-    code, told = asked(cluster, "doctor", "-n", "1", "--gpus", "1", "-t", "5")
-    assert code == 0 and "its partitions are all.q, gpu.q" in told, told
+    code, told = asked(cluster, "doctor", "--node", "-n", "1", "--gpus", "1", "-t", "5")
+    assert code == 0 and "its partitions are all.q, gpu.q" in told and "ran on gpu1" in told, told
     assert cluster.squeue() == []
 
 
@@ -84,6 +96,7 @@ def test_init_writes_a_profile(cluster: PracticeCluster) -> None:
     text = cluster.run("laptop", "alice", ["cat", ".config/notebook-launcher/clusters/grid.toml"], check=True).stdout
     cluster.run("laptop", "alice", ["rm", ".config/notebook-launcher/clusters/grid.toml"], check=True)
     assert code == 0 and 'scheduler = "gridengine" # qconf was found, and no sinfo' in text, told + text
+    assert '"gpu.q" = "2-00:00:00"' in text and "[gpu.flags]" in text, text
     # without a profile it is found as well
     code, told = asked(cluster, "--host", "login", "-n", "1", "-p", "nosuch", "--venv", "~/light")
     assert code == errors.PartitionRefused.exit_code, told
@@ -103,9 +116,21 @@ def all_cores_taken(cluster: PracticeCluster) -> Iterator[None]:
     cluster.run("login", "bob", ["qdel", "-f", "-u", "bob"])
 
 
+@contextlib.contextmanager
+def script_with_100(cluster: PracticeCluster) -> Iterator[None]:
+    """A script of Alice's that asks Grid Engine for an error state."""
+    write = "printf '#!/bin/bash\\nexit 100\\n' >hundred.sh"
+    cluster.run("laptop", "alice", ["sh", "-c", write], check=True)
+    yield
+    cluster.run("laptop", "alice", ["rm", "-f", "hundred.sh"])
+
+
 SITUATIONS = (
     Situation(Part.REFUSED, "no such queue", "`-p nosuch`", ("-n", "1", "-p", "nosuch", *LIGHT),
               (r"The partitions are: all.q, gpu.q", r"→ .*-p"), errors.PartitionRefused),
+    Situation(Part.ENDS, "exit code 100", "`submit` of a script that ends with it",
+              ("submit", "hundred.sh", "-n", "1", "-t", "5"), (r"ended with exit code 100",), errors.JobNeverStarts,
+              arranged=script_with_100),
     Situation(Part.REFUSED, "no such project", "`-A nosuch`", ("-n", "1", "-A", "nosuch", *LIGHT),
               (r"no such project", r"→ .*qconf -sprjl"), errors.AccountRefused),
     Situation(Part.REFUSED, "no such resource", "`-C nosuch=1`", ("-n", "1", "-C", "nosuch=1", *LIGHT),
@@ -141,6 +166,17 @@ SITUATIONS = (
 def _light(cluster: PracticeCluster, _grid_engine: None) -> Iterator[None]:
     with together(venv("light", STAND_IN))(cluster):
         yield
+
+
+def test_where_nobody_may_connect_to_a_node_the_job_connects(cluster: PracticeCluster, start: Start) -> None:
+    """It has no steps, and grace may not log in to the nodes."""
+    with venv("light", STAND_IN, "grace")(cluster):
+        session = start("-n", "1", "--verbose", *LIGHT, user="grace", columns=200)
+        session.ready()
+        assert re.search(r"Connected to \S+ \(reverse\)", session.printed), session.printed
+        session.send("\n")
+        assert session.end() == 0, session.printed
+    assert_nothing_left(cluster)
 
 
 @pytest.mark.usefixtures("_light")

@@ -23,6 +23,7 @@ Start = Callable[..., Session]
 LAUNCH = in_box.launch
 # run again on other generations of Slurm by `make test`
 each_slurm, newest_slurm = pytest.mark.each_slurm, pytest.mark.newest_slurm
+each_scheduler = pytest.mark.each_scheduler
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -141,6 +142,7 @@ def forwarded_as_told(cluster: PracticeCluster, session: Session) -> Iterator[No
         child.wait()
 
 
+@each_scheduler
 def test_two_sessions_at_once_each_ended_by_sigterm(cluster: PracticeCluster, start: Start) -> None:
     by_ssh = start("--new", "-n", "1", *LIGHT, box="login", by=launch, logged_in_from="laptop", columns=120)
     write = 'echo \'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\' >\'my lab.ipynb\''

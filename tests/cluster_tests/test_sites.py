@@ -77,6 +77,9 @@ SITES = {
     "password and code, openssh": Site("dave", LIGHT, "step", 2, "openssh"),
     "no forwarding and no ssh to nodes, paramiko": Site("erin", LIGHT, "step"),
     "no ssh to nodes, a server in the job": Site("grace", ("--route", "job-sshd", *LIGHT), "job-sshd"),
+    "csh and noise, the job connects, openssh": Site(
+        "frank", ("--route", "reverse", *LIGHT), "reverse", engine="openssh"
+    ),
     "csh and noise, over a step, openssh": Site("frank", ("--route", "step", *LIGHT), "step", engine="openssh"),
     "two jumps, paramiko": Site("alice", ("--host", "deep", *VENV), "node-ssh"),
     "another port of the ssh configuration": Site(
@@ -242,6 +245,55 @@ def test_a_node_without_sshd_is_reached_by_an_open_port_alone_which_the_token_gu
         assert knock(cluster, session, "login", "guessed") == 403
         assert knock(cluster, session, "login", session.token) == 200  # so it was the token that was missing
         leave(session)
+    assert_nothing_left(cluster)
+
+
+# --- the job connects ----------------------------------------------------------------------------------------------
+
+TAMPERING = ("ls FOLDER", "cat FOLDER/down", "echo SSH-2.0-bob >FOLDER/up", "mv FOLDER /tmp/taken", "rm -r FOLDER",
+             "ln -sfT /tmp FOLDER", "ln -sf /dev/null FOLDER/up", "chmod 777 FOLDER", "ls -l DIR/runtime/reverse",
+             "echo bob00000 >>DIR/runtime/reverse/calls", "bash DIR/reverse.sh join DIR TAG")  # fmt: skip
+
+
+def test_a_job_connects_to_the_login_node_that_calls_it_again_after_a_cut_and_to_nobody_else(
+    cluster: PracticeCluster, start: Start
+) -> None:
+    """Neither may users log in to nodes here, nor does the login node forward anything."""
+    session = start("-n", "1", "--verbose", "--host", "login2", "--route", "reverse", *VENV, user="erin", columns=200)
+    session.ready()
+    assert re.search(r"Connected to \w+ \(reverse\)", session.printed), session.printed
+    node = cluster.root("login", ["squeue", "-h", "-j", session.job_id, "-o", "%N"]).stdout.strip()
+    session.read_along()
+    cluster.root(node, ["pkill", "-x", "-u", "erin", "ssh"], check=True)
+    session.saw("Connected again")
+    assert fetch(cluster, "laptop", session.api, session.token, user="erin")[0] == 200
+    listening = cluster.root(node, ["ss", "-Hltn"], check=True).stdout
+    assert "127.0.0.1:" in listening and not re.search(r"(?<!127\.0\.0\.1):(6[1-5]\d{3}) ", listening), listening
+
+    directory = f"/home/erin/.notebook-launcher/sessions/{session.session_id}"
+    called = cluster.run("login", "erin", ["bash", f"{directory}/reverse.sh", "call", directory], check=True)
+    tag = called.stdout.split()[1]
+    for what in TAMPERING:
+        typed = what.replace("FOLDER", f"/tmp/nl-call-{tag}").replace("DIR", directory).replace("TAG", tag)
+        tried = cluster.run("login", "bob", ["sh", "-c", typed])
+        assert tried.returncode != 0 and not tried.stdout, (typed, tried)
+    join = f"(sleep 1; echo bye) | bash {directory}/reverse.sh join {directory} {tag}"
+    assert cluster.run("login", "erin", ["sh", "-c", join]).stdout.startswith("SSH-2.0-")
+    leave(session)
+    assert cluster.root("login", ["sh", "-c", "ls -d /tmp/nl-call-*"]).stdout == ""
+    assert_nothing_left(cluster)
+
+
+def test_why_a_job_cannot_connect_is_said(cluster: PracticeCluster, start: Start) -> None:
+    keys = "mv .ssh/id_ed25519 .ssh/away"
+    cluster.run("login", "grace", ["sh", "-c", keys], check=True)
+    try:
+        refused = start("-n", "1", "--route", "reverse", *LIGHT, user="grace", columns=400)
+        assert refused.end() == 14, refused.printed
+    finally:
+        cluster.run("login", "grace", ["mv", ".ssh/away", ".ssh/id_ed25519"], check=True)
+    assert re.search(r"login does not let node\d in without a password.*Permission denied", refused.printed)
+    assert "add a key of yours to ~/.ssh/authorized_keys" in refused.printed
     assert_nothing_left(cluster)
 
 

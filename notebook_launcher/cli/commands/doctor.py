@@ -25,7 +25,7 @@ from notebook_launcher.core.errors import UsageError
     "--route",
     metavar="NAME",
     is_eager=True,
-    help="Try this route to the node: auto, node-ssh, step, job-sshd or direct.",
+    help="Try this route to the node: auto, node-ssh, step, reverse, job-sshd or direct.",
 )
 @former_route_option
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable).")

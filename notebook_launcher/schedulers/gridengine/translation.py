@@ -33,7 +33,9 @@ class SiteResources(Frozen):
 
     ``parallel_environment``: the one that gives several cores of one host. ``gpu``: the resource that counts GPUs, for
     the whole job. ``memory``: that of the memory; ``memory_per``: whether it counts for each core, or for the job.
-    ``exclusive``: a resource that gives a whole host; ``None``: there is none. ``qsub``: more arguments of qsub.
+    ``exclusive``: a resource that gives a whole host; ``None``: there is none. ``constraint``: whether a constraint is
+    a ``resource`` (``-l``) or a variable of the job's ``context`` (``-ac``), which some sites read. ``qsub``: more
+    arguments of qsub.
     """
 
     parallel_environment: str = "smp"
@@ -41,6 +43,7 @@ class SiteResources(Frozen):
     memory: str = "h_vmem"
     memory_per: str = "core"
     exclusive: str | None = None
+    constraint: str = "resource"
     qsub: tuple[str, ...] = field(default_factory=tuple)
 
     @classmethod
@@ -56,6 +59,9 @@ class SiteResources(Frozen):
                 raise ProfileError(f"scheduler_options.{name} = “{value}” is not the name of a resource.")
         if values.get("memory_per", "core") not in ("core", "job"):
             raise ProfileError(f"scheduler_options.memory_per = “{values['memory_per']}” is neither core nor job.")
+        if values.get("constraint", "resource") not in ("resource", "context"):
+            text = values["constraint"]
+            raise ProfileError(f"scheduler_options.constraint = “{text}” is neither resource nor context.")
         try:
             words = tuple(shlex.split(values.pop("qsub", "")))
         except ValueError:
@@ -131,8 +137,10 @@ class Translation(QsubTranslation):
             yield from ("-l", f"{site.memory}={memory_as_typed(math.ceil(each))}")
         if gpus:
             yield from ("-l", f"{site.gpu}={gpus}")
-        for request in (*others, *self.licences(), *self._hosts(), *self._constraint()):
+        for request in (*others, *self.licences(), *self._hosts()):
             yield from ("-l", request)
+        if constraint := self.plain("constraint", "cpu_type=skylake"):
+            yield from ("-l" if site.constraint == "resource" else "-ac", constraint)
         if self.has("exclusive"):
             if site.exclusive is None:
                 raise UsageError(
@@ -152,10 +160,6 @@ class Translation(QsubTranslation):
         if named and without:
             return [f"hostname=({named})&!({without})"]
         return [f"hostname={named or f'!({without})'}"] if named or without else []
-
-    def _constraint(self) -> list[str]:
-        constraint = self.plain("constraint", "cpu_type=skylake")
-        return [constraint] if constraint else []
 
 
 def job_name(session_id: str) -> str:

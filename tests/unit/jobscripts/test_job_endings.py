@@ -82,6 +82,7 @@ def test_values_of_a_run_that_nobody_knows(program: str, tmp_path: Path) -> None
         ("fast_start=$(id)", "yes", "fast_start='$(id)' is neither yes nor no"),
         ("panel=maybe", "yes", "panel='maybe' is neither yes nor no"),
         ("sshd=maybe", "no", "sshd='maybe' is neither yes nor no"),
+        ("reverse=maybe", "no", "reverse='maybe' is neither yes nor no"),
     ],
 )
 def test_values_that_nobody_knows(asked: str, taken: str, said: str, tmp_path: Path) -> None:

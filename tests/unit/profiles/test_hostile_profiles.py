@@ -142,7 +142,7 @@ def test_home_is_filled_in_nowhere_but_in_our_own_paths(tmp_path: Path) -> None:
 
 KNOWN_LINES = frozenset({
     "setenv", "module_use", "module", "container", "container_command", "bind", "conda", "venv", "uv", "digest",
-    "activate", "path", "gpu", "listen", "sshd", "usage", "idle_stop", "gpu_idle", "start_timeout",
+    "activate", "path", "gpu", "listen", "sshd", "reverse", "usage", "idle_stop", "gpu_idle", "start_timeout",
     "fast_start", "panel", "stage", "stage_dir", "stage_limit",
 })  # fmt: skip
 

@@ -140,6 +140,14 @@ def test_the_profile_says_what_the_site_calls_its_resources() -> None:
         make_scheduler("slurm", "", {"gpu": "gpu"})
 
 
+def test_a_constraint_may_be_a_variable_of_the_context() -> None:
+    grid = make_scheduler("gridengine", "", {"constraint": "context"})
+    words = grid.submit(Request({"time": "5", "constraint": "allow=L"}), SUBMISSION)
+    assert "-ac allow=L" in " ".join(words) and "-l allow" not in " ".join(words)
+    with pytest.raises(errors.ProfileError, match="neither resource nor context"):
+        make_scheduler("gridengine", "", {"constraint": "both"})
+
+
 def test_the_jobs_number() -> None:
     assert GRID.read_submit(recorded("qsub")) == JobRef("1")
     assert GRID.read_submit(CommandResult(0, "Welcome\n12.1-3:1\n")) == JobRef("12")

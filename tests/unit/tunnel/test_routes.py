@@ -30,7 +30,7 @@ from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.credentials import SessionKeys
 from notebook_launcher.session.record import Session, record_in
 from notebook_launcher.tunnel import routes
-from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, may_need_sshd
+from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, may_need_call, may_need_sshd
 
 RECORD = {"id": "20261121-014455-abcd", "created": "2026-11-21T01:44:55Z", "scheduler": "slurm", "flags": {}, "log": ""}
 
@@ -77,7 +77,7 @@ def kind_of(onward: NextHop | None) -> str:
     if onward is None:
         return "lent"
     if onward.address is None:
-        return "step"
+        return "reverse" if "reverse.sh" in onward.command[1] else "step"
     return "node-ssh" if onward.address[1] == 22 else "job-sshd"
 
 
@@ -114,7 +114,9 @@ class FakeHost(Host):
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
     ) -> CommandResult:
-        raise AssertionError("nothing is run")
+        """Only calls to the job are run: it connects."""
+        assert argv == ["bash", f"{DIRECTORY}/reverse.sh", "call", DIRECTORY] and not login_shell
+        return CommandResult(0, "open Tag12345\n")
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         raise AssertionError("nothing is followed")
@@ -160,7 +162,11 @@ def test_the_node_s_own_server_first(memory: Path) -> None:
 
 @pytest.mark.parametrize(
     ("works", "tried"),
-    [("step", ["node-ssh", "step"]), ("job-sshd", ["node-ssh", "step", "job-sshd"])],
+    [
+        ("step", ["node-ssh", "step"]),
+        ("reverse", ["node-ssh", "step", "reverse"]),
+        ("job-sshd", ["node-ssh", "step", "reverse", "job-sshd"]),
+    ],
 )
 def test_then_what_needs_more(works: str, tried: list[str]) -> None:
     host = FakeHost(only(works))
@@ -168,7 +174,7 @@ def test_then_what_needs_more(works: str, tried: list[str]) -> None:
     assert host.tried == tried
 
 
-@pytest.mark.parametrize("route", ["node-ssh", "step", "job-sshd"])
+@pytest.mark.parametrize("route", ["node-ssh", "step", "reverse", "job-sshd"])
 def test_what_is_asked_for_is_tried_alone(route: str) -> None:
     host = FakeHost()
     assert found(host, route) == route
@@ -199,7 +205,7 @@ def test_on_the_same_machine_there_is_nothing_to_cross(memory: Path) -> None:
 def test_a_scheduler_without_steps() -> None:
     host = FakeHost(only("job-sshd"))
     name, _ = find_route(target(host, scheduler=NoSteps()), "auto", "uni")
-    assert name == "job-sshd" and host.tried == ["node-ssh", "job-sshd"]
+    assert name == "job-sshd" and host.tried == ["node-ssh", "reverse", "job-sshd"]
     with pytest.raises(NodeUnreachable) as caught:
         find_route(target(host, scheduler=NoSteps()), "step", "uni")
     assert "no job steps" in caught.value.why
@@ -268,6 +274,22 @@ def test_a_job_starts_a_server_of_its_own_only_where_it_may_be_needed(
     assert may_need_sshd(route, "uni") is needed
 
 
+@pytest.mark.parametrize(
+    ("route", "last", "needed"),
+    [
+        ("auto", None, True),
+        ("auto", "reverse", True),
+        ("auto", "step", False),
+        ("reverse", "step", True),
+        ("job-sshd", "reverse", False),
+    ],
+)
+def test_a_job_waits_for_calls_only_where_they_may_come(route: str, last: str | None, needed: bool) -> None:
+    if last:
+        local_state.remember(routes.LAST_ROUTES, "uni", last)
+    assert may_need_call(route, "uni") is needed
+
+
 def unless_asked(kind: str, error: LauncherError) -> Answers:
     """Only this way leads anywhere, and only with the user's help."""
     return lambda onward: None if kind_of(onward) == kind and onward.asking else error
@@ -284,18 +306,18 @@ def test_nobody_is_asked_while_another_way_works(error: LauncherError) -> None:
 def test_the_user_is_asked_when_nothing_works_without(error: LauncherError, memory: Path) -> None:
     host = FakeHost(unless_asked("node-ssh", error))
     assert found(host) == "node-ssh"
-    assert host.tried == ["node-ssh", "step", "job-sshd", "node-ssh"]
+    assert host.tried == ["node-ssh", "step", "reverse", "job-sshd", "node-ssh"]
     assert [onward.asking for onward in host.asked_for if onward][-1]
     assert json.loads(memory.read_text()) == {"uni": "node-ssh"}
 
 
 def test_only_where_that_could_help() -> None:
     """Where there is no route, no password makes one."""
-    answers = {"node-ssh": NO_ROUTE, "step": REFUSED, "job-sshd": NO_ROUTE}
+    answers = {"node-ssh": NO_ROUTE, "step": REFUSED, "reverse": NO_ROUTE, "job-sshd": NO_ROUTE}
     host = FakeHost(lambda onward: answers[kind_of(onward)])
     with pytest.raises(NodeUnreachable):
         found(host)
-    assert host.tried == ["node-ssh", "step", "job-sshd", "step"]
+    assert host.tried == ["node-ssh", "step", "reverse", "job-sshd", "step"]
 
 
 def test_nobody_is_asked_twice() -> None:
@@ -303,7 +325,7 @@ def test_nobody_is_asked_twice() -> None:
     with pytest.raises(NodeUnreachable):
         found(host)
     asked = [kind_of(onward) for onward in host.asked_for if onward and onward.asking]
-    assert asked == ["node-ssh", "step", "job-sshd"]
+    assert asked == ["node-ssh", "step", "reverse", "job-sshd"]
 
 
 def test_a_way_that_was_asked_for_may_ask_at_once() -> None:
@@ -333,6 +355,13 @@ def test_a_step_speaks_over_its_input_and_output() -> None:
     assert onward.command == tuple(Slurm().step(JobRef("7"), ["bash", f"{DIRECTORY}/sshd.sh", "step", DIRECTORY]))
 
 
+def test_the_connection_that_the_job_makes_leads_to_a_server_of_the_session() -> None:
+    host = FakeHost(only("reverse"))
+    found(host)
+    command = ("bash", f"{DIRECTORY}/reverse.sh", "join", DIRECTORY, "Tag12345")
+    assert host.asked_for[-1] == NextHop("n1.cluster", None, command, (KEYS.host,), KEYS.client, False)
+
+
 def test_keys_are_made_only_when_they_are_needed() -> None:
     """On the way back to a session each costs a command on the login node."""
 
@@ -355,7 +384,7 @@ def test_a_job_without_a_server_is_not_tried() -> None:
     host = FakeHost(only())
     with pytest.raises(NodeUnreachable) as caught:
         found(host, node=dataclasses.replace(NODE, ssh_port=None))
-    assert host.tried == ["node-ssh", "step"]
+    assert host.tried == ["node-ssh", "step", "reverse"]
     assert "has started no SSH server" in caught.value.why
 
 
@@ -374,7 +403,7 @@ def test_who_is_refused_under_one_name_is_not_tried_under_the_next() -> None:
     assert host.tried_names == ["n1.cluster"]
 
 
-@pytest.mark.parametrize("route", ["auto", "node-ssh", "step", "job-sshd"])
+@pytest.mark.parametrize("route", ["auto", "node-ssh", "step", "reverse", "job-sshd"])
 def test_another_host_key_ends_the_search_at_once(route: str, memory: Path) -> None:
     """Nobody tries how far one gets with a node that is not the job's."""
     host = FakeHost(lambda _: CHANGED)
@@ -394,6 +423,7 @@ def test_the_error_names_all_that_was_tried() -> None:
     answers = {
         "node-ssh": NO_ROUTE,
         "step": HostCommandFailed("srun says nothing on login.", why="it ended at once"),
+        "reverse": NO_ROUTE,
         "job-sshd": REFUSED,
     }
     host = FakeHost(lambda onward: answers[kind_of(onward)])

@@ -1,0 +1,77 @@
+"""Calls a job from the login node, so that it connects to it: what the route ``reverse`` begins with."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from notebook_launcher.core.errors import NodeUnreachable
+from notebook_launcher.core.text import printable
+from notebook_launcher.hosts.base import Host
+
+CALL_TIMEOUT = 75.0  # seconds; reverse.sh itself gives up after 40
+
+_ANSWER = re.compile(r"([a-z-]{4,12})(?: (.{0,300}))?")
+_TAG = re.compile(r"[0-9A-Za-z]{8}", re.A)
+
+
+class _Failure(NamedTuple):
+    """What a call's answer means; ``{login}`` is the login node, ``{node}`` the compute node."""
+
+    what: str
+    hint: str
+
+
+_FAILURES = {
+    "closed": _Failure(
+        "The job was started without this route.", "launch with --route reverse; it cannot be had for this session"
+    ),
+    "no-host-key": _Failure(
+        "{login} has no readable host key in /etc/ssh, by which the job would know it.",
+        "ask the cluster's support to make the .pub files there readable, or take another route",
+    ),
+    "unsafe": _Failure(
+        "{login} has no /tmp in which the two ends could meet: one of root's, with the sticky bit, and with room.",
+        "take another route",
+    ),
+    "silent": _Failure(
+        "{node} did not answer within 40 s.", "is the file server slow? see the job's log, and try it again"
+    ),
+    "no-sshd": _Failure(
+        "{node} has no SSH server.", "ask the cluster's support to install sshd, or take another route"
+    ),
+    "denied": _Failure(
+        "{login} does not let {node} in without a password.",
+        "on the login node, add a key of yours to ~/.ssh/authorized_keys, so that ssh from a compute node needs no "
+        "password",
+    ),
+    "unknown-host": _Failure(
+        "What {node} reaches under the names of {login} has another host key.",
+        "take another route; the cluster's support may know why",
+    ),
+    "elsewhere": _Failure(
+        "What {node} reaches under the names of {login} is another machine, or has another /tmp.", "take another route"
+    ),
+    "unreached": _Failure("{node} cannot connect to {login}.", "take another route"),
+}
+
+
+def call_job(host: Host, directory: str, node: str) -> str:
+    """Let a job connect to its login node, and return the tag of the connection, which waits 30 s to be joined.
+
+    ``directory``: the session's. ``node``: the compute node's name. Raises ``NodeUnreachable``, with the job's reason.
+    """
+    answer = host.run(["bash", f"{directory}/reverse.sh", "call", directory], timeout=CALL_TIMEOUT)
+    lines = answer.stdout.splitlines()
+    found = _ANSWER.fullmatch(lines[-1].rstrip()) if lines else None
+    cause, why = (found[1], found[2] or "") if found else ("", "")
+    if cause == "open" and _TAG.fullmatch(why):
+        return why
+    failure = _FAILURES.get(cause) or _FAILURES["closed"]  # a session of an earlier version has no such script
+    names = {"login": host.label, "node": node}
+    raise NodeUnreachable(failure.what.format(**names), why=printable(why), hint=failure.hint)
+
+
+def join_command(directory: str, tag: str) -> list[str]:
+    """Return the command for the login node whose input and output are the connection that the job has made."""
+    return ["bash", f"{directory}/reverse.sh", "join", directory, tag]
