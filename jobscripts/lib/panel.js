@@ -230,7 +230,8 @@ class Warnings {
     const what = left <= SAVE_FROM ? 'Open documents are being saved.'
       : 'Open documents are saved in the last minute; what kernels have in memory is lost.';
     const inWords = `${minutes} ${minutes === 1 ? 'minute' : 'minutes'} left`;
-    this.say('end', `${inWords}: the session ends ${moment(facts.ends)}. ${what}`);
+    const next = facts.next && facts.next.job ? ` This page goes on in job ${facts.next.job} then.` : '';
+    this.say('end', `${inWords}: the session ends ${moment(facts.ends)}.${next} ${what}`);
   }
 
   // One of each kind at a time; without a text, none.

@@ -334,6 +334,7 @@ def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> 
     page.wait_for_timeout(200)
     be_hidden(page, False)
     expect(toast(page, "4 minutes left")).to_be_visible(timeout=LATEST)
+    expect(toast(page, "This page goes on in job")).to_have_count(0)
     expect(toast(page, "14 minutes left")).to_have_count(0)
     ends_in(job, 3 * 60 + 9)
     page.wait_for_timeout(200)
@@ -341,6 +342,12 @@ def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> 
     expect(page.locator(".nbl-status")).to_contain_text("3:0", timeout=LATEST)
     expect(toast(page, "minutes left")).to_have_count(1)
     expect(toast(page, "4 minutes left")).to_have_count(1)
+    (job.dir / "successor.json").write_text(json.dumps({"session": "x", "job": "78", "begins": None}))
+    ends_in(job, 55)
+    page.wait_for_timeout(200)
+    be_hidden(page, False)
+    expect(toast(page, "This page goes on in job 78 then. Open documents are being saved.")).to_be_visible(timeout=LATEST)
+    (job.dir / "successor.json").unlink()
 
 
 EDITOR = ".jp-FileEditor:visible :is(.cm-content, .CodeMirror)"  # of JupyterLab 4, and 3
