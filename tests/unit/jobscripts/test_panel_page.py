@@ -346,7 +346,9 @@ def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> 
     ends_in(job, 55)
     page.wait_for_timeout(200)
     be_hidden(page, False)
-    expect(toast(page, "This page goes on in job 78 then. Open documents are being saved.")).to_be_visible(timeout=LATEST)
+    expect(toast(page, "This page goes on in job 78 then. Open documents are being saved.")).to_be_visible(
+        timeout=LATEST
+    )
     (job.dir / "successor.json").unlink()
 
 
