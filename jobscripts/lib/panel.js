@@ -284,7 +284,7 @@ class Cards {
     this.app.commands.addCommand(command, {
       label: one.title,
       caption: `Open ${one.title}, which runs in this session`,
-      execute: () => { window.open(this.urls[one.name], '_blank', 'noopener'); }
+      execute: () => { window.open(this.urls[one.name], '_blank', 'noopener,noreferrer'); }
     });
     if (this.launcher) {
       this.launcher.add({ command, category: 'Other', rank: 0 });
