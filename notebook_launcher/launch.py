@@ -406,12 +406,12 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
     container = site.expand(plan.container) if plan.container else None
     if payload.program == "jupyterlab":
         others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan), **_class_lines(plan, site)}
-        if not plan.target.profile.fast_start:
-            others["fast_start"] = "no"
         if not plan.panel:
             others["panel"] = "no"
     else:
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
+    if payload.program in ("jupyterlab", "notebook") and not plan.target.profile.fast_start:
+        others["fast_start"] = "no"
     if plan.distributed:
         others["with"] = plan.distributed
     others |= _stage_lines(plan, site)
