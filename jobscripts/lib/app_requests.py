@@ -13,7 +13,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 SECRET = "nl-token"  # noqa: S105 - in an address, once: it becomes a cookie
 CHUNK = 64 * 1024
+AGREES_WITHIN = 30  # seconds, to a WebSocket
 NOT_TEXT = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # in a request's first lines
+LENGTH = re.compile(r"[0-9]{1,15}\Z")
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110: the name of a header
 
 
@@ -37,6 +39,8 @@ def judge(head, secret, port):
         return response("403 Forbidden", text), None
     if not is_own_page(host, origin, values):
         return response("403 Forbidden", "A page of another address may not use this one."), None
+    if "transfer-encoding" in values:  # no browser sends a body without saying how long it is
+        return response("411 Length Required", "Send this with its length (Content-Length)."), None
     name, _, query = target.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
     if SECRET in dict(given):
@@ -56,9 +60,9 @@ def judge(head, secret, port):
 def are_clear(headers):
     """Do these say to everybody alike where the request ends, for whom it is and who sends it?"""
     names = [name for name, _ in headers]
-    once = ("host", "origin", "cookie", "content-length", "transfer-encoding")
-    is_framed_once = not ("content-length" in names and "transfer-encoding" in names)
-    return is_framed_once and all(map(TOKEN.match, names)) and all(names.count(name) < 2 for name in once)
+    once = ("host", "origin", "cookie", "upgrade", "content-length")
+    length = dict(headers).get("content-length", "0")
+    return all(map(TOKEN.match, names)) and all(names.count(name) < 2 for name in once) and bool(LENGTH.match(length))
 
 
 def is_own_page(host, origin, values):
@@ -105,7 +109,7 @@ def cookie_of(header, port):
 
 def passed_headers(headers, port):
     """Return the headers for the app: without our cookie; and one request a connection, so that each is judged."""
-    is_upgrade = any(name == "upgrade" for name, _ in headers)
+    is_upgrade = ("upgrade", "websocket") in [(name, value.lower()) for name, value in headers]
     lines = []
     for name, value in headers:
         if name == "cookie":
@@ -113,7 +117,7 @@ def passed_headers(headers, port):
             value = "; ".join(part for part in parts if part.partition("=")[0] != cookie_name(port))
             if not value:
                 continue
-        if name in ("connection", "keep-alive", "proxy-connection") and not is_upgrade:
+        if name in ("connection", "keep-alive", "proxy-connection", "upgrade") and not is_upgrade:
             continue
         lines.append(f"{name}: {value}")
     return lines if is_upgrade else [*lines, "connection: close"]
@@ -147,13 +151,39 @@ def response(status, text, more=""):
 # ---------------------------------------------------------------------------------------------------------- the answers
 
 
-async def answered(reader, writer):
-    """Carry an answer. Whatever the app says of the connection, it ends with it: the next request is judged anew."""
+def body_length(head):
+    """Return how many bytes follow a request's first lines, as they are passed on; ``None``: it wants a WebSocket."""
+    lines = head.split(b"\r\n")
+    if b"connection: close" not in lines:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"content-length: ")), 0)
+
+
+async def sent(reader, writer, length, upgraded):
+    """Carry what belongs to a request; what comes after that goes nowhere, and its end tells that the browser has gone.
+
+    Of a WebSocket that is all, once the app has agreed to it.
+    """
+    if length is None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(upgraded.wait(), AGREES_WITHIN)
+    if length is not None or upgraded.is_set():
+        await carry(reader, writer, length)
+    await carry(reader, None)
+
+
+async def answered(reader, writer, upgraded):
+    """Carry an answer, and note if it makes a WebSocket of the connection.
+
+    Whatever the app says of the connection, it ends with it: the next request is judged anew.
+    """
     try:
         head = b"HTTP/1.1 100 "
         while is_interim(head):
             head = await reader.readuntil(b"\r\n\r\n")
             writer.write(head if is_interim(head) else closing(head))
+        if is_upgraded(head):
+            upgraded.set()
     except asyncio.IncompleteReadError as rest:
         writer.write(rest.partial)
     except (OSError, asyncio.LimitOverrunError):  # of no browser's interest
@@ -179,13 +209,14 @@ def closing(head):
     return b"\r\n".join([*lines, b"Connection: close", b"", b""])
 
 
-async def carry(reader, writer):
-    """Copy what comes to its end; without a ``writer``, nowhere."""
+async def carry(reader, writer, most=None):
+    """Copy what comes to its end, or ``most`` of its bytes; without a ``writer``, nowhere."""
     with contextlib.suppress(OSError):
-        while True:
-            data = await reader.read(CHUNK)
+        while most is None or most > 0:
+            data = await reader.read(CHUNK if most is None else min(CHUNK, most))
             if not data:
                 break
+            most = None if most is None else most - len(data)
             if writer is not None:
                 writer.write(data)
                 await writer.drain()

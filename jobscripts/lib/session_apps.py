@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlencode
 
-from app_requests import SECRET, answered, carry, judge, response
+from app_requests import SECRET, answered, body_length, judge, response, sent
 
 ADDRESS = "api/notebook-launcher/apps"
 MOST_HEAD = 64 * 1024  # bytes of a request's first lines
@@ -96,7 +96,8 @@ class App:
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
         try:
-            self.watch()
+            if not self.ends.is_set():  # it was not yet there to be ended
+                self.watch()
         finally:
             self.stop()
 
@@ -200,14 +201,15 @@ class App:
         there, to_there = await asyncio.open_unix_connection(self.socket, limit=MOST_HEAD)
         try:
             to_there.write(head)
-            sending = asyncio.ensure_future(carry(reader, to_there))
-            answering = asyncio.ensure_future(answered(there, writer))
+            upgraded = asyncio.Event()
+            sending = asyncio.ensure_future(sent(reader, to_there, body_length(head), upgraded))
+            answering = asyncio.ensure_future(answered(there, writer, upgraded))
             await asyncio.wait([sending, answering], return_when=asyncio.FIRST_COMPLETED)
-            if not reader.at_eof():  # a browser that ends one way ends both
-                sending.cancel()
-                await asyncio.wait([sending])
-                await end_of_answer(answering, reader, writer)
-            for way in (sending, answering):
+            if answering.done():
+                # What is sent to the end is read, though nobody needs it: else the browser would lose the answer.
+                writer.write_eof()
+                await asyncio.wait([sending], timeout=HANGS_UP_WITHIN)
+            for way in (sending, answering):  # a browser that ends one way ends both
                 way.cancel()
         finally:
             to_there.close()
@@ -231,18 +233,6 @@ class App:
             "secret": self.secret,
             "url": address if local_port else "",
         }
-
-
-async def end_of_answer(answering, reader, writer):
-    """Let an answer come to its end, though the app takes no more: that may be too much for it, and it says so.
-
-    What the browser sends meanwhile is read: what were unread at the end would make it lose the answer.
-    """
-    rest = asyncio.ensure_future(carry(reader, None))
-    await asyncio.wait([answering], timeout=ANSWERS_WITHIN)
-    writer.write_eof()
-    await asyncio.wait([rest], timeout=HANGS_UP_WITHIN)
-    rest.cancel()
 
 
 def filled(word, words):

@@ -232,7 +232,7 @@ def test_a_websocket_is_passed_on_as_it_is() -> None:
         "GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\nX : 1",
         "GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\n folded",
         "GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\nX: 1\rTransfer-Encoding: chunked",
-        "POST / HTTP/1.1\nHost: port-7.localhost:7\nContent-Length: 5\nTransfer-Encoding: chunked",
+        "POST / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\nContent-Length: -5",
         "POST / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\nContent-Length: 5\nContent-Length: 50",
     ],
 )
@@ -279,6 +279,8 @@ class Small:
         wanted = {"name": "small", "title": "Small", "health": "/", "commands": [list(command)]}
         own = SimpleNamespace(stranger_behind=lambda _connection: None)
         self.said: list[str] = []
+        self.until = b"lose\r\n\r\n"  # of an answer
+        self.got = b""  # by the app, after the first lines
         self.app = apps.App(wanted, f"{folder}/s", folder, own, lambda text, *words: self.said.append(text % words))
 
     def asked(self, answer: bytes, request: bytes, *, reads: bool) -> bytes:
@@ -288,7 +290,8 @@ class Small:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(answer)
             if reads:
-                await reader.read()
+                while data := await reader.read(1000):
+                    self.got += data
             writer.close()
 
         async def ask() -> bytes:
@@ -299,7 +302,11 @@ class Small:
             head = f"Host: port-1.localhost\r\nCookie: nl-app-{self.app.port}={self.app.secret}\r\n"
             writer.write(request.replace(b"\r\n", b"\r\n" + head.encode(), 1))
             try:
-                return await asyncio.wait_for(reader.readuntil(b"too much") if not reads else reader.read(1000), 20)
+                if not reads:
+                    return await asyncio.wait_for(reader.readuntil(b"too much"), 20)
+                answered = await asyncio.wait_for(reader.readuntil(self.until), 20)
+                await asyncio.sleep(0.2)  # nothing more may come to the app
+                return answered
             finally:
                 writer.close()
                 for server in servers:
@@ -308,18 +315,34 @@ class Small:
         return asyncio.run(ask())
 
 
-@pytest.mark.parametrize("upgrade", [b"", b"Upgrade: websocket\r\nConnection: upgrade\r\n"])
+def test_a_body_of_unknown_length_is_refused() -> None:
+    head = "POST / HTTP/1.1\nHost: port-7.localhost:7\nContent-Length: 5\nTransfer-Encoding: chunked\n\n"
+    answer, passed = judge(head)
+    assert passed is None and answer is not None and answer.startswith(b"HTTP/1.1 411")
+
+
+UPGRADE = b"Upgrade: websocket\r\nConnection: upgrade\r\n"
+
+
+@pytest.mark.parametrize("upgrade", [b"", UPGRADE, b"Upgrade: h2c\r\nConnection: upgrade\r\n"])
 def test_no_second_request_passes_unjudged(tmp_path: Path, upgrade: bytes) -> None:
     """A browser sends the next one over a connection that it may keep, with no cookies, perhaps, and for others."""
     answer = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nconnection: keep-alive\r\nContent-Length: 0\r\n\r\n"
-    got = Small(tmp_path).asked(answer, b"GET / HTTP/1.1\r\n" + upgrade + b"\r\n", reads=True)
+    small, body = Small(tmp_path), b"" if upgrade else b"12345"
+    length = b"Content-Length: %d\r\n" % len(body)
+    more = b"GET /second HTTP/1.1\r\n\r\n"
+    got = small.asked(answer, b"POST / HTTP/1.1\r\n" + length + upgrade + b"\r\n" + body + more, reads=True)
+    assert small.got == body
     assert got.endswith(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
 def test_the_answer_to_a_websocket_is_passed_on_as_it_is(tmp_path: Path) -> None:
     answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x00"
-    request = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
-    assert Small(tmp_path).asked(answer, request, reads=True) == answer
+    request = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"
+    small = Small(tmp_path)
+    small.until = b"\x81\x00"
+    assert small.asked(answer, request, reads=True) == answer
+    assert small.got == b"hello"
 
 
 def test_an_app_that_takes_no_more_is_heard(tmp_path: Path) -> None:
