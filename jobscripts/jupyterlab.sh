@@ -36,7 +36,7 @@ readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh 
 readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
   {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view}.js
-  panel{,_facts,_saving}.py)
+  panel{,_facts,_saving}.py {session_apps,app_tensorboard}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -105,11 +105,10 @@ run_jupyterlab() {
     await_ssh_port
     report_started
   fi
-  start_sampler
-  start_heartbeat
   if await_program; then
     await_workers
     report_endpoint
+    start_watching
     remove_left_folders
     start_noting_image
     start_staging
@@ -180,9 +179,13 @@ submitted_from() {
 }
 
 prepare_session_dir() {
+  local name left=()
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json,ended-from,runtime}
-  { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
+  for name in {started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json ended-from runtime; do
+    [[ ! -e $NBL_SESSION_DIR/$name && ! -L $NBL_SESSION_DIR/$name ]] || left+=("$NBL_SESSION_DIR/$name")
+  done
+  ((!${#left[@]})) || rm -rf -- "${left[@]}"
+  { mkdir -- "$NBL_SESSION_DIR"/runtime{,/python{,/__pycache__}} && copy_scripts && make_token; } || leave_unwritable
   read_settings "$NBL_SESSION_DIR/session.env"
   [[ -n $want_container && $NBL_SESSION_DIR == *[:,]* ]] || return 0
   leave session-unusable "$EXIT_UNUSABLE" "The session directory's name, $NBL_SESSION_DIR, holds a ':' or ',', which\
@@ -214,9 +217,15 @@ copy_scripts() {
   rmdir -- "$new"
 }
 
-# The token goes from the random device to its file, through no variable and no argument.
+# The token goes from the random device, or the system's call for the same, to its file: through no argument, and no
+# variable that another process could have.
 make_token() {
   local file=$NBL_SESSION_DIR/token
+  if [[ ! -e $file && ! -L $file ]] && ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
+    printf '%08x%08x%08x%08x%08x%08x' "$SRANDOM" "$SRANDOM" "$SRANDOM" "$SRANDOM" "$SRANDOM" "$SRANDOM" >"$file"
+    [[ -s $file ]]
+    return
+  fi
   if [[ ! -s $file ]]; then
     od -An -v -N24 -tx1 /dev/urandom | tr -d ' \n' >"$file.new.$$" && [[ -s $file.new.$$ ]] || return 1
     mv -f -- "$file.new.$$" "$file" || return 1
@@ -249,6 +258,7 @@ report_started() {
 }
 
 report_endpoint() {
+  [[ ! -e $NBL_SESSION_DIR/apps.json ]] || engine_report=${engine_report-}',"apps":true'
   report endpoint '"address":"%s","port":%d,"base_url":%s,"secure":%s,"pid":%d,"started":"%s"%s' \
     "$listen_address" "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" \
     "${engine_report-}" || leave_unwritable
@@ -363,8 +373,8 @@ run_notebook() {
   fi
   start_program
   [[ -n $want_with ]] || report_started
-  start_sampler
   if await_program; then
+    start_watching
     remove_left_folders
     start_noting_image
     start_staging

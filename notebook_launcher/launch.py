@@ -346,6 +346,10 @@ def _credentials_and_files(
         from notebook_launcher.usage.panel_file import PANEL_FILE, panel_file
 
         more[PANEL_FILE] = panel_file(plan, context.scheduler, session)
+    if payload.program == "jupyterlab" and plan.apps:
+        from notebook_launcher.planning.apps import APPS_FILE, apps_file
+
+        more[APPS_FILE] = apps_file(plan.apps)
     # no SSH server is needed on this machine, or in a batch job
     if context.scheduler.same_machine or payload.is_batch:
         access = Access(token, lambda: join_keys(context.host, session.directory))
@@ -402,12 +406,12 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
     container = site.expand(plan.container) if plan.container else None
     if payload.program == "jupyterlab":
         others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan), **_class_lines(plan, site)}
-        if not plan.target.profile.fast_start:
-            others["fast_start"] = "no"
         if not plan.panel:
             others["panel"] = "no"
     else:
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
+    if payload.program in ("jupyterlab", "notebook") and not plan.target.profile.fast_start:
+        others["fast_start"] = "no"
     if plan.distributed:
         others["with"] = plan.distributed
     others |= _stage_lines(plan, site)

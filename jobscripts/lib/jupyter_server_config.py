@@ -329,6 +329,17 @@ def bring_panel() -> None:
         app.log.warning("notebook-launcher: JupyterLab's page has no panel: %r", problem)
 
 
+def start_apps() -> None:
+    """Have the programs started that were asked for beside JupyterLab (``apps.json``). It starts in any case."""
+    folder = os.environ["NBL_SESSION_DIR"]
+    if not Path(folder, "apps.json").exists():
+        return
+    try:
+        load_beside(folder, "session_apps").bring(app, own, folder)
+    except Exception as problem:
+        app.log.warning("notebook-launcher: no programs are started beside JupyterLab: %r", problem)
+
+
 LOOKS, EVERY = 600, 0.2  # so often, and each so many seconds, it is looked for the job's word that the server answers
 NICER = 10  # by which what is done then yields to the server
 
@@ -419,7 +430,7 @@ lab: dict = {
 }
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
-when_it_answers = []
+when_it_answers = [] if quick_start is None else [quick_start.import_what_was_put_off]
 send_files_compressed()
 if getattr(quick_start, "imports", None) is not None:
     when_it_answers.append(quick_start.imports.end)
@@ -429,5 +440,6 @@ own.turn_strangers_away(app.log.warning)
 tell_whose_ports()
 hide_kernels()
 bring_panel()
+start_apps()
 guard_against_idleness()
 do_later(when_it_answers, Path(os.environ["NBL_SESSION_DIR"], "endpoint.json"))

@@ -251,6 +251,46 @@ class Warnings {
   }
 }
 
+// ----------------------------------------------------------------------------------------- programs beside JupyterLab
+
+// A card in JupyterLab's Launcher for each program that the launcher has opened a port for; and a word if one fails.
+class Cards {
+  constructor(app, launcher, warnings) {
+    this.app = app;
+    this.launcher = launcher;
+    this.warnings = warnings;
+    this.urls = {};
+    this.failed = new Set();
+  }
+
+  show(session) {
+    for (const one of (session.facts && session.facts.apps) || []) {
+      const isNews = one.state === 'failed' && !this.failed.has(one.name);
+      if (isNews) {
+        this.failed.add(one.name);
+        this.warnings.say(`app-${one.name}`, `${one.title} does not run. ${one.message}`);
+      }
+      const isNew = one.url && !this.urls[one.name];
+      this.urls[one.name] = one.url || this.urls[one.name];
+      if (isNew) {
+        this.add(one);
+      }
+    }
+  }
+
+  add(one) {
+    const command = `${NAME}:app-${one.name}`;
+    this.app.commands.addCommand(command, {
+      label: one.title,
+      caption: `Open ${one.title}, which runs in this session`,
+      execute: () => { window.open(this.urls[one.name], '_blank', 'noopener'); }
+    });
+    if (this.launcher) {
+      this.launcher.add({ command, category: 'Other', rank: 0 });
+    }
+  }
+}
+
 // ------------------------------------------------------------------------------------------------------- in JupyterLab
 
 let shared = {}; // packages of the page, by name and version
@@ -261,7 +301,7 @@ async function load(name) {
   return own ? (await own.get())() : {};
 }
 
-function activate(packages, app, documents, statusBar) {
+function activate(packages, app, documents, statusBar, launcher) {
   const { Widget, services, icons, notification } = packages;
   document.head.append(element('style', {}, STYLE));
   const open = () => app.shell.activateById(panel.id);
@@ -283,11 +323,13 @@ function activate(packages, app, documents, statusBar) {
       open();
     }
   }, keep);
+  const cards = new Cards(app, launcher, warnings);
   const saver = new Saver(app.shell, documents, post);
   const panel = new Widget({ node: view.node });
   const session = new Session(services, app.serviceManager.serverSettings, () => {
     view.show(session);
     warnings.show(session);
+    cards.show(session);
     if (session.left !== null && session.left <= SAVE_FROM && session.left > -SAVE_UNTIL) {
       saver.save(false).catch(() => {});
     }
@@ -424,11 +466,12 @@ function saveAsAsked(event, saver, warnings) {
 }
 
 async function plugin() {
-  const names = ['docmanager', 'statusbar', 'services', 'ui-components', 'apputils'].map(name => `@jupyterlab/${name}`);
-  const [{ Widget }, { IDocumentManager }, { IStatusBar }, services, icons, { Notification, showDialog, Dialog }] =
-    await Promise.all(['@lumino/widgets', ...names].map(load));
+  const names = ['docmanager', 'statusbar', 'launcher', 'services', 'ui-components', 'apputils'];
+  const [{ Widget }, { IDocumentManager }, { IStatusBar }, { ILauncher }, services, icons, apputils] =
+    await Promise.all(['@lumino/widgets', ...names.map(name => `@jupyterlab/${name}`)].map(load));
+  const { Notification, showDialog, Dialog } = apputils;
   const packages = { Widget, services, icons, notification: Notification, showDialog, Dialog };
-  const tokens = [IDocumentManager, IStatusBar];
+  const tokens = [IDocumentManager, IStatusBar, ILauncher];
   return {
     id: `${NAME}:panel`,
     autoStart: true,

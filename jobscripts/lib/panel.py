@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -82,7 +83,8 @@ class SessionHandler(APIHandler):
             raise web.HTTPError(400, "since is not a number") from None
         known = await self.reader.read()
         samples = [sample for sample in known.get("samples", ()) if sample["time"] > since]
-        self.finish(json.dumps(dict(known, now=round(time.time(), 1), samples=samples), separators=(",", ":")))
+        answer = dict(known, now=round(time.time(), 1), samples=samples, apps=apps_of(self.request.host))
+        self.finish(json.dumps(answer, separators=(",", ":")))
 
     @web.authenticated
     async def post(self):
@@ -102,6 +104,12 @@ class SessionHandler(APIHandler):
             await asyncio.get_event_loop().run_in_executor(None, ask_for_next_job, self.reader.folder)
         self.set_status(204)
         self.finish()
+
+
+def apps_of(host):
+    """Return what is known of the programs beside JupyterLab. ``host``: of the page's request."""
+    module = sys.modules.get("session_apps")
+    return module.running.facts(host) if module and module.running else []
 
 
 def ask_for_next_job(folder):

@@ -176,7 +176,7 @@ class View {
     setText(this.idle, facts.idle ? facts.idle.message || '' : '');
     this.keep.hidden = !facts.idle || facts.idle.why !== 'unused';
     this.copy.hidden = !facts.connect;
-    this.renew.hidden = !facts.renew || !!facts.next || left === null;
+    this.renew.hidden = !facts.renew || !!facts.next || !!facts.notice || left === null;
     const from = facts.next && known(facts.next.begins) ? `, ${moment(facts.next.begins)} at the earliest` : '';
     setText(this.next, facts.next ? `This page continues in job ${facts.next.job || ''}${from}.` : '');
     this.showList(session, facts);

@@ -21,6 +21,7 @@ from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.jobs.cancel import cancelled_on_failure
 from notebook_launcher.jobs.submit import discarded_if_not_queued, queue_job
+from notebook_launcher.planning.apps import APPS_FILE
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import engine_files, new_keys
@@ -133,6 +134,8 @@ def _files(context: Context, session: Session, new: Session, token: str) -> dict
     more = dict(engine_files(engine, new.id))
     if panel := context.host.read_file(f"{session.directory}/{_PANEL_FILE}"):
         more[_PANEL_FILE] = panel.replace(session.id.encode(), new.id.encode())
+    if apps := context.host.read_file(f"{session.directory}/{APPS_FILE}"):
+        more[APPS_FILE] = apps
     if not context.scheduler.same_machine:
         more |= new_keys()[1]
     kept = [line for line in text.splitlines() if not line.startswith("continues=")]

@@ -16,6 +16,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, override_flags, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, unlisted
 from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.planning.apps import RequestedApp, requested_apps, with_dask
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -60,6 +61,7 @@ class Plan(Frozen):
     environment_notice: str | None = None
     distributed: str | None = None
     local_lab: tuple[str, ...] = ()
+    apps: tuple[RequestedApp, ...] = ()
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
@@ -96,7 +98,7 @@ def make_plan(
 
     Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``.
     """
-    typed = options
+    typed = options = with_dask(options)
     if script_flags:
         options = replace(options, flags=override_flags(script_flags, options.flags))
     for name, reason in REFUSED.items():
@@ -129,6 +131,7 @@ def make_plan(
         user_flags=frozenset(options.flags),
         forwards=options.forwards,
         local_lab=options.local_lab,
+        apps=requested_apps(options.apps, target.profile),
         command=_relaunch_arguments(typed, target),
         idle_stop=parse_idle(idle) if idle else 0,
         panel=target.profile.panel and not options.no_panel,
@@ -176,6 +179,7 @@ def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
         argv += [f"--{name}", value] if value else []
     argv += ["--no-panel"] if options.no_panel else []
     argv += ["--local-lab"] if options.local_lab else []
+    argv += [word for app in options.apps for word in ("--app", app)]
     argv += [word for name in options.modules for word in ("--module", name)]
     argv += [word for port in options.forwards for word in ("--forward", str(port))]
     argv += ["--", *options.arguments] if options.arguments else []

@@ -31,6 +31,7 @@ class LaunchOptions(Frozen):
     whose value is a placeholder, in a dry run. ``notes_shown``: notes on the target that the user has seen already.
     ``distributed``: the engine whose workers run on all nodes of the job: ``dask`` or ``ray``.
     ``local_lab``: the command of the user's own JupyterLab, if that is to use the session's kernels.
+    ``apps``: the programs beside JupyterLab, each with ``=FOLDER`` if one was named.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class LaunchOptions(Frozen):
     notes_shown: tuple[str, ...] = ()
     distributed: str | None = None
     local_lab: tuple[str, ...] = ()
+    apps: tuple[str, ...] = ()
 
 
 class LocalMachine(Frozen):

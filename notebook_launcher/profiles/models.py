@@ -24,6 +24,7 @@ else:
 if TYPE_CHECKING:
     from notebook_launcher.profiles.key_types import (
         Account,
+        AppName,
         Argument,
         BalancePattern,
         Command,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         Sentence,
         SharedFolder,
         TypeName,
+        UrlPath,
         User,
         Variables,
         YesNo,
@@ -232,6 +234,25 @@ class Container(Table):
     bind: tuple[Argument, ...] = ()
 
 
+class App(Table):
+    """A program that ``--app NAME`` starts beside JupyterLab, in its environment.
+
+    ``command``: its words, no shell's; in them ``{socket}`` is the Unix socket on which it has to listen, ``{folder}``
+    the folder that the user named, else JupyterLab's. ``health``: the path that answers once it is ready.
+    """
+
+    command: Command
+    title: Line | None = None
+    health: UrlPath = "/"
+
+    def __post_init__(self) -> None:
+        if not any("{socket}" in word for word in self.command):
+            raise ValueError(
+                "command needs {socket}, the Unix socket on which the program is to listen: every user of the node "
+                "could reach a port"
+            )
+
+
 class ClusterProfile(Table):
     """The settings of one cluster; see ``docs/profiles.md`` for every key.
 
@@ -285,6 +306,7 @@ class ClusterProfile(Table):
     quota_command: tuple[Line, ...] = ()
     defaults: dict[str, FlagValue] = field(default_factory=dict)
     environments: dict[Argument, Environment] = field(default_factory=dict)
+    apps: dict[AppName, App] = field(default_factory=dict)  # programs for --app
     presets: Presets = field(default_factory=dict)  # launches by name: the flags as they are typed
     _chosen: ClassVar[frozenset[str]] = frozenset()  # not in a file; each profile has its own
 
@@ -364,6 +386,6 @@ TABLES = {
     kind.__name__: kind
     for kind in (
         *(Environment, Rates, Price, Budget, AccountRule, Flags, GpuRule, Translation, Unavailable, Container),
-        *(ClusterProfile, Reservation, CourseProfile, Configuration),
+        *(App, ClusterProfile, Reservation, CourseProfile, Configuration),
     )
 }

@@ -11,14 +11,14 @@ from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.text import printable
 from notebook_launcher.core.view import Typed
-from notebook_launcher.supervision.jupyter import JupyterSupervisor
+from notebook_launcher.supervision.apps import AppsSupervisor
 from notebook_launcher.supervision.local_lab_process import LabEnded, LabStarted, LocalLab
 from notebook_launcher.supervision.supervisor import Finished
 
 SAVES_WITHIN = 150.0  # seconds that it stays where nobody can press a key: JupyterLab saves every 120
 
 
-class LocalLabSupervisor(JupyterSupervisor):
+class LocalLabSupervisor(AppsSupervisor):
     """Starts the user's JupyterLab once the session's answers; it ends when this command does.
 
     If the session ends by itself, it stays without kernels until the user has saved, and presses ENTER.

@@ -12,6 +12,7 @@ from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.apps import AppsSupervisor
 from notebook_launcher.supervision.jupyter import JupyterSupervisor
 from notebook_launcher.supervision.renewal import HandedOver, Renewal, cancel_apart, keep_input
 from notebook_launcher.supervision.supervisor import Finished
@@ -71,7 +72,7 @@ def _kind_for_one_job(context: Context) -> type[JupyterSupervisor]:
     return LocalLabSupervisor
 
 
-class _RenewingSupervisor(JupyterSupervisor):
+class _RenewingSupervisor(AppsSupervisor):
     """Supervises one job, and hands over to the next one as soon as that one answers.
 
     ``before``: what the job before has handed over, whose job is ended once this one's JupyterLab answers.

@@ -65,6 +65,7 @@ class Endpoint(Frozen):
     secure: bool = False
     address: str = "127.0.0.1"
     workers: Workers | None = None
+    has_apps: bool = False  # whether there are programs beside it (``--app``)
 
     @classmethod
     def from_file(cls, data: Mapping[str, object]) -> Endpoint:
@@ -80,6 +81,7 @@ class Endpoint(Frozen):
             data.get("secure") is True,
             address if isinstance(address, str) and address else "127.0.0.1",
             Workers.from_file(data),
+            data.get("apps") is True,
         )
 
     @property
@@ -167,6 +169,10 @@ class Tunnel:
         """
         return self._open((port, local or port), (self.address, port), local or port)
 
+    def app(self, name: str, port: int) -> int:
+        """Return the local port that leads to a program's port of the node; it stays the same if that moves."""
+        return self._open(("app", name), (self.address, port), port)
+
     def addresses(self, local_port: int) -> tuple[str, str]:
         """Return two addresses of a forwarded port for the browser: one with a host name of its own, a plain one.
 
@@ -206,10 +212,12 @@ class Tunnel:
         return route is not None and route.alive
 
     def interrupt(self) -> None:
-        """Jupyter moves to another node: new connections wait until ``jupyter`` has its address."""
+        """Jupyter moves to another node: new connections wait until ``jupyter`` or ``app`` has their address."""
         with self._changed:
-            for server in self._servers.get("jupyter", ()):
-                server.target = None
+            for name, servers in self._servers.items():
+                if name == "jupyter" or (isinstance(name, tuple) and name[0] == "app"):
+                    for server in servers:
+                        server.target = None
 
     def connect(
         self,
@@ -322,9 +330,11 @@ def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> Po
 
 @contextlib.contextmanager
 def jupyter_answer(
-    port: int, endpoint: Endpoint, token: str, path: str, timeout: float = ANSWER_WITHIN
+    port: int, endpoint: Endpoint, token: str, path: str, timeout: float = ANSWER_WITHIN, body: bytes | None = None
 ) -> Iterator[HTTPResponse]:
     """Yield Jupyter's answer; ``timeout``: seconds for all of it, and at most 5 of them without a byte.
+
+    ``body``: what to send with it, by POST.
 
     Raises ``OSError`` or ``HTTPException``; also after the answer was used, if it was cut off.
     """
@@ -334,7 +344,8 @@ def jupyter_answer(
     plain = socket.create_connection((LOOPBACK, port), min(timeout, SILENT_FOR))
     with contextlib.closing(plain), _closed_after(plain, timeout), contextlib.closing(connection):
         connection.sock = _secured(plain) if endpoint.secure else plain
-        connection.request("GET", f"{endpoint.base_url}{path}", headers={"Authorization": f"token {token}"})
+        method, headers = "GET" if body is None else "POST", {"Authorization": f"token {token}"}
+        connection.request(method, f"{endpoint.base_url}{path}", body, headers)
         yield connection.getresponse()
 
 

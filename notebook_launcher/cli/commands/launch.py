@@ -62,6 +62,13 @@ class _Launch(TakesEnvironment):
 @click.option("--venv", metavar="DIR", help="Use the JupyterLab of a virtual environment.")
 @click.option("--uv", metavar="DIR", help="Use the JupyterLab of a uv project: of its .venv.")
 @workers_option
+@click.option(
+    "--app",
+    "apps",
+    multiple=True,
+    metavar="NAME[=FOLDER]",
+    help="Start a program beside JupyterLab (repeatable): tensorboard, code, dask, or one of the profile.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
 @route_options
 @scheduler_options
@@ -85,6 +92,7 @@ def launch(
     venv: str | None,
     uv: str | None,
     distributed: str | None,
+    apps: tuple[str, ...],
     verbose: bool,
     route: str | None,
     forwards: tuple[int, ...],
@@ -100,6 +108,7 @@ def launch(
         always_new=always_new,
         distributed=distributed,
         local_lab=local_lab,
+        apps=apps,
     )
     typed = without_save(ctx.obj[TYPED_WORDS])
     shown = {"verbose": verbose, "notify": notify}

@@ -169,6 +169,13 @@ class TextView(ConsoleView):
     def _(self, event: events.PortForwarded | events.WorkersReady) -> None:
         self._say(ports_text(event), whole=True)
 
+    @_display.register(events.AppOpened)
+    def _(self, event: events.AppOpened) -> None:
+        if event.state == "failed":
+            self._say(f"{event.title} does not run: {event.message}", style="yellow")
+        else:
+            self._say(f"{event.title}: {event.url}", whole=True)
+
     @_display.register(events.Disconnected)
     def _(self, event: events.Disconnected) -> None:
         self._set_trouble(f"network down, trying again ({event.reason}); job {event.job} goes on")

@@ -30,6 +30,7 @@ from notebook_launcher.core.events.forecast import (
     ResourceLoad,
 )
 from notebook_launcher.core.events.launch import (
+    AppOpened,
     Attached,
     BrowserOpened,
     Connected,
@@ -98,6 +99,7 @@ from notebook_launcher.core.events.transfer import Copied, Copying
 
 __all__ = [
     "Alternative",
+    "AppOpened",
     "Attached",
     "BenchProgress",
     "BenchReported",

@@ -168,6 +168,23 @@ class PortForwarded(Event, name="port_forwarded"):
     plain_url: str
 
 
+class AppOpened(Event, name="app_opened"):
+    """A program beside JupyterLab (``--app``) has a port on this machine. ``url`` contains the program's secret.
+
+    ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it failed.
+    """
+
+    session: str
+    job: str
+    node: str
+    app: str
+    title: str
+    url: str
+    local_port: int
+    state: str
+    message: str
+
+
 class WorkersReady(Event, name="workers_ready"):
     """The workers of ``--with`` have joined their scheduler, on all nodes of the job.
 

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import signal
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -34,6 +35,22 @@ ADDRESS = "api/notebook-launcher/session"
 #: what a hostile driver would call a GPU, and whoever wrote a profile the unit of its prices
 MARKUP = "<img src=x onerror=document.title='owned'>"
 
+
+#: what answers beside JupyterLab, on a socket
+APP = """
+import http.server, socketserver, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"it is me")
+
+    def address_string(self):
+        return ""
+
+socketserver.UnixStreamServer(sys.argv[1], Handler).serve_forever()
+"""
 
 HOUR_AGO = int(time.time()) - 3600
 BEGAN = datetime.now(timezone.utc) - timedelta(seconds=10)
@@ -68,6 +85,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     job.in_a_scheduler()
     job.ask(f"path={VENV_BIN}")
     ends_in(job, 7200)
+    board = {"name": "board", "title": MARKUP, "commands": [[sys.executable, "-c", APP, "{socket}"]], "health": "/"}
+    (job.dir / "apps.json").write_text(json.dumps({"version": 1, "apps": [board]}))
     for name in ("notes.txt", "refused.txt"):
         (job.work / name).write_text("before")
     sampler_of(job).sample(0, "40", "60", cores="1.50")
@@ -134,6 +153,19 @@ def test_what_files_contain_is_text(page: Page) -> None:
     expect(page.get_by_role("region", name="Session")).to_contain_text(MARKUP)
     assert page.locator(".nbl-panel img").count() == 0
     assert page.title() != "owned"
+
+
+def test_a_program_beside_jupyterlab_has_a_card_in_the_launcher(page: Page, job: Job) -> None:
+    address = "api/notebook-launcher/apps"
+    port = call(job, address)["apps"][0]["port"]
+    call(job, address, json.dumps({"board": port}).encode())
+    card = page.locator(".jp-LauncherCard", has_text=MARKUP)
+    with page.context.expect_page() as opened:
+        card.click(timeout=LATEST)
+    expect(opened.value.locator("body")).to_have_text("it is me")
+    assert opened.value.url == f"http://port-{port}.localhost:{port}/", "the secret is not in the address any more"
+    assert opened.value.evaluate("document.cookie") == ""
+    opened.value.close()
 
 
 @contextlib.contextmanager

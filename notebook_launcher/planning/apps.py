@@ -1,0 +1,107 @@
+"""Further programs in a session (``--app``): the built-in ones and the profile's, as the job is told of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import field
+
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.planning.target import LaunchOptions
+from notebook_launcher.profiles.models import App, ClusterProfile
+from notebook_launcher.profiles.validation import did_you_mean
+
+#: the name of their file in the session's directory; ``docs/job-script.md`` describes the content
+APPS_FILE = "apps.json"
+DASK = "dask"  # whose dashboard is an app of its own kind: it comes with its workers
+
+
+class RequestedApp(Frozen):
+    """A program that the job starts: of its ``commands``, the first whose program is there.
+
+    In their words ``{socket}`` is the Unix socket on which it listens, ``{folder}`` the ``folder`` that the user named,
+    "" for JupyterLab's own. ``health``: the path that answers once it is ready.
+    """
+
+    name: str
+    title: str
+    commands: tuple[tuple[str, ...], ...] = field(repr=False)
+    folder: str = ""
+    health: str = "/"
+
+
+BUILT_IN = {
+    "tensorboard": RequestedApp(
+        "tensorboard",
+        "TensorBoard",
+        (("{python}", "-B", "{session}/app_tensorboard.py", "{socket}", "{folder}"),),
+    ),
+    "code": RequestedApp(
+        "code",
+        "VS Code",
+        (
+            ("code-server", "--socket", "{socket}", "--socket-mode", "600", "--auth", "none", "--disable-telemetry",
+             "--disable-update-check", "{folder}"),
+            ("openvscode-server", "--socket-path", "{socket}", "--without-connection-token", "--telemetry-level", "off",
+             "--default-folder", "{folder}"),
+        ),
+        health="/healthz",
+    ),
+}  # fmt: skip
+
+
+def with_dask(options: LaunchOptions) -> LaunchOptions:
+    """Return options in which ``--app dask`` is ``--with dask``. Raises ``UsageError`` if that is impossible."""
+    if DASK not in options.apps:
+        return options
+    if options.distributed not in (None, DASK):
+        raise UsageError(
+            f"--app dask and --with {options.distributed} exclude each other.", hint="leave out one of them"
+        )
+    apps = tuple(word for word in options.apps if word != DASK)
+    return dataclasses.replace(options, apps=apps, distributed=DASK)
+
+
+def requested_apps(words: Sequence[str], profile: ClusterProfile) -> tuple[RequestedApp, ...]:
+    """Return the programs that ``--app NAME[=FOLDER]`` names. Raises ``UsageError``."""
+    if words and profile.route == "direct":
+        raise UsageError(
+            "--app does not work with the route “direct”.",
+            why="The node's port would be open to the network, and these programs have no protection for that.",
+            hint="take another route: --route auto",
+        )
+    apps = tuple(_app(word, profile) for word in words)
+    names = [app.name for app in apps]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"--app {twice} was given twice.", hint="name each app once")
+    return apps
+
+
+def _app(word: str, profile: ClusterProfile) -> RequestedApp:
+    name, has_folder, folder = word.partition("=")
+    if "\n" in folder or "\0" in folder or (has_folder and not folder):
+        raise UsageError(f"--app {name}= names no folder.", hint=f"for example: --app {name}=logs")
+    known = {**BUILT_IN, **{name: _of_profile(name, app) for name, app in profile.apps.items()}}
+    if name not in known:
+        names = sorted({*known, DASK})
+        raise UsageError(
+            f"There is no app “{name}”.",
+            why=f"The apps are: {', '.join(names)}.",
+            hint=did_you_mean(name, names) or f"add it to the profile, below [apps.{name}]",
+        )
+    app = known[name]
+    if folder and not any("{folder}" in part for command in app.commands for part in command):
+        raise UsageError(f"The app “{name}” takes no folder.", hint=f"--app {name}")
+    return dataclasses.replace(app, folder=folder)
+
+
+def _of_profile(name: str, app: App) -> RequestedApp:
+    return RequestedApp(name, app.title or name, (app.command,), health=app.health)
+
+
+def apps_file(apps: Sequence[RequestedApp]) -> bytes:
+    """Return the content of ``apps.json``, one line."""
+    data = {"version": 1, "apps": [dataclasses.asdict(app) for app in apps]}
+    return (json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n").encode()

@@ -1,0 +1,63 @@
+"""Programs beside JupyterLab (``--app``): a port here for each, as soon as JupyterLab has told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.supervision import apps
+from notebook_launcher.tunnel.apps import OpenApp
+from notebook_launcher.tunnel.forwarding import Endpoint
+from tests.doubles import wait_until
+from tests.unit.supervision.fake_login import PATIENCE
+from tests.unit.supervision.launcher_doubles import Launcher
+
+BOARD = OpenApp("board", "Board", 6006, "starting", "", "s" * 43)
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, int]]:
+    """What JupyterLab was told of the local ports."""
+    reported: list[Mapping[str, int]] = []
+
+    def report(_port: int, _endpoint: Endpoint, token: str, ports: Mapping[str, int]) -> None:
+        assert token
+        reported.append(ports)
+
+    monkeypatch.setattr(apps, "read_apps", lambda _port, _endpoint, _token: (BOARD,))
+    monkeypatch.setattr(apps, "report_opened", report)
+    return reported
+
+
+def test_each_has_a_port_here(launcher: Launcher, reported: list[Mapping[str, int]]) -> None:
+    launcher.launched("starting")
+    launcher.host.says("endpoint", port=4242, apps=True)
+    shown = launcher.shown(events.AppOpened)
+    assert (shown.node, shown.app, shown.title, shown.state) == ("n1", "board", "Board", "starting")
+    assert (shown.local_port, shown.url) == (6006, f"http://port-6006.localhost:6006/?nl-token={'s' * 43}")
+    wait_until(lambda: reported == [{"board": 6006}], PATIENCE, "JupyterLab is told")
+    launcher.goes_on_to_a_good_end()
+
+
+def test_another_run_of_the_job_is_asked_again(launcher: Launcher, reported: list[Mapping[str, int]]) -> None:
+    launcher.launched("starting")
+    launcher.host.says("endpoint", port=4242, apps=True)
+    launcher.shown(events.AppOpened)
+    launcher.host.requeued()
+    launcher.shown(events.Pending, 2)
+    launcher.host.starts("n2")
+    launcher.host.says("endpoint", port=4343, apps=True)
+    assert launcher.shown(events.AppOpened, 2).node == "n2"
+    launcher.goes_on_to_a_good_end(ready=2)
+
+
+def test_a_session_without_any_is_not_asked(
+    launcher: Launcher, reported: list[Mapping[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(apps, "read_apps", lambda port, _endpoint, _token: asked.append(port) or ())
+    launcher.launched("attached")
+    launcher.goes_on_to_a_good_end()
+    assert not asked and not reported and "app_opened" not in launcher.names
