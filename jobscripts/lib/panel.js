@@ -268,7 +268,7 @@ class Cards {
       const isNews = one.state === 'failed' && !this.failed.has(one.name);
       if (isNews) {
         this.failed.add(one.name);
-        this.warnings.say(`app-${one.name}`, `${one.title} does not run. ${one.message}`);
+        this.warnings.say(`app-${one.name}`, `${one.title} is not running. ${one.message}`);
       }
       const isNew = one.url && !this.urls[one.name];
       this.urls[one.name] = one.url || this.urls[one.name];
