@@ -122,7 +122,7 @@ leave_if_not_wanted() {
   read_line "${NBL_SESSION_DIR%/*}/$want_continues/exit.json" || return 0
   case $REPLY in
     *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*)
-      leave finished 0 "Session $want_continues was ended before its time, so it does not go on in this job." ;;
+      leave finished 0 "Session $want_continues was ended before its walltime, so it does not continue in this job." ;;
   esac
 }
 

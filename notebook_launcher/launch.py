@@ -275,11 +275,11 @@ def renewals_note(plan: Plan, renewals: int) -> str | None:
     if not renewals:
         return None
     if plan.request.walltime.is_unlimited:
-        raise UsageError("--renew needs a time limit: a job without one never makes room for the next.", hint="-t 2h")
+        raise UsageError("--renew needs a time limit: a job without one needs no next job.", hint="-t 2h")
     if plan.local_lab:
         raise UsageError(
             "--renew and --local-lab exclude each other.",
-            why="Your own JupyterLab does not go on from one job to the next.",
+            why="Your own JupyterLab cannot continue from one job to the next.",
             hint="leave out one of them",
         )
     jobs = "1 more job" if renewals == 1 else f"{renewals} more jobs"

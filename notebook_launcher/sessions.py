@@ -163,7 +163,7 @@ def _newest_of(context: Context, index: SessionIndex, prefix: str) -> IndexedSes
         after = [] if named.live or not prefix else [one for one in sessions_after(index.entries, named) if one.live]
         if after:
             new = after[0].session.id
-            context.view.show(events.Note(f"Session {named.session.id} has ended; it goes on as session {new}."))
+            context.view.show(events.Note(f"Session {named.session.id} has ended; it continues as session {new}."))
             return after[0]
     return None
 

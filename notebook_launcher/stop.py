@@ -93,7 +93,7 @@ def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> lis
     meant = meant or [choose_session(index, "", where)]
     following = [after for entry in meant if entry.live for after in sessions_after(index.live, entry)]
     for entry in {one.session.id: one for one in following if one not in meant}.values():
-        context.view.show(events.Note(f"Session {entry.session.id}, which would go on from it, is ended as well."))
+        context.view.show(events.Note(f"Session {entry.session.id}, which would continue it, is ended as well."))
     meant += following
     return with_jobs(context, list({entry.session.id: entry for entry in meant}.values()))
 

@@ -31,21 +31,21 @@ def judge(head, secret, port):
     headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
     values = dict(reversed(headers))
     if len(words) != 3 or NOT_TEXT.search(text.replace("\r\n", "")) or not are_clear(headers):
-        return response("400 Bad Request", "This is not a request that is understood here."), None
+        return response("400 Bad Request", "This request is not understood."), None
     method, target, version = words
     host, origin = values.get("host", ""), values.get("origin")
     if not is_own_name(host):
-        text = "Open it by the address that launch-notebook prints, which begins with http://port-"
+        text = "Open the address that launch-notebook prints, which begins with http://port-"
         return response("403 Forbidden", text), None
     if not is_own_page(host, origin, values):
-        return response("403 Forbidden", "A page of another address may not use this one."), None
+        return response("403 Forbidden", "Pages at other addresses may not use this one."), None
     if "transfer-encoding" in values:  # no browser sends a body without saying how long it is
         return response("411 Length Required", "Send this with its length (Content-Length)."), None
     name, _, query = target.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
     if SECRET in dict(given):
         if method != "GET" or not name.startswith("/") or name.startswith(("//", "/\\")):
-            return response("400 Bad Request", "The secret belongs to an address that is opened."), None
+            return response("400 Bad Request", "The secret is accepted only in an address that a browser opens."), None
         if not is_same(dict(given)[SECRET], secret):
             return wrong_secret(), None
         given = [(key, value) for key, value in given if key != SECRET]
@@ -125,7 +125,7 @@ def passed_headers(headers, port):
 
 def wrong_secret():
     """Return the answer to who has no secret, or an old one."""
-    text = "Open it again by the address that launch-notebook prints, or by its card in JupyterLab's Launcher."
+    text = "Open it again with the address that launch-notebook prints, or with its card in JupyterLab's Launcher."
     return response("403 Forbidden", text)
 
 

@@ -230,7 +230,7 @@ class Warnings {
     const what = left <= SAVE_FROM ? 'Open documents are being saved.'
       : 'Open documents are saved in the last minute; what kernels have in memory is lost.';
     const inWords = `${minutes} ${minutes === 1 ? 'minute' : 'minutes'} left`;
-    const next = facts.next && facts.next.job ? ` This page goes on in job ${facts.next.job} then.` : '';
+    const next = facts.next && facts.next.job ? ` This page continues in job ${facts.next.job} then.` : '';
     this.say('end', `${inWords}: the session ends ${moment(facts.ends)}.${next} ${what}`);
   }
 
@@ -269,7 +269,7 @@ class Cards {
       const isNews = one.state === 'failed' && !this.failed.has(one.name);
       if (isNews) {
         this.failed.add(one.name);
-        this.warnings.say(`app-${one.name}`, `${one.title} does not run. ${one.message}`);
+        this.warnings.say(`app-${one.name}`, `${one.title} is not running. ${one.message}`);
       }
       const isNew = one.url && !this.urls[one.name];
       this.urls[one.name] = one.url || this.urls[one.name];
@@ -316,7 +316,7 @@ function activate(packages, app, documents, statusBar, launcher) {
     return navigator.clipboard.writeText(command).then(() => say(`Copied: ${command}`), () => say(command));
   };
   const renew = () => renewSession(packages, session, post, text => setText(view.said, text))
-    .catch(problem => setText(view.said, `The next job could not be asked for: ${problem.message}`));
+    .catch(problem => setText(view.said, `The next job could not be requested: ${problem.message}`));
   const view = new View({ open, keep, renew, end, copy });
   const warnings = new Warnings(notification, text => {
     setText(view.alert, text);
@@ -366,8 +366,8 @@ async function renewSession(packages, session, post, say) {
   const price = facts.price && whole !== null
     ? `, for at most ${`${amount((whole / 3600) * facts.price.per_hour)} ${facts.price.unit || ''}`.trim()}` : '';
   const words = [`The same request is queued again${whole === null ? '' : `: ${duration(whole)}`}${price}.`,
-    'The new job begins shortly before this one ends, or as soon as the cluster has room. This page goes on there, at',
-    'the same address. Kernels start anew: what they have in memory is lost.'];
+    'The new job begins shortly before this one ends, or as soon as the cluster has room. This page continues there,',
+    'at the same address. Kernels are new: all variables are lost.'];
   const answer = await showDialog({
     title: 'Continue in a new job?',
     body: words.join(' '),
@@ -386,7 +386,8 @@ async function renewSession(packages, session, post, say) {
       return;
     }
   }
-  say(`Nothing was queued: no launcher is attached, or the cluster has refused it. Type in a terminal: ${facts.renew}`);
+  say('Nothing was queued: no launch-notebook is attached to this session, or the cluster refused the job. '
+    + `Type in a terminal: ${facts.renew}`);
 }
 
 // The documents are still here; the kernels are not. The page is loaded anew once nothing can be lost by that.
@@ -394,7 +395,7 @@ async function goOn(facts, saver, warnings) {
   const unsaved = await saver.save(true).catch(() => ['?']);
   if (unsaved.length) {
     const what = 'Save your documents, and reload the page: its kernels are gone.';
-    warnings.say('next', `The session goes on in job ${facts.job}. ${what}`);
+    warnings.say('next', `The session continues in job ${facts.job}. ${what}`);
     return;
   }
   sessionStorage.setItem(NAME, `${facts.job}`);
@@ -405,7 +406,7 @@ function sayWhereItGoesOn(warnings) {
   const job = sessionStorage.getItem(NAME);
   sessionStorage.removeItem(NAME);
   if (job) {
-    warnings.say('next', `The session goes on in job ${job}. Its kernels are new: run your cells again.`);
+    warnings.say('next', `The session continues in job ${job}. Its kernels are new: run your cells again.`);
   }
 }
 

@@ -77,7 +77,7 @@ class App:
             self.log("notebook-launcher: %s has ended, and is started again: %s", self.title, self.message)
             self.ends.wait(RESTARTED_AFTER * deaths)
         self.state = "failed"
-        self.log("notebook-launcher: %s does not run: %s", self.title, self.message)
+        self.log("notebook-launcher: %s is not running: %s", self.title, self.message)
 
     def run(self):
         """Run it once, until it ends."""
@@ -217,7 +217,7 @@ class App:
     def not_running(self):
         """Return the page to be shown meanwhile."""
         if self.state == "failed":
-            text = f"{self.title} does not run. {self.message}"
+            text = f"{self.title} is not running. {self.message}"
             return response("503 Service Unavailable", text)
         return response("503 Service Unavailable", f"{self.title} is starting …", "Refresh: 2\r\n")
 

@@ -162,7 +162,7 @@ class Renewal:
         if self.successor is not None or self._queueing is not None:
             return
         if self._end is None:
-            self._note("The page asks for another job, but this one has no end that is known: nothing was queued.")
+            self._note("Nothing was queued: the page requested the next job, but it is not known when this one ends.")
             return
         self._queue(self._end, by_page=True)
 
@@ -229,7 +229,7 @@ class Renewal:
 
     def _lost(self, why: str) -> None:
         job, again = job_of(self.successor or self._session), launcher_command(self._context, self._session, "renew")
-        self._note(f"The next job, {job}, is gone: {why} This one goes on until its end. To queue another:\n  {again}")
+        self._note(f"The next job, {job}, is gone: {why} This job runs on until its end. To queue another:\n  {again}")
         self._withdraw()
         self._watch, self.left = None, 0
 
@@ -259,7 +259,7 @@ class Renewal:
     def give_up(self) -> None:
         """Cancel the next job: the session is over."""
         if self._queueing is not None and self._queueing.is_alive():
-            self._note("The next job is being queued; it is cancelled as soon as that is done.")
+            self._note("The next job is still being queued; it will be cancelled as soon as that is done.")
             self._queueing.join(QUEUED_WITHIN)
         successor = self.successor or self._queued
         self.close()

@@ -52,7 +52,7 @@ def test_the_next_job_of_a_session_that_was_ended_before_its_time(quick: Job, ca
         return
     report = quick.run()
     assert report["cause"] == "finished"
-    assert "so it does not go on in this job" in report["message"]
+    assert "so it does not continue in this job" in report["message"]
     assert not (quick.dir / "endpoint.json").exists()
 
 
