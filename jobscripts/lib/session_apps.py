@@ -307,15 +307,18 @@ class Apps:
                 app.limit_output()
 
     def end(self):
-        """End all of them."""
+        """End all of them, within the same few seconds. Python 3.12 starts no thread any more when it ends."""
+        self.ended.set()
         for app in self.apps:
             app.ends.set()
-        self.ended.set()
-        enders = [threading.Thread(target=app.stop, daemon=True) for app in self.apps if app.is_alive()]
-        for one in enders:
-            one.start()
-        for one in enders:
-            one.join(2 * ENDS_WITHIN)
+        alive = [app for app in self.apps if app.is_alive()]
+        for app in alive:
+            app.signal(signal.SIGTERM)
+        deadline = time.monotonic() + ENDS_WITHIN
+        for app in alive:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                app.process.wait(max(0, deadline - time.monotonic()))
+            app.signal(signal.SIGKILL)
 
     def facts(self, host):
         """Return what is known of each. ``host``: of the request, which says by which launcher's tunnel it comes."""
