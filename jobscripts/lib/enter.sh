@@ -110,7 +110,19 @@ run_staged() {
 }
 
 # mark NAME TEXT: leave a word for jupyterlab.sh, without a program: in a container, each has to be read from the image.
-mark() { { printf '%s\n' "$2" >"$NBL_SESSION_DIR/runtime/$1"; } 2>/dev/null; }
+mark() { write_privately "$2"$'\n' "$NBL_SESSION_DIR/runtime/$1"; }
+
+# write_privately TEXT FILE: for this user alone, whatever the umask is, and without another process.
+write_privately() {
+  local code umask_before
+  find_umask
+  umask_before=$REPLY
+  umask 077
+  { printf %s "$1" >"$2"; } 2>/dev/null
+  code=$?
+  umask "$umask_before"
+  return "$code"
+}
 
 know_session() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause
@@ -178,10 +190,8 @@ exec_jupyterlab() {
 lay_quick_start() {
   local text folder=$NBL_SESSION_DIR/runtime/python
   [[ $want_fast_start == yes && -r $NBL_SESSION_DIR/quick_start.py && -d $folder && $folder != *:* ]] || return 0
-  {
-    IFS= read -r -d '' text <"$NBL_SESSION_DIR/quick_start.py"
-    [[ -n $text ]] && printf %s "$text" >"$folder/sitecustomize.py"
-  } 2>/dev/null
+  IFS= read -r -d '' text <"$NBL_SESSION_DIR/quick_start.py"
+  [[ -n $text ]] && write_privately "$text" "$folder/sitecustomize.py"
 }
 
 quicken_start() {
