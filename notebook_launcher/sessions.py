@@ -166,9 +166,9 @@ def _newest_of(context: Context, index: SessionIndex, prefix: str) -> IndexedSes
         named = choose_session(index, prefix, context.host.label, ended_too=True)
         after = [] if named.live or not prefix else [one for one in sessions_after(index.entries, named) if one.live]
         if after:
-            new = after[0].session.id
+            new = after[-1].session.id
             context.view.show(events.Note(f"Session {named.session.id} has ended; it goes on as session {new}."))
-            return after[0]
+            return after[-1]
     return None
 
 
@@ -306,9 +306,14 @@ def stop(
         sessions = [select_session(context, entry) for entry in known]
         if len(sessions) == 1:
             cancel_job(context, sessions[0])
-            _show_use(context, sessions[0])
         elif sessions:
             cancel_jobs(context, sessions)
+        if any(session.record.continues for session in sessions):
+            from notebook_launcher.jobs.successor import withdraw_ended
+
+            withdraw_ended(context, sessions)
+        if len(sessions) == 1:
+            _show_use(context, sessions[0])
         if lost := [entry.session.id for entry in live if not entry.session.job]:
             raise SubmitUncertain(
                 f"No job is known for {', '.join(lost)}.",
