@@ -2,11 +2,13 @@
 
     make bench            (root; uses the practice cluster, and brings it up if need be)
 
-All are measured in turn in one run on one machine, and the medians are printed. The floor is what nobody can beat
-without changing Slurm or Jupyter: ``ssh login sbatch`` of the same container and JupyterLab, and a program that
-already waits on the compute node and tries every 20 ms until Jupyter answers there. The launcher's time runs until
-Jupyter answered *on the laptop*, through the tunnel, and its address is printed. JupyterLab's own start is counted from
-the moment when Slurm laid the job's script on the node. Runs of a notebook: ``notebook_run.py``.
+All are measured in turn in one run on one machine, and the medians are printed; ratios are those of the means, as
+Slurm looks for jobs that can start once a second: each run begins at another moment of that second, the same for all
+ways. The floor is what nobody can beat without changing Slurm or Jupyter: ``ssh login sbatch`` of the same container
+and JupyterLab, and a program that already waits on the compute node and tries every 20 ms until Jupyter answers
+there. The launcher's time runs until Jupyter answered *on the laptop*, through the tunnel, and its address is
+printed. JupyterLab's own start is counted from the moment when Slurm laid the job's script on the node. Runs of a
+notebook: ``notebook_run.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.notebook_run import measure_by_hand, measure_run
-from benchmarks.practice import IMAGE, show, show_ratio, wait_for_empty_queue
+from benchmarks.practice import IMAGE, show, show_ratio, wait_for_empty_queue, wait_for_turn
 from benchmarks.start import show_starts
 from tests.conftest import write_profile
 from tests.practice_cluster import PracticeCluster
@@ -146,7 +148,7 @@ def job_start(cluster: PracticeCluster, job: str) -> float:
 def main() -> None:
     """Measure in turn, print the medians, their ratios and what the time is spent on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--slurm", default="24.11")
     arguments = parser.parse_args()
     cluster = PracticeCluster(arguments.slurm)
@@ -155,10 +157,14 @@ def main() -> None:
     write_profile(cluster, "laptop", "alice")
     floors, launches, by_hand, runs = [], [], [], []
     for number in range(arguments.runs + 1):
+        wait_for_turn(number, arguments.runs)
         floors.append(measure_floor(cluster, number))
+        wait_for_turn(number, arguments.runs)
         # after its first start from an image, a session keeps what it has imported for the next one
         launches.append(measure_launch(cluster, stay=0.0 if number else KEEPS_IMPORTS))
+        wait_for_turn(number, arguments.runs)
         by_hand.append(measure_by_hand(cluster, number))
+        wait_for_turn(number, arguments.runs)
         runs.append(measure_run(cluster))
     for measured in (floors, launches, by_hand, runs):
         del measured[0]  # the first of each is not warm: the image was not in the page cache
@@ -167,10 +173,10 @@ def main() -> None:
     print(f"\nfrom the command to a usable JupyterLab (Slurm {arguments.slurm}, idle cluster, warm image)")
     show("floor: ssh login sbatch, polled on the node", [whole for whole, _ in floors])
     show("launch-notebook: address printed", [launch.usable for launch in launches])
-    show_ratio([launch.usable / whole for launch, (whole, _) in zip(launches, floors, strict=True)])
+    show_ratio([launch.usable for launch in launches], [whole for whole, _ in floors])
     show("JupyterLab's start, of the floor", [start for _, start in floors])
     show("JupyterLab's start, of launch-notebook", [launch.jupyterlab for launch in launches])
-    show_ratio([launch.jupyterlab / start for launch, (_, start) in zip(launches, floors, strict=True)])
+    show_ratio([launch.jupyterlab for launch in launches], [start for _, start in floors])
     print("\nwhere a launch is, in seconds from the command (medians)")
     names = sorted(launches[0].moments, key=lambda name: launches[0].moments[name])
     for name in names:
@@ -179,7 +185,7 @@ def main() -> None:
     print("\nfrom the command to a notebook of one cell that has run, on the laptop")
     show("ssh, sbatch, nbconvert --execute, polled, ssh", by_hand)
     show("launch-notebook run: the notebook is here", [took for took, _ in runs])
-    show_ratio([took / hand for (took, _), hand in zip(runs, by_hand, strict=True)])
+    show_ratio([took for took, _ in runs], by_hand)
     show("launch-notebook run: with its HTML copy", [moments["results_fetched"] for _, moments in runs])
     print("\nwhere a run is, in seconds from the command (medians)")
     for name in runs[0][1]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tests.practice_cluster import PracticeCluster
 
 IMAGE = "/sw/images/jupyterlab.sif"
+SCHEDULES_EVERY = 1.0  # seconds between the moments at which Slurm looks for jobs that can start
 
 
 def wait_for_empty_queue(cluster: PracticeCluster) -> None:
@@ -18,12 +19,25 @@ def wait_for_empty_queue(cluster: PracticeCluster) -> None:
         time.sleep(0.2)
 
 
+def wait_for_turn(number: int, runs: int) -> None:
+    """Wait for a part of the pause between two looks of Slurm at its queue, another one in each of the runs.
+
+    The job before has ended at such a look. Without this, each way would submit its job as long before the next look
+    every time, and so gain or lose up to a second, by nothing of its own.
+    """
+    time.sleep(SCHEDULES_EVERY * (number % runs) / runs)
+
+
 def show(name: str, values: list[float], unit: str = "s") -> None:
     """Print one figure: median, and the range."""
     middle = statistics.median(values)
     print(f"  {name:<46} {middle:7.3f} {unit}   ({min(values):.3f} to {max(values):.3f}, {len(values)} runs)")
 
 
-def show_ratio(ratios: list[float]) -> None:
-    """Print the median of the ratios, run by run."""
-    print(f"  {'ratio, run by run':<46} {statistics.median(ratios):7.3f}     ({min(ratios):.3f} to {max(ratios):.3f})")
+def show_ratio(values: list[float], others: list[float]) -> None:
+    """Print the ratio of the means, and the range of the ratios run by run."""
+    ratios = [value / other for value, other in zip(values, others, strict=True)]
+    of_means = statistics.mean(values) / statistics.mean(others)
+    print(
+        f"  {'ratio of the means (run by run: range)':<46} {of_means:7.3f}     ({min(ratios):.3f} to {max(ratios):.3f})"
+    )

@@ -105,11 +105,10 @@ run_jupyterlab() {
     await_ssh_port
     report_started
   fi
-  start_sampler
-  start_heartbeat
   if await_program; then
     await_workers
     report_endpoint
+    start_watching
     remove_left_folders
     start_noting_image
     start_staging
@@ -117,26 +116,26 @@ run_jupyterlab() {
   await_end
 }
 
-# A session that somebody has shut down, or that nobody used, does not go on in the next job (continues=NAME). Nor do two
-# jobs of one session run for long: one that was put back into the queue gives way to its next job, if that runs by now
-# (goes_on_in); and the next job to one that has begun again since it was queued.
+# A session that somebody has shut down, or that nobody used, does not continue in the next job (continues=NAME). Nor do
+# two jobs of one session run for long: one that was put back into the queue gives way to its next job, if that runs by
+# now (continues_in); and the next job to one that has started again since it was queued.
 leave_if_not_wanted() {
   local other sessions=${NBL_SESSION_DIR%/*}
-  other=$sessions/$goes_on_in
-  if [[ -n $goes_on_in && -e $other/started.json && ! -e $other/exit.json ]]; then
-    leave finished 0 "This session goes on in session $goes_on_in, which runs already."
+  other=$sessions/$continues_in
+  if [[ -n $continues_in && -e $other/started.json && ! -e $other/exit.json ]]; then
+    leave finished 0 "This session continues in session $continues_in, which runs already."
   fi
   [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
   other=$sessions/$want_continues
   if ! read_line "$other/exit.json"; then
     [[ ! -e $NBL_SESSION_DIR/session.json || ! $other/started.json -nt $NBL_SESSION_DIR/session.json ]] ||
-      leave finished 0 "Session $want_continues has begun again, so it does not go on in this job yet."
+      leave finished 0 "Session $want_continues has started again, so it does not continue in this job yet."
     return 0
   fi
   case $REPLY in
-    *'"message":"This session goes on in session '*) ;;
+    *'"message":"This session continues in session '*) ;;
     *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*)
-      leave finished 0 "Session $want_continues was ended before its time, so it does not go on in this job." ;;
+      leave finished 0 "Session $want_continues was ended before its walltime, so it does not continue in this job." ;;
   esac
 }
 
@@ -193,14 +192,18 @@ submitted_from() {
 }
 
 prepare_session_dir() {
-  goes_on_in=''
+  local name left=()
+  continues_in=''
   if read_line "$NBL_SESSION_DIR/successor.json" &&
     [[ $REPLY =~ \"session\":\"([0-9]{8}-[0-9]{6}-[a-z2-7]{4})\" ]]; then
-    goes_on_in=${BASH_REMATCH[1]}
+    continues_in=${BASH_REMATCH[1]}
   fi
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json,ended-from,runtime}
-  { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
+  for name in {started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json ended-from runtime; do
+    [[ ! -e $NBL_SESSION_DIR/$name && ! -L $NBL_SESSION_DIR/$name ]] || left+=("$NBL_SESSION_DIR/$name")
+  done
+  ((!${#left[@]})) || rm -rf -- "${left[@]}"
+  { mkdir -- "$NBL_SESSION_DIR"/runtime{,/python{,/__pycache__}} && copy_scripts && make_token; } || leave_unwritable
   read_settings "$NBL_SESSION_DIR/session.env"
   [[ -n $want_container && $NBL_SESSION_DIR == *[:,]* ]] || return 0
   leave session-unusable "$EXIT_UNUSABLE" "The session directory's name, $NBL_SESSION_DIR, holds a ':' or ',', which\
@@ -232,9 +235,15 @@ copy_scripts() {
   rmdir -- "$new"
 }
 
-# The token goes from the random device to its file, through no variable and no argument.
+# The token goes from the random device, or the system's call for the same, to its file: through no argument, and no
+# variable that another process could have.
 make_token() {
   local file=$NBL_SESSION_DIR/token
+  if [[ ! -e $file && ! -L $file ]] && ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
+    printf '%08x%08x%08x%08x%08x%08x' "$SRANDOM" "$SRANDOM" "$SRANDOM" "$SRANDOM" "$SRANDOM" "$SRANDOM" >"$file"
+    [[ -s $file ]]
+    return
+  fi
   if [[ ! -s $file ]]; then
     od -An -v -N24 -tx1 /dev/urandom | tr -d ' \n' >"$file.new.$$" && [[ -s $file.new.$$ ]] || return 1
     mv -f -- "$file.new.$$" "$file" || return 1
@@ -384,8 +393,8 @@ run_notebook() {
   fi
   start_program
   [[ -n $want_with ]] || report_started
-  start_sampler
   if await_program; then
+    start_watching
     remove_left_folders
     start_noting_image
     start_staging

@@ -268,11 +268,11 @@ def renewals_note(plan: Plan, renewals: int) -> str | None:
     if not renewals:
         return None
     if plan.request.walltime.is_unlimited:
-        raise UsageError("--renew needs a time limit: a job without one never makes room for the next.", hint="-t 2h")
+        raise UsageError("--renew needs a time limit: a job without one needs no next job.", hint="-t 2h")
     if plan.local_lab:
         raise UsageError(
             "--renew and --local-lab exclude each other.",
-            why="Your own JupyterLab does not go on from one job to the next.",
+            why="Your own JupyterLab cannot continue from one job to the next.",
             hint="leave out one of them",
         )
     jobs = "1 more job" if renewals == 1 else f"{renewals} more jobs"
@@ -406,12 +406,12 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
     container = site.expand(plan.container) if plan.container else None
     if payload.program == "jupyterlab":
         others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan), **_class_lines(plan, site)}
-        if not plan.target.profile.fast_start:
-            others["fast_start"] = "no"
         if not plan.panel:
             others["panel"] = "no"
     else:
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
+    if payload.program in ("jupyterlab", "notebook") and not plan.target.profile.fast_start:
+        others["fast_start"] = "no"
     if plan.distributed:
         others["with"] = plan.distributed
     others |= _stage_lines(plan, site)

@@ -39,7 +39,7 @@ def renew(
         _refuse_second(context, index, entry)
         end = parse_iso(entry.summary.ends, index.now)
         if entry.summary.state not in ("starting", "running") or end is None:
-            what = "has not started yet" if entry.summary.state == "pending" else "does not run"
+            what = "has not started yet" if entry.summary.state == "pending" else "is not running"
             raise UsageError(
                 f"The job of session {session.id} {what}.",
                 why="The next job begins shortly before the walltime of the first is over, which is not known yet.",
@@ -55,7 +55,7 @@ def renew(
             events.Note(
                 f"The next job of session {session.id} is the same request again: {walltime.as_text()}. It begins "
                 f"{when} (the cluster's clock); this one has {left} left. "
-                "Its kernels are new: what kernels have in memory is lost."
+                "Its kernels are new: all variables are lost."
             )
         )
         if not sure and context.prompts.asks and not context.prompts.confirm("Queue it?"):
@@ -88,6 +88,6 @@ def _refuse_second(context: Context, index: SessionIndex, entry: IndexedSession)
 def _what_follows(context: Context, session: Session, new: Session) -> str:
     connect, stop = (launcher_command(context, new, command) for command in ("connect", "stop"))
     return (
-        f"A launcher that is attached to session {session.id} goes on there by itself. Otherwise attach to the new "
-        f"session once it runs, or end it:\n  {connect}\n  {stop}"
+        f"If launch-notebook is attached to session {session.id}, it moves on to the new session by itself. If not, "
+        f"attach to the new session once it runs, or end it:\n  {connect}\n  {stop}"
     )

@@ -167,7 +167,7 @@ def _newest_of(context: Context, index: SessionIndex, prefix: str) -> IndexedSes
         after = [] if named.live or not prefix else [one for one in sessions_after(index.entries, named) if one.live]
         if after:
             new = after[-1].session.id
-            context.view.show(events.Note(f"Session {named.session.id} has ended; it goes on as session {new}."))
+            context.view.show(events.Note(f"Session {named.session.id} has ended; it continues as session {new}."))
             return after[-1]
     return None
 
@@ -345,7 +345,7 @@ def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> lis
     meant = meant or [choose_session(index, "", where)]
     following = [after for entry in meant if entry.live for after in sessions_after(index.live, entry)]
     for entry in {one.session.id: one for one in following if one not in meant}.values():
-        context.view.show(events.Note(f"Session {entry.session.id}, which would go on from it, is ended as well."))
+        context.view.show(events.Note(f"Session {entry.session.id}, which would continue it, is ended as well."))
     meant += following
     return with_jobs(context, list({entry.session.id: entry for entry in meant}.values()))
 

@@ -145,7 +145,7 @@ def _array_refused(script: PreparedScript, target: LaunchTarget, there: Schedule
         hint = f"{copy}   and on the login node: {submit}"
     report = shlex.join(["launch-notebook", "report", "JOB", *target.arguments()])
     return UsageError(
-        f"{script.name} is a job array (--array), which submit can follow only where there is Slurm.",
+        f"{script.name} is a job array (--array), which submit can follow only with Slurm.",
         why="There is no scheduler here." if there.same_machine else f"This cluster has {there.title}.",
         hint=f"{hint}   then, for what each task used: {report}" if scheduler.has_arrays else hint,
     )

@@ -19,7 +19,7 @@ main() {
   # shellcheck source=jobscripts/lib/lib.sh
   source "$dir/lib.sh" || exit
   trap : USR1 # the script's, which is not there yet
-  [[ $number =~ ^[0-9]{1,9}$ ]] || unusable "This job is no task of a job array: SLURM_ARRAY_TASK_ID is '$number'."
+  [[ $number =~ ^[0-9]{1,9}$ ]] || unusable "This job is not a task of a job array: SLURM_ARRAY_TASK_ID is '$number'."
   task=$dir/tasks/$number
   users_umask=$(umask)
   umask 077

@@ -155,9 +155,9 @@ find_gpu_makers() {
 # ----------------------------------------------------------------------------------------------- through the door
 
 pack_for_the_door() {
-  export NBL_HOME=$HOME NBL_FOLDER=$PWD NBL_UMASK
+  find_umask
+  export NBL_HOME=$HOME NBL_FOLDER=$PWD NBL_UMASK=$REPLY
   container_mark=NBL_CONTAINER=$NBL_SESSION_DIR
-  NBL_UMASK=$(umask)
 }
 
 # In the container: what a runtime has changed is as it was before.

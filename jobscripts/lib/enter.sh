@@ -77,12 +77,14 @@ note_identity() {
     (umask 077 && exec stat -L -c '%i-%s-%Y-%Z' -- "$want_container" >"$NBL_SESSION_DIR/runtime/image" 2>/dev/null)
 }
 
-# Name the file for what JupyterLab imports from this image (import_cache.py), beside the sessions.
+# Name the file for what JupyterLab, or what runs a notebook, imports from this image (import_cache.py), beside the
+# sessions.
 name_imports() {
   local folder=${NBL_SESSION_DIR%/*}/.imports
   unset NBL_IMPORTS
-  [[ $want_program == jupyterlab && $want_fast_start == yes && ${NBL_SESSION_DIR##*/} =~ $SESSION_NAME ]] &&
+  [[ $want_program =~ ^(jupyterlab|notebook)$ && $want_fast_start == yes && ${NBL_SESSION_DIR##*/} =~ $SESSION_NAME ]] &&
     read_line "$NBL_SESSION_DIR/runtime/image" || return 0
+  [[ $want_program != notebook ]] || REPLY+=-run
   [[ -e $folder ]] || (umask 077 && mkdir -- "$folder") 2>/dev/null
   [[ -d $folder && -O $folder && ! -L $folder ]] || return 0
   export NBL_IMPORTS=$folder/$REPLY
@@ -108,7 +110,19 @@ run_staged() {
 }
 
 # mark NAME TEXT: leave a word for jupyterlab.sh, without a program: in a container, each has to be read from the image.
-mark() { (umask 077 && printf '%s\n' "$2" >"$NBL_SESSION_DIR/runtime/$1") 2>/dev/null; }
+mark() { write_privately "$2"$'\n' "$NBL_SESSION_DIR/runtime/$1"; }
+
+# write_privately TEXT FILE: for this user alone, whatever the umask is, and without another process.
+write_privately() {
+  local code umask_before
+  find_umask
+  umask_before=$REPLY
+  umask 077
+  { printf %s "$1" >"$2"; } 2>/dev/null
+  code=$?
+  umask "$umask_before"
+  return "$code"
+}
 
 know_session() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause
@@ -172,12 +186,12 @@ exec_jupyterlab() {
 
 # Lay quick_start.py where JupyterLab's Python runs it first: it leaves out what takes long and nobody needs, and takes
 # the folder from the path again, before there is a kernel that could see it. Laid outside of a container, where programs
-# start sooner; with the folder for its bytecode, which would have the umask of the user's own files.
+# start sooner; in a folder that is there with the one for its bytecode, which would have the umask of the user's files.
 lay_quick_start() {
-  local folder=$NBL_SESSION_DIR/runtime/python
-  [[ $want_fast_start == yes && -r $NBL_SESSION_DIR/quick_start.py && $folder != *:* ]] || return 0
-  (umask 077 && mkdir -p -- "$folder/__pycache__" && cat -- "$NBL_SESSION_DIR/quick_start.py" >"$folder/sitecustomize.py") \
-    2>/dev/null
+  local text folder=$NBL_SESSION_DIR/runtime/python
+  [[ $want_fast_start == yes && -r $NBL_SESSION_DIR/quick_start.py && -d $folder && $folder != *:* ]] || return 0
+  IFS= read -r -d '' text <"$NBL_SESSION_DIR/quick_start.py"
+  [[ -n $text ]] && write_privately "$text" "$folder/sitecustomize.py"
 }
 
 quicken_start() {
@@ -262,8 +276,12 @@ python_of() {
   fi
 }
 
-# has_modules PYTHON MODULE...: are they there? They are not loaded, which may take seconds.
+# has_modules PYTHON MODULE...: are they there? They are not loaded, which may take seconds; nor is Python started, for a
+# tenth of a second in a container, where they are seen in the one folder of an environment's packages.
 has_modules() {
+  local folders=("${1%/bin/*}"/lib/python3*/site-packages) module missing=''
+  for module in "${@:2}"; do [[ -e ${folders[0]}/$module/__init__.py ]] || missing=yes; done
+  ((${#folders[@]} > 1)) || [[ -n $missing ]] || return 0
   "$1" -c "$not_from_here; import importlib.util; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))" \
     "${@:2}" </dev/null 2>/dev/null
 }

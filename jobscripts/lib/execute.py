@@ -12,20 +12,40 @@ It runs in whatever Python the user's container has: Python 3.8 must be able to 
 nbformat and nbclient (nbconvert, to make a script), which come with JupyterLab.
 """
 
-# ruff: noqa: E402 - before nbformat is loaded, what makes that slow is left out
+# ruff: noqa: E402 - before anything else is loaded, what makes that slow is left out
 from __future__ import annotations
+
+import os
+import sys
+
+
+def begin_imports() -> Any:
+    """Import what was kept of an earlier run (``import_cache.py``), where the job names a file for that."""
+    file, folder = os.environ.pop("NBL_IMPORTS", ""), os.path.realpath(__file__).rpartition("/")[0]
+    sys.path[:] = [place for place in sys.path if os.path.realpath(place) != folder]
+    if not file:
+        return None
+    try:
+        sys.path.insert(0, folder)
+        try:
+            import import_cache
+        finally:
+            del sys.path[0]
+        return import_cache.Imports(file)
+    except Exception:  # this is no reason not to run
+        return None
+
+
+imports = begin_imports()
 
 import asyncio
 import atexit
 import contextlib
 import json
-import logging
-import os
 import re
 import secrets
 import shutil
 import signal
-import sys
 import time
 import traceback
 import warnings
@@ -40,22 +60,12 @@ import nbformat
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbclient.util import ensure_async
 
-# The other parts lie beside this file; a Python in safe-path mode (-P) does not look there.
+# The other parts lie beside this file.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from execute_common import (
-    KERNEL_ENDS_WITHIN,
-    GaveUp,
-    counted,
-    duration,
-    one_line,
-    replace,
-    say,
-    sentence,
-    utc,
-)
+from execute_common import KERNEL_ENDS_WITHIN, GaveUp, counted, duration, one_line, replace, say, sentence, utc
 from execute_html import make_html
 from execute_kernel import KernelStderr, choose_kernel, oom_kills
-from execute_outputs import Client, LineFile
+from execute_outputs import Client, LineFile, quiet_logger
 from execute_script import Script
 
 del sys.path[0]
@@ -416,20 +426,6 @@ class Cells:
             say(f"the kernel said: {line}")
 
 
-def quiet_logger() -> logging.Logger:
-    """Return a logger for warnings, as short lines of the job's log; errors are reported in another way."""
-    logger = logging.getLogger("notebook-launcher")
-    logger.propagate = False
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.levelno == logging.WARNING:
-                say(one_line(record.getMessage(), 200))
-
-    logger.handlers = [Handler()]
-    return logger
-
-
 # ------------------------------------------------------------------------------------------------------- the program
 
 
@@ -486,7 +482,11 @@ def broken_off(error: Exception) -> GaveUp:
 def main() -> int:
     """Run what the environment says, and return the exit code."""
     warnings.simplefilter("ignore")
-    return asyncio.run(run_until_stopped(Run(os.environ)))
+    code = asyncio.run(run_until_stopped(Run(os.environ)))
+    if imports is not None:
+        with contextlib.suppress(Exception):
+            imports.end()
+    return code
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from execute_common import counted
+from execute_common import counted, one_line, say
 from nbclient import NotebookClient
 
 # Of what a cell prints, so many characters of its beginning and of its end are kept.
@@ -230,3 +231,17 @@ def shorten_error(content: Any) -> None:
     content["traceback"] = ["[notebook-launcher: the beginning of this traceback is left out]"] + [
         str(line)[-1000:] for line in content.get("traceback", [])[-20:]
     ]
+
+
+def quiet_logger() -> logging.Logger:
+    """Return a logger for warnings, as short lines of the job's log; errors are reported in another way."""
+    logger = logging.getLogger("notebook-launcher")
+    logger.propagate = False
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno == logging.WARNING:
+                say(one_line(record.getMessage(), 200))
+
+    logger.handlers = [Handler()]
+    return logger

@@ -72,6 +72,13 @@ end_reverse() {
 
 # ------------------------------------------------------------------------------------------------ what the job uses
 
+# Start what watches the program, unless that is done.
+start_watching() {
+  [[ -z $sampler$heartbeat ]] || return 0
+  start_sampler
+  [[ $want_program != jupyterlab ]] || start_heartbeat
+}
+
 # Sample it, where session.env asks for that. In a process group of its own, and behind everything else that wants to
 # run. A SIGPIPE is a signal again there: it ends an nvidia-smi to which nobody listens any more.
 start_sampler() {

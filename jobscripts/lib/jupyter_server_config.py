@@ -430,7 +430,7 @@ lab: dict = {
 }
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
-when_it_answers = []
+when_it_answers = [] if quick_start is None else [quick_start.import_what_was_put_off]
 send_files_compressed()
 if getattr(quick_start, "imports", None) is not None:
     when_it_answers.append(quick_start.imports.end)

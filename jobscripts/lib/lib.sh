@@ -186,10 +186,21 @@ set_up_node() {
 # environment: a script puts them aside at its start, in users_options.
 find_inherited_options() {
   as_inherited=()
-  [[ $(declare -p SHELLOPTS) != declare\ -*x*\ SHELLOPTS=* ]] || as_inherited+=("SHELLOPTS=${users_options[0]}")
-  [[ $(declare -p BASHOPTS) != declare\ -*x*\ BASHOPTS=* ]] || as_inherited+=("BASHOPTS=${users_options[1]}")
+  ! is_exported SHELLOPTS || as_inherited+=("SHELLOPTS=${users_options[0]}")
+  ! is_exported BASHOPTS || as_inherited+=("BASHOPTS=${users_options[1]}")
   [[ -z ${users_options[2]} ]] || as_inherited+=(POSIXLY_CORRECT=y)
   ((!${#as_inherited[@]})) || as_inherited=(env "${as_inherited[@]}")
+}
+
+# is_exported NAME: bash 4.4 knows it without another process.
+is_exported() {
+  local attributes
+  if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)); then
+    eval "attributes=\${$1@a}"
+    [[ $attributes == *x* ]]
+  else
+    [[ $(declare -p "$1") == declare\ -*x*\ "$1"=* ]]
+  fi
 }
 
 # In the container: what comes through its door from outside is not all of use there.
@@ -236,9 +247,16 @@ json_list() {
 # `cat` and not `printf >FILE`, because cat also notices the "quota exceeded" that NFS reports only on closing.
 write_file() {
   local temporary=$1.new.$$
-  if printf '%s\n' "$2" | (umask 077 && cat >"$temporary") && mv -f -- "$temporary" "$1"; then return 0; fi
+  if printf '%s\n' "$2" | (umask 077 && exec cat >"$temporary") && mv -f -- "$temporary" "$1"; then return 0; fi
   rm -f -- "$temporary" 2>/dev/null
   return 1
+}
+
+# Set REPLY to this shell's umask; Linux tells it without another process.
+find_umask() {
+  local name
+  { while read -r name REPLY; do [[ $name != Umask: ]] || return 0; done </proc/self/status; } 2>/dev/null
+  REPLY=$(umask)
 }
 
 # read_line FILE: set REPLY to the first line of FILE, to nothing when there is none.
@@ -248,7 +266,7 @@ read_line() {
   [[ -n $REPLY ]]
 }
 
-utc_now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
+utc_now() { TZ=UTC0 printf '%(%Y-%m-%dT%H:%M:%SZ)T\n' -1; }
 
 # ----------------------------------------------------------------------------------------------------- failures
 

@@ -269,7 +269,7 @@ class Cards {
       const isNews = one.state === 'failed' && !this.failed.has(one.name);
       if (isNews) {
         this.failed.add(one.name);
-        this.warnings.say(`app-${one.name}`, `${one.title} does not run. ${one.message}`);
+        this.warnings.say(`app-${one.name}`, `${one.title} is not running. ${one.message}`);
       }
       const isNew = one.url && !this.urls[one.name];
       this.urls[one.name] = one.url || this.urls[one.name];
@@ -316,7 +316,7 @@ function activate(packages, app, documents, statusBar, launcher) {
     return navigator.clipboard.writeText(command).then(() => say(`Copied: ${command}`), () => say(command));
   };
   const renew = () => renewSession(packages, session, post, text => setText(view.said, text))
-    .catch(problem => setText(view.said, `The next job could not be asked for: ${problem.message}`));
+    .catch(problem => setText(view.said, `The next job could not be requested: ${problem.message}`));
   const view = new View({ open, keep, renew, end, copy });
   const warnings = new Warnings(notification, text => {
     setText(view.alert, text);
@@ -366,8 +366,8 @@ async function renewSession(packages, session, post, say) {
   const price = facts.price && whole !== null
     ? `, for at most ${`${amount((whole / 3600) * facts.price.per_hour)} ${facts.price.unit || ''}`.trim()}` : '';
   const words = [`The same request is queued again${whole === null ? '' : `: ${duration(whole)}`}${price}.`,
-    'The new job begins shortly before this one ends, or as soon as the cluster has room. This page goes on there, at',
-    'the same address. Kernels start anew: what they have in memory is lost.'];
+    'The new job begins shortly before this one ends, or as soon as the cluster has room. This page continues there,',
+    'at the same address. Kernels are new: all variables are lost.'];
   const answer = await showDialog({
     title: 'Continue in a new job?',
     body: words.join(' '),
@@ -390,8 +390,8 @@ async function renewSession(packages, session, post, say) {
       return;
     }
   }
-  const why = 'None is attached, it is slow, or the cluster has refused the job';
-  say(`No launcher has answered yet. ${why}. To queue it, type in a terminal: ${facts.renew}`);
+  say('No launch-notebook has answered yet: none is attached to this session, it is slow, or the cluster refused the '
+    + `job. To queue the next job, type in a terminal: ${facts.renew}`);
 }
 
 // The documents are still here; the kernels are not. The page is loaded anew once nothing can be lost by that.
@@ -399,7 +399,7 @@ async function goOn(facts, saver, warnings) {
   const unsaved = await saver.save(true).catch(() => ['?']);
   if (unsaved.length) {
     const what = 'Save your documents, and reload the page: its kernels are gone.';
-    warnings.say('next', `The session goes on in job ${facts.job}. ${what}`);
+    warnings.say('next', `The session continues in job ${facts.job}. ${what}`);
     return;
   }
   sessionStorage.setItem(NAME, `${facts.job}`);
@@ -410,7 +410,7 @@ function sayWhereItGoesOn(warnings) {
   const job = sessionStorage.getItem(NAME);
   sessionStorage.removeItem(NAME);
   if (job) {
-    warnings.say('next', `The session goes on in job ${job}. Its kernels are new: run your cells again.`);
+    warnings.say('next', `The session continues in job ${job}. Its kernels are new: run your cells again.`);
   }
 }
 

@@ -178,7 +178,7 @@ class View {
     this.copy.hidden = !facts.connect;
     this.renew.hidden = !facts.renew || !!facts.next || !!facts.notice || left === null;
     const from = facts.next && known(facts.next.begins) ? `, ${moment(facts.next.begins)} at the earliest` : '';
-    setText(this.next, facts.next ? `This page goes on in job ${facts.next.job || ''}${from}.` : '');
+    setText(this.next, facts.next ? `This page continues in job ${facts.next.job || ''}${from}.` : '');
     this.showList(session, facts);
     this.showGraphs(session, facts, sample);
   }

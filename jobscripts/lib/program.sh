@@ -22,9 +22,12 @@ start_program() {
 
 is_running() { [[ -n $program ]] && kill -0 "$program" 2>/dev/null; }
 
+# After how many looks at a program that has not begun yet it is watched all the same: some seconds.
+readonly LOOKS_UNWATCHED=${NBL_LOOKS_UNWATCHED:-300}
+
 # Wait until JupyterLab answers, or the notebook is read. Return 1 when the program has ended instead.
 await_program() {
-  local said=15 begin=listen
+  local said=15 looks=0 begin=listen
   [[ $want_program != notebook ]] || begin=begin
   SECONDS=0
   until has_begun; do
@@ -41,6 +44,8 @@ await_program() {
       log "waiting for $program_name to $begin ($SECONDS s)"
       ((said += 15))
     fi
+    # Until then, all of the node is for the program; but what a slow start uses is of interest, too.
+    ((++looks != LOOKS_UNWATCHED)) || start_watching
     if ((SECONDS < 10)); then pause 0.01; else pause 0.05; fi
   done
 }

@@ -50,10 +50,12 @@ import functools  # noqa: E402
 import gc  # noqa: E402
 import importlib  # noqa: E402
 import importlib.machinery  # noqa: E402
+import importlib.util  # noqa: E402
 import types  # noqa: E402
 
 NAME = "notebook_launcher_quick_start"  # by which jupyter_server_config.py finds this module
 undone_later = []
+done_later = []  # once the server answers
 asked_for = set()  # modules that are being looked for
 
 
@@ -102,7 +104,8 @@ def without_pypi(extensions):
     sys.modules[module] = types.ModuleType(module)
     setattr(sys.modules[module], manager, None)
     try:
-        yield
+        with own_managers_alone(extensions):
+            yield
     finally:
         del sys.modules[module]
     make = extensions.get_pypi_manager
@@ -121,6 +124,85 @@ def without_pypi(extensions):
         return make(*args, **options)
 
     extensions.__getattr__, extensions.get_pypi_manager = get, get_pypi_manager
+
+
+@contextlib.contextmanager
+def own_managers_alone(extensions):
+    """Ask JupyterLab alone which managers of extensions it has, and all packages, for 0.02 s, once the server answers.
+
+    The configuration asks for one of JupyterLab's own.
+    """
+    from importlib import metadata
+
+    ask_all = metadata.entry_points
+
+    def ask_jupyterlab(**what):
+        return metadata.distribution("jupyterlab").entry_points.select(**what)
+
+    def add_all():
+        for entry in ask_all(group="jupyterlab.extension_manager_v1"):
+            extensions.MANAGERS[entry.name] = entry
+
+    metadata.entry_points = ask_jupyterlab
+    try:
+        yield
+    finally:
+        metadata.entry_points = ask_all
+    if vars(extensions).get("entry_points") is ask_jupyterlab:
+        extensions.entry_points = ask_all
+        done_later.append(add_all)
+
+
+class StandIn(types.ModuleType):
+    """Stands for a module, which is imported as soon as anything of it is asked for.
+
+    ``noted``: names of its functions; their calls until then are made then.
+    """
+
+    def __init__(self, name, noted=()):
+        super().__init__(name)
+        self._calls = []
+        for function in noted:
+            setattr(self, function, functools.partial(self._note, function))
+
+    def _note(self, *call):
+        self._calls.append(call)
+
+    def _load(self):
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        module = importlib.import_module(self.__name__)
+        while self._calls:
+            function, *arguments = self._calls.pop(0)
+            getattr(module, function)(*arguments)
+        return module
+
+    def __getattr__(self, name):
+        return getattr(self._load(), name)
+
+
+def putting_off(name, *noted, needs=()):
+    """Return a change for ``around``: let a module import ``name`` when it uses that, or the server answers.
+
+    The module does so by ``import name``. It may call the functions that are ``noted`` as it is run. Nothing is put off
+    if ``name``, or what that ``needs``, is not there: the module may know what to do then.
+    """
+
+    @contextlib.contextmanager
+    def change(module):
+        if name in sys.modules or not all(map(importlib.util.find_spec, [name, *needs])):
+            yield
+            return
+        stand_in = sys.modules[name] = StandIn(name, noted)
+        try:
+            yield
+        finally:
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]
+        if vars(module).get(name) is stand_in:
+            done_later.append(lambda: setattr(module, name, stand_in._load()))
+
+    return change
 
 
 @contextlib.contextmanager
@@ -149,6 +231,9 @@ def without_ipython(nbserver):
 ALTERED = {
     "jupyterlab.commands": around(without_yarn),
     "jupyterlab.extensions": around(without_pypi),
+    "jupyterlab_server.listings_handler": around(putting_off("requests")),
+    "jupyter_server.services.sessions.sessionmanager": around(putting_off("sqlite3", needs=["_sqlite3"])),
+    "nbformat.sign": around(putting_off("sqlite3", "register_adapter", "register_converter", needs=["_sqlite3"])),
     "notebook_shim.nbserver": around(without_ipython),
 }
 
@@ -207,6 +292,13 @@ def end():
         with contextlib.suppress(Exception):
             importlib.import_module("notebook_shim.nbserver")
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not Finder]
+
+
+def import_what_was_put_off():
+    """Have what is put off imported now: the server answers."""
+    for step in done_later:
+        with contextlib.suppress(Exception):
+            step()
 
 
 if __name__ == "sitecustomize":

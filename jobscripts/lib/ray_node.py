@@ -28,6 +28,9 @@ del sys.path[0]
 STORE_PART, LEAST_STORE = 0.3, 100 * 2**20  # of the memory, for objects: as Ray by itself, which needs 75 MiB
 STARTED = "Ray runtime started."
 ENDS_WITHIN = 2  # seconds
+#: Ray gives a node half a minute to start, which is little for a slow file system or a busy machine: who gives up so
+#: late may try again. By then, most of what is read is in memory.
+SLOW_SECONDS, TRIES = float(os.environ.get("NBL_RAY_SLOW_SECONDS") or 25), 3
 #: the command ``ray`` of this Python, which takes no modules from the working directory
 RAY = "import sys; del sys.path[0]; from ray.scripts.scripts import main; main()"
 
@@ -122,7 +125,7 @@ class Node:
 
     def __init__(self) -> None:
         self.child = None
-        self.stopped = False
+        self.stopped = self.started = False
         self.kept = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # the last: the end of a step
             signal.signal(number, self.stop)
@@ -157,18 +160,25 @@ class Node:
         if self.stopped:
             return 0
         command = [sys.executable, "-u", "-c", RAY, "start", *more, *options(cores, memory)]
-        self.child = subprocess.Popen(
-            command, env={**os.environ, **WITHOUT_METRICS, **ENDS_AT_ONCE}, stdout=subprocess.PIPE, text=True
-        )
-        if self.stopped:
-            self.stop()
-        return self.follow(f"ray-joined-{os.environ['NBL_NODE_NAME']}", f"{cores} {memory}")
+        for _ in range(TRIES):
+            began = time.monotonic()
+            self.child = subprocess.Popen(
+                command, env={**os.environ, **WITHOUT_METRICS, **ENDS_AT_ONCE}, stdout=subprocess.PIPE, text=True
+            )
+            if self.stopped:
+                self.stop()
+            code = self.follow(f"ray-joined-{os.environ['NBL_NODE_NAME']}", f"{cores} {memory}")
+            if self.stopped or self.started or time.monotonic() - began < SLOW_SECONDS:
+                break
+            sys.stderr.write(f"notebook-launcher: Ray was slow to start on {os.uname().nodename}\n")
+        return code
 
     def follow(self, report: str, has: str) -> int:
         """Report the node while it is there. What ``ray start`` says besides errors is for people at a terminal."""
         try:
             for line in self.child.stdout:
                 if STARTED in line:
+                    self.started = True
                     write_line(report, has)
             code = self.child.wait()
         finally:

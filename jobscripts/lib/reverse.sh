@@ -222,7 +222,7 @@ read_calls() {
 
 answer_call() {
   local deadline=$((SECONDS + TRY_SECONDS)) name port
-  said=$dir/runtime/reverse-$1.log cause=unreached why='no name of it is known'
+  said=$dir/runtime/reverse-$1.log cause=unreached why='none of its names is known'
   read_request "$1" || give_up "$1"
   if ! "$BASH" "$here/sshd.sh" check "$dir"; then
     read_said
@@ -241,7 +241,7 @@ answer_call() {
 }
 
 give_up() {
-  log "the login node that calls is not reached from $(uname -n): $cause $why"
+  log "$(uname -n) cannot connect to the login node that calls it: $cause $why"
   printf '%s %s\n' "$cause" "$why" >"$1.answer"
   exit 0
 }

@@ -74,7 +74,7 @@ class App:
             self.log("notebook-launcher: %s has ended, and is started again: %s", self.title, self.message)
             self.ends.wait(RESTARTED_AFTER * deaths)
         self.state = "failed"
-        self.log("notebook-launcher: %s does not run: %s", self.title, self.message)
+        self.log("notebook-launcher: %s is not running: %s", self.title, self.message)
 
     def run(self):
         """Run it once, until it ends."""
@@ -185,7 +185,7 @@ class App:
     def not_running(self):
         """Return the page to be shown meanwhile."""
         if self.state == "failed":
-            text = f"{self.title} does not run. {self.message}"
+            text = f"{self.title} is not running. {self.message}"
             return response("503 Service Unavailable", text)
         return response("503 Service Unavailable", f"{self.title} is starting …", "Refresh: 2\r\n")
 
@@ -262,19 +262,19 @@ def judge(head, secret, port):
         method, target, version = first.split(" ")
         headers = [(line.partition(":")[0].strip().lower(), line.partition(":")[2].strip()) for line in lines]
     except ValueError:
-        return response("400 Bad Request", "This is not a request that is understood here."), None
+        return response("400 Bad Request", "This request is not understood."), None
     values = dict(reversed(headers))
     host, origin = values.get("host", ""), values.get("origin")
     if not is_own_name(host):
-        text = "Open it by the address that launch-notebook prints, which begins with http://port-"
+        text = "Open the address that launch-notebook prints, which begins with http://port-"
         return response("403 Forbidden", text), None
     if origin is not None and urlsplit(origin).netloc != host:
-        return response("403 Forbidden", "A page of another address may not use this one."), None
+        return response("403 Forbidden", "Pages at other addresses may not use this one."), None
     name, _, query = target.partition("?")
     given = dict(parse_qsl(query, keep_blank_values=True))
     if SECRET in given:
         if method != "GET" or not name.startswith("/") or name.startswith("//"):
-            return response("400 Bad Request", "The secret belongs to an address that is opened."), None
+            return response("400 Bad Request", "The secret is accepted only in an address that a browser opens."), None
         if not is_same(given.pop(SECRET), secret):
             return wrong_secret(), None
         return with_cookie(name + ("?" + urlencode(given) if given else ""), secret, port), None
@@ -330,7 +330,7 @@ def passed_headers(headers, port):
 
 def wrong_secret():
     """Return the answer to who has no secret, or an old one."""
-    text = "Open it again by the address that launch-notebook prints, or by its card in JupyterLab's Launcher."
+    text = "Open it again with the address that launch-notebook prints, or with its card in JupyterLab's Launcher."
     return response("403 Forbidden", text)
 
 

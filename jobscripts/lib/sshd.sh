@@ -30,8 +30,10 @@ main() {
   [[ $# == 2 && -n $2 ]] || usage
   dir=${2%/}
   [[ $dir == /* ]] || dir=$PWD/$dir
+  local here=${BASH_SOURCE[0]}
+  [[ $here == */* ]] || here=./$here
   # shellcheck source=jobscripts/lib/lib.sh
-  source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+  source "${here%/*}/lib.sh"
   check_session_dir
   find_sshd
   make_host_key
@@ -158,7 +160,7 @@ listen() {
   # Where many users share a login node, one of them must not lock it out by knocking with a wrong key. OpenSSH 9.8 and
   # newer do that; older ones do not know the word.
   options=(-o 'PerSourcePenalties=no')
-  mkdir -p -- "${words%/*}" || refuse "$dir cannot be written"
+  [[ -d ${words%/*} ]] || mkdir -p -- "${words%/*}" || refuse "$dir cannot be written"
   # Only noted: a trap that runs inside `read -t` may be broken off.
   trap 'ending=yes' TERM INT HUP
   find_port
@@ -188,7 +190,7 @@ find_port() {
 
 # Start the server, and succeed when it listens: sshd writes its PidFile only then.
 try_port() {
-  rm -f -- "$pid_file"
+  [[ ! -e $pid_file && ! -L $pid_file ]] || rm -f -- "$pid_file"
   "$sshd" -D -e -f "$dir/sshd_config" -p "$port" -o "PidFile=\"$pid_file\"" ${options[@]+"${options[@]}"} \
     </dev/null >/dev/null 2>"$words" &
   server=$!

@@ -31,8 +31,8 @@ set -u
 readonly HEARTBEAT_SECONDS=2
 
 # Twenty looks a second are for the moments between the job's start and JupyterLab's; and ten for the first moments of a
-# watch, as a job may start as soon as it is queued. When these get long, the file server deserves some rest; and more of
-# it where nothing has changed for long, as with a job that waits for hours.
+# watch, as a job may start as soon as it is queued, and of a notebook's run, which may be over soon. When these get long,
+# the file server deserves some rest; and more of it where nothing has changed for long, as with a job that waits for hours.
 readonly EAGER_SECONDS=30 FIRST_SECONDS=10
 readonly QUIET_SECONDS=600 REST_SECONDS=5
 
@@ -180,6 +180,8 @@ choose_pace() {
     pace=0.25
     ((SECONDS >= eager_until)) || pace=0.05
   elif [[ -z ${content[started]} ]] && ((SECONDS < FIRST_SECONDS)); then
+    pace=0.1
+  elif [[ -n ${content[progress]} && -z ${content[exit]} ]] && ((SECONDS < eager_until)); then
     pace=0.1
   fi
 }

@@ -37,7 +37,7 @@ def local_lab_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--local-lab",
         is_flag=True,
         callback=found,
-        help="Start your own JupyterLab here, with the session's kernels: files here, kernels there.",
+        help="Start your own JupyterLab on this machine, with this machine's files and the session's kernels.",
     )(command)
 
 

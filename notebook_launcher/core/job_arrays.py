@@ -32,6 +32,6 @@ def task_numbers(text: str | None) -> tuple[int, ...]:
 def _not_an_array(text: str | None) -> UsageError:
     return UsageError(
         f"“{printable(text or '')[:40]}” does not say which tasks a job array has.",
-        why="They are numbers from 0: ranges, or single ones with commas between them.",
+        why="Tasks are numbers from 0, single or in ranges, separated by commas.",
         hint="for example: --array 0-3, or --array 0-99%4 for four at a time",
     )

@@ -143,7 +143,7 @@ NO_OUTPUT = Cause(
 KILLED = Cause(
     JobFailed,
     "unless somebody cancelled it, ask for more memory with --mem",
-    "was killed on its node: for want of memory, or because somebody cancelled it; which of the two is not recorded",
+    "was killed on its node, for want of memory or because somebody cancelled it; which of the two is not recorded",
 )
 
 

@@ -25,7 +25,7 @@ def estimate_unqueued(
     names = report.partitions_of(request)
     if refusal := _refusal(request, names, report):
         return StartEstimate(refusal=refusal, message=refusal.what)
-    told = f"{scheduler} tells when a job would start only once it is queued."
+    told = f"{scheduler} estimates the start of a job only once it is queued."
     return StartEstimate(message=f"{told} {_free(request, names, report)}{_ahead(names, waiting)}.", is_later=True)
 
 
@@ -50,7 +50,7 @@ def _free(request: Request, names: Sequence[str], report: SchedulerReport) -> st
     if gpus:
         asked += f" and {gpus} free {'GPU' if gpus == 1 else 'GPUs'}"
     are = "has" if len(able) == 1 else "have"
-    return f"Now {len(able) or 'none'} of {counted(len(nodes), 'node')} in {where} {are} {asked}"
+    return f"At the moment, {len(able) or 'none'} of {counted(len(nodes), 'node')} in {where} {are} {asked}"
 
 
 def _has_free(node: Node, cores: int, gpus: int) -> bool:
@@ -64,4 +64,4 @@ def _ahead(names: Sequence[str], waiting: Sequence[QueuedJob] | None) -> str:
     if waiting is None or not names:
         return ""
     count = sum(job.tasks for job in waiting if not set(job.partition.split(",")).isdisjoint(names))
-    return f", and {counted(count, 'job')} {'waits' if count == 1 else 'wait'}" if count else ", and no job waits"
+    return f", and {counted(count, 'job') if count else 'no job'} {'are' if count > 1 else 'is'} waiting"

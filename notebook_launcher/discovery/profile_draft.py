@@ -83,7 +83,7 @@ def choose_account(survey: ClusterSurvey) -> Choice:
     """Return the account: the default one, or the only one."""
     accounts = survey.accounts or ()
     if survey.another:
-        return Choice(None, f"{survey.another.title} does not tell which accounts are yours")
+        return Choice(None, f"{survey.another.title} does not report which accounts are yours")
     if survey.accounts is None:
         return Choice(None, f"not read: {survey.failure_of('associations')}")
     if not accounts:

@@ -132,7 +132,7 @@ def login_pattern(hostname: str | None) -> str | None:
 def _route(doc: Container, draft: Draft) -> None:
     probed = draft.probed
     if probed is None and draft.survey.another:
-        _section(doc, "Not known: which route leads to the compute nodes. A launch tries the routes in turn.")
+        _section(doc, "Not known: the route to the compute nodes. A launch tries the routes in turn.")
         _suggestion(doc, "route", "node-ssh", "or job-sshd")
         return
     if probed is None:

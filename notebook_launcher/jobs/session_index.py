@@ -303,7 +303,7 @@ def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
     """Return why it is pending, or how it ended, in a few words."""
     if state == "pending" and status is not None:
         why, before = explain.pending(status.reason, meaning=status.meaning).summary, record.session.record.continues
-        return f"goes on from {before[-4:]}; {why}" if before else why
+        return f"continues {before[-4:]}; {why}" if before else why
     if state == "ended":
         cause = str((record.exited or {}).get("cause") or "")
         word = _END_STATES.get(status.state, "") if status and cause in ("", "stopped") else ""

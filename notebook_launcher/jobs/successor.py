@@ -72,11 +72,11 @@ def refuse_without_end(session: Session) -> None:
     """Raise ``UsageError`` for a session that has no end, or no JupyterLab."""
     if session.record.program != "jupyterlab":
         raise UsageError(
-            f"Session {session.id} has no JupyterLab that could go on in another job.",
+            f"Session {session.id} has no JupyterLab that could continue in another job.",
             hint="repeat a launch with: launch-notebook again",
         )
     if Request(session.record.flags).walltime.is_unlimited:
-        raise UsageError(f"Session {session.id} has no time limit: it needs no next job.")
+        raise UsageError(f"Session {session.id} has no time limit, so it needs no next job.")
 
 
 def next_session(session: Session, begin: str, now: datetime) -> Session:
@@ -175,8 +175,8 @@ def _files(context: Context, session: Session, new: Session, token: str) -> dict
     settings = context.host.read_file(f"{session.directory}/session.env")
     if settings is None or not token:
         raise HostCommandFailed(
-            f"Session {session.id} cannot go on in another job.",
-            why=f"{session.directory} has no session.env, or no token, any more.",
+            f"Session {session.id} cannot continue in another job.",
+            why=f"{session.directory} no longer has a session.env or a token.",
             hint="repeat the launch with: launch-notebook again",
         )
     text = settings.decode(errors="replace")

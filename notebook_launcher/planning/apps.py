@@ -69,7 +69,7 @@ def requested_apps(words: Sequence[str], profile: ClusterProfile) -> tuple[Reque
     if words and profile.route == "direct":
         raise UsageError(
             "--app does not work with the route “direct”.",
-            why="The node's port would be open to the network, and these programs have no protection for that.",
+            why="Their ports on the node would be open to the network, with nothing to protect these programs.",
             hint="take another route: --route auto",
         )
     apps = tuple(_app(word, profile) for word in words)

@@ -42,7 +42,7 @@ class LocalLabSupervisor(AppsSupervisor):
         try:
             self._lab = LocalLab(command, self._endpoint, local_port, self._access.token, self._inbox)
         except OSError as error:
-            self._note(f"Your JupyterLab could not be started: {error}. {self._session_goes_on}")
+            self._note(f"Your own JupyterLab could not be started: {error}. {self._session_goes_on}")
 
     def _handle_other(self, item: object) -> None:
         super()._handle_other(item)
@@ -51,14 +51,14 @@ class LocalLabSupervisor(AppsSupervisor):
         if isinstance(item, LabStarted):
             self._context.view.show(events.LocalLabReady(self._session.id, self._job.id, str(self._node), item.url))
         elif item.exit_code is None:
-            self._note(f"Your JupyterLab here has no address yet: {printable(item.printed)}")
+            self._note(f"Your own JupyterLab has no address yet: {printable(item.printed)}")
         else:
             why = f" (exit code {item.exit_code}: {printable(item.printed)})" if item.exit_code else ""
-            self._note(f"Your JupyterLab here has ended{why}. {self._session_goes_on}")
+            self._note(f"Your own JupyterLab has ended{why}. {self._session_goes_on}")
 
     @property
     def _session_goes_on(self) -> str:
-        return f"Session {self._session.id} goes on, with its own JupyterLab at the address above."
+        return f"Session {self._session.id} keeps running, with its own JupyterLab at the address above."
 
     def _forget_run(self, sentence: str) -> None:
         super()._forget_run(sentence)
@@ -86,7 +86,7 @@ class LocalLabSupervisor(AppsSupervisor):
             return
         self._lab.kernels_gone()
         ends = "Press ENTER to end it." if self._has_keys else f"It ends in {SAVES_WITHIN:.0f} s."
-        self._note(f"{why} Your JupyterLab here goes on without kernels, so that you can save what is open. {ends}")
+        self._note(f"{why} Your own JupyterLab stays open without kernels, so that you can save. {ends}")
         deadline = math.inf if self._has_keys else time.monotonic() + SAVES_WITHIN
         while self._lab.is_running and time.monotonic() < deadline:
             try:

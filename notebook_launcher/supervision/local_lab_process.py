@@ -51,7 +51,7 @@ def local_lab_command() -> tuple[str, ...]:
     if importlib.util.find_spec("jupyterlab"):
         return (sys.executable, "-m", "jupyterlab")
     raise UsageError(
-        "There is no JupyterLab on this machine for --local-lab.",
+        "--local-lab needs a JupyterLab on this machine, and there is none.",
         why="No jupyter-lab is on your PATH.",
         hint="activate the environment that has one, or install it with: pip install jupyterlab",
     )

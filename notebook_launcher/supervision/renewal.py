@@ -182,7 +182,7 @@ class Renewal:
         if self.successor is not None or self._queueing is not None:
             return
         if Request(self._session.record.flags).walltime.is_unlimited:
-            self._note("The page asks for another job, but this one has no time limit: nothing was queued.")
+            self._note("Nothing was queued: the page requested the next job, but this one has no time limit.")
         elif self._end is None:
             self._page_waits = True
         else:
@@ -280,7 +280,7 @@ class Renewal:
     def _lost(self, item: Lost) -> None:
         successor, again = self.successor, launcher_command(self._context, self._session, "renew")
         what = f"The next job, {job_of(successor or self._session)}, is {'being cancelled' if item.runs else 'gone'}"
-        self._note(f"{what}: {item.why} This one goes on until its end. To queue another:\n  {again}")
+        self._note(f"{what}: {item.why} This job runs on until its end. To queue another:\n  {again}")
         if successor is not None:
             self._withdraw(successor)
             if item.runs:
@@ -311,7 +311,7 @@ class Renewal:
 
     def give_up(self) -> None:
         """Cancel the next job: the session is over."""
-        self._await_queued("it is cancelled as soon as that is done", QUEUED_WITHIN)
+        self._await_queued("it will be cancelled as soon as that is done", QUEUED_WITHIN)
         successor = self.successor or self._queued
         self.close()
         if successor is not None:
@@ -325,7 +325,7 @@ class Renewal:
             self._cancel_unwanted(self.successor)
         elif self._queueing is not None:
             self._is_unwanted = True
-            self._note("The next job, which is being queued, would begin too early: it is cancelled once it is there.")
+            self._note("The next job, which is being queued, would begin too early: it will be cancelled.")
 
     def _cancel_unwanted(self, successor: Session) -> None:
         self._withdraw(successor)
@@ -335,7 +335,7 @@ class Renewal:
 
     def left_queued(self, within: float = QUEUED_WITHIN) -> None:
         """Say what becomes of the next job when the user detaches; one that is being queued is waited for."""
-        self._await_queued("this is waited for", within)
+        self._await_queued("waiting for that", within)
         successor = self.successor or self._queued
         if successor is None:
             return
@@ -351,7 +351,7 @@ class Renewal:
         thread, interrupts = self._queueing, self._context.interrupts
         if thread is None or not thread.is_alive():
             return
-        self._note(f"The next job is being queued; {what}.")
+        self._note(f"The next job is still being queued; {what}.")
         before, until = interrupts.exit_requests, time.monotonic() + within
         while thread.is_alive() and time.monotonic() < until and interrupts.exit_requests == before:
             thread.join(0.1)

@@ -65,7 +65,7 @@ def supervise_jupyter(
         except HandedOver as handed_over:
             before, session, access = handed_over, handed_over.successor, handed_over.access
             keep_input(context.interrupts.inbox)
-            first = events.Note(f"Session {session.id} goes on: job {job_of(session)}.")
+            first = events.Note(f"Now attached to session {session.id}: job {job_of(session)}.")
         except LauncherError as error:
             if before is not None and before.previous is not None:  # nothing has taken over from it
                 raise still_running(context, before.previous, error) from None
@@ -160,7 +160,7 @@ class _RenewingSupervisor(AppsSupervisor):
         successor = self.renewal.successor
         if successor is not None and self._is_time_over(record):
             if not self.renewal.has_begun():
-                self._note(f"The time of job {self._job} is over. The next job, {job_of(successor)}, is waited for.")
+                self._note(f"The walltime of job {self._job} is over. Waiting for the next job, {job_of(successor)}.")
             if self._interrupting is not None:
                 self._interrupting.join()
             self._hand_over(still_runs=False)
@@ -196,7 +196,7 @@ class _RenewingSupervisor(AppsSupervisor):
         except JobTimedOut as error:
             if self.renewal.successor is None:
                 raise
-            self._note(f"{error.what} The next job, {job_of(self.renewal.successor)}, is waited for.")
+            self._note(f"{error.what} Waiting for the next job, {job_of(self.renewal.successor)}.")
         self._hand_over(still_runs=False)
 
     def _hand_over(self, *, still_runs: bool) -> NoReturn:

@@ -24,18 +24,18 @@ class _Failure(NamedTuple):
 
 _FAILURES = {
     "closed": _Failure(
-        "The job was started without this route.", "launch with --route reverse; it cannot be had for this session"
+        "The job was started without this route.", "launch a new session with --route reverse; this one cannot use it"
     ),
     "no-host-key": _Failure(
-        "{login} has no readable host key in /etc/ssh, by which the job would know it.",
+        "{login} has no readable public host key in /etc/ssh, so the job could not recognise it.",
         "ask the cluster's support to make the .pub files there readable, or take another route",
     ),
     "unsafe": _Failure(
-        "{login} has no /tmp in which the two ends could meet: one of root's, with the sticky bit, and with room.",
+        "The two ends cannot meet in /tmp on {login}: it must belong to root, have the sticky bit set, and have room.",
         "take another route",
     ),
     "silent": _Failure(
-        "{node} did not answer within 40 s.", "is the file server slow? see the job's log, and try it again"
+        "{node} did not answer within 40 s.", "is the file server slow? see the job's log, then try again"
     ),
     "no-sshd": _Failure(
         "{node} has no SSH server.", "ask the cluster's support to install sshd, or take another route"
@@ -46,11 +46,11 @@ _FAILURES = {
         "password",
     ),
     "unknown-host": _Failure(
-        "What {node} reaches under the names of {login} has another host key.",
+        "The machine that {node} reaches as {login} has a different host key.",
         "take another route; the cluster's support may know why",
     ),
     "elsewhere": _Failure(
-        "What {node} reaches under the names of {login} is another machine, or has another /tmp.", "take another route"
+        "The machine that {node} reaches as {login} is a different one, or has a different /tmp.", "take another route"
     ),
     "unreached": _Failure("{node} cannot connect to {login}.", "take another route"),
 }

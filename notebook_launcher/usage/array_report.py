@@ -99,21 +99,21 @@ def _use(records: Sequence[AccountingRecord]) -> Iterator[events.ReportUse]:
     limit = max((record.walltime or 0 for record in ran), default=0)
     longest = max(walls)
     used = f"{duration(sum(walls) / len(walls))} on average, {duration(longest)} at most"
-    yield use_row("time of one", duration(limit) if limit else "no limit is known", used, longest, limit)
+    yield use_row("time per task", duration(limit) if limit else "no limit is known", used, longest, limit)
     held = sum(record.cpu_reserved or 0 for record in ran)
     worked = [record.cpu_used for record in ran if record.cpu_used is not None]
     yield use_row(
-        *("core time of all", duration(held), f"{duration(sum(worked))} busy" if worked else "not reported"),
+        *("core time of all tasks", duration(held), f"{duration(sum(worked))} busy" if worked else "not reported"),
         *(sum(worked) if worked else None, held),
     )
     memory = max((record.memory_requested or 0 for record in ran), default=0.0)
     peak = max((record.memory_peak or 0 for record in ran), default=0.0)
     yield use_row(
-        *("memory of one", gib(memory or None) or "not known", f"{gib(peak)} at most" if peak else "not reported"),
+        *("memory per task", gib(memory or None) or "not known", f"{gib(peak)} at most" if peak else "not reported"),
         *(peak or None, memory),
     )
     if gpu_time := sum((record.gpus or 0) * (record.wall or 0) for record in ran):
-        yield events.ReportUse("GPU time of all", duration(gpu_time), "not reported")
+        yield events.ReportUse("GPU time of all tasks", duration(gpu_time), "not reported")
 
 
 def _task(number: int, task: JobAccounts) -> events.ReportStep:
@@ -156,4 +156,4 @@ def _unknown(records: Sequence[AccountingRecord]) -> Iterator[str]:
     elif not all(record.complete for record in records):
         yield "The accounting is not complete yet: last values come some seconds after a job's end."
     if len(records) > MOST_TASKS:
-        yield f"Only the first {MOST_TASKS} tasks are listed; the sums are of all."
+        yield f"Only the first {MOST_TASKS} tasks are listed; the sums are of all tasks."

@@ -55,7 +55,7 @@ def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interr
         session = select_session(context, entry)
         if "array" in session.record.flags:
             raise UsageError(
-                f"Session {session.id} is a job array, of which there is no usage report.",
+                f"Session {session.id} is a job array, for which there is no usage report.",
                 hint=f"what its tasks used: {launcher_command(context, session, 'report')}",
             )
         found = _bill(context, session)

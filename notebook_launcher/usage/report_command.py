@@ -135,7 +135,7 @@ def _reports_on_array(context: Context, job: JobRef, session: Session | None) ->
     first = f"{job.id}_{min(tasks, default=0)}"
     explained = shlex.join(["launch-notebook", "report", first, *context.target.arguments()])
     left = f"; the first {MOST_TASKS} are listed" if len(tasks) > MOST_TASKS else ""
-    note = f"Job {job} is a job array of {counted(len(tasks), 'task')}{left}. To have one explained: {explained}"
+    note = f"Job {job} is a job array of {counted(len(tasks), 'task')}{left}. To see one explained: {explained}"
     found = make_array_report(str(job), _script_of(session), session.id if session else None, tasks, explained=True)
     return [events.Note(note), *([found] if found else [])]
 

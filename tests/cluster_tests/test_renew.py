@@ -41,7 +41,7 @@ def test_one_tab_sees_three_jobs(cluster: PracticeCluster, start: Start, browser
     page.locator(".nbl-status").click()
     page.get_by_role("button", name="Continue in a new job").click()
     page.get_by_role("button", name="Queue it").click()
-    expect(page.locator(".nbl-actions")).to_contain_text("This page goes on in job", timeout=40_000)
+    expect(page.locator(".nbl-actions")).to_contain_text("This page continues in job", timeout=40_000)
     jobs.append(_goes_on(session, page, jobs))
 
     assert len(set(jobs)) == 3
@@ -53,7 +53,7 @@ def test_one_tab_sees_three_jobs(cluster: PracticeCluster, start: Start, browser
 
 def _goes_on(session: Session, page: Page, jobs: list[str]) -> str:
     """Wait for the next job, run the first cell of the notebook that has come back, and return the job's number."""
-    session.saw(rf"Job (?!{jobs[-1]}\b)\d+ on \w+ goes on at the same address", timeout=200)
+    session.saw(rf"Job (?!{jobs[-1]}\b)\d+ on \w+ continues at the same address", timeout=200)
     expect(page.get_by_text("Its kernels are new")).to_be_visible(timeout=60_000)
     page.add_style_tag(content=NO_ANIMATION)
     page.get_by_text("| Idle").wait_for(timeout=60_000)
@@ -81,7 +81,7 @@ def test_with_nobody_attached_the_next_job_waits_for_connect(cluster: PracticeCl
         wait_until(lambda: job not in cluster.squeue(), 200, "the first job has ended")
         back = start("connect", name, columns=200)
         back.ready(started_here=False)
-        assert f"Session {name} has ended; it goes on as session" in back.printed
+        assert f"Session {name} has ended; it continues as session" in back.printed
         assert back.token == token
         assert fetch(cluster, "laptop", back.api, token)[0] == 200
         back.read_along()

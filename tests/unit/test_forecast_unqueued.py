@@ -46,13 +46,13 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_what_is_free_is_told_and_no_time_is_made_of_it(told: Told) -> None:
     code, text = told("when", "-t", "2:00:00", "-p", "hpc", "-c", "8")
     assert code == 0, text
-    assert "LSF tells when a job would start only once it is queued" in text
-    assert "Now 1 of 2 nodes in partition hpc has 8 free cores, and no job waits." in text
+    assert "LSF estimates the start of a job only once it is queued" in text
+    assert "At the moment, 1 of 2 nodes in partition hpc has 8 free cores, and no job is waiting." in text
     code, text = told("when", "-t", "2:00:00", "-p", "gpuv100", "--gpus", "1", "--json")
     (forecast,) = [one for one in map(json.loads, text.splitlines()) if one["event"] == "forecast"]
     assert code == 0 and forecast["start"] is None
     assert "none of 2 nodes in partition gpuv100 have" in forecast["delayed_by"]
-    assert forecast["delayed_by"].endswith("and 1 job waits.")
+    assert forecast["delayed_by"].endswith("and 1 job is waiting.")
 
 
 def test_what_a_queue_does_not_allow_is_a_refusal(told: Told) -> None:

@@ -49,7 +49,7 @@ class _Launch(TakesEnvironment):
     type=click.IntRange(0, 20),
     default=0,
     metavar="N",
-    help="Go on in up to N more jobs like this one, each queued while the one before runs.",
+    help="Continue in up to N more jobs like this one, each queued while the previous one runs.",
 )
 @click.option("--no-panel", is_flag=True, help="Leave out the panel in JupyterLab with the time left and what is used.")
 @click.option("--open-at", metavar="PATH", help="Open this folder or notebook in JupyterLab; a notebook here is sent.")

@@ -14,8 +14,8 @@ from notebook_launcher.cli.options import Where, session_argument, target_option
 def renew(session: str, *, where: Where, sure: bool) -> int:
     """Queue the next job of a running session (its name, its beginning or end, or nothing if there is one).
 
-    It is the same request again. It begins shortly before the walltime of the first is over; an attached launcher then
-    goes on there, and the page in the browser with it, at the same address. Kernels are new.
+    It is the same request again, and begins shortly before the walltime of the first is over. If launch-notebook is
+    attached, it then moves on to the new job, as does the page in the browser, at the same address. Kernels are new.
     """
     from notebook_launcher import renew as renew_module
 

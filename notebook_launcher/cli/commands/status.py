@@ -11,7 +11,7 @@ from notebook_launcher.core.errors import UsageError
 @click.command()
 @target_options
 @click.option("--watch", is_flag=True, help="Keep updating it, until the session ends or Ctrl-C.")
-@click.option("--url", "only_url", is_flag=True, help="Print only the address, with the token: for an editor.")
+@click.option("--url", "only_url", is_flag=True, help="Print only the address, with its token, for an editor.")
 @session_argument
 def status(session: str, *, where: Where, watch: bool, only_url: bool) -> int:
     """Show a session's state and what it used in its last hour."""

@@ -15,6 +15,6 @@ def next_job_text(event: events.Renewed | events.Continued, now: datetime) -> st
         may_run = f"it may run for {event.walltime}{begins}"
         return f"The next job is queued: job {event.job}; {may_run}  (session {event.session})"
     return (
-        f"Job {event.job} on {event.node} goes on at the same address. Its kernels are new: run your cells again. "
-        f"What the job before used: launch-notebook bill {event.continues}"
+        f"Job {event.job} on {event.node} continues at the same address. Its kernels are new: run your cells again. "
+        f"What the previous job used: launch-notebook bill {event.continues}"
     )

@@ -172,7 +172,7 @@ class TextView(ConsoleView):
     @_display.register(events.AppOpened)
     def _(self, event: events.AppOpened) -> None:
         if event.state == "failed":
-            self._say(f"{event.title} does not run: {event.message}", style="yellow")
+            self._say(f"{event.title} is not running: {event.message}", style="yellow")
         else:
             self._say(f"{event.title}: {event.url}", whole=True)
 

@@ -79,10 +79,10 @@ def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | 
 
 #: what the figures mean, by qacct's names
 MEANINGS = {
-    "failed": "why Grid Engine ended it, or could not start it; 0: neither",
+    "failed": "why Grid Engine ended it or could not start it; 0: neither happened",
     "exit_status": "the script's exit code; over 128: the signal that ended it, plus 128",
     "qname": "the queue that it ran in",
-    "project": "the project that it counts for",
+    "project": "the project that it is charged to",
     "qsub_time": "when it was submitted, in UTC",
     "start_time": "when it began, in UTC",
     "ru_wallclock": "how long it ran, in seconds",

@@ -124,7 +124,7 @@ class GridEngineInfo(ClusterInfo):
             return StartEstimate(start=now)
         if word != _EVER and not now:
             return StartEstimate(message=answer.stdout.strip())
-        told = "It could run there, but not now, and Grid Engine has no estimate of when."
+        told = "It could run there, but not now, and Grid Engine does not estimate when."
         return StartEstimate(message=told, is_later=True)
 
 

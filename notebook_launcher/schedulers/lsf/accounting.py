@@ -30,7 +30,7 @@ _MIB = {"K": 2.0**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 MEANINGS = {
     "STATUS": "done: it ended by itself, with exit code 0; exit: otherwise",
     "Queue": "the queue that it waited and ran in",
-    "Project": "the project that it counts for",
+    "Project": "the project that it is charged to",
     "Submitted": "when it was submitted",
     "Dispatched": "when, and where, it began",
     "WAIT": "how many seconds it waited in the queue",

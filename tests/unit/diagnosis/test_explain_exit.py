@@ -84,7 +84,7 @@ STOPPED = record("stopped", "The job was ended by signal SIGTERM.")
         # without a word of the job's
         (None, status(State.CANCELLED), JobCancelled, "was cancelled, by whom is not known"),
         # one that is cancelled has time to write that down; by somebody who is known, it was cancelled all the same
-        (None, status(State.CANCELLED, signal=9), JobFailed, "for want of memory, or because somebody cancelled it"),
+        (None, status(State.CANCELLED, signal=9), JobFailed, "for want of memory or because somebody cancelled it"),
         (STOPPED, status(State.CANCELLED, signal=9), JobCancelled, "was cancelled, by whom is not known"),
         (None, status(State.CANCELLED, signal=9, by="2001"), JobCancelled, "cancelled by user 2001"),
         ({}, status(State.TIMEOUT), JobTimedOut, "walltime"),

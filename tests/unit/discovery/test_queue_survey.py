@@ -84,7 +84,7 @@ def test_queues_of_pbs_that_are_open_to_the_user() -> None:
     profile = profile_of(draft)
     assert profile.scheduler_options == {"gpu": "gpus"}
     assert draft.gpu_partition.candidates == ("cpu", "gpu", "own"), "the group phys is the user's"
-    assert "PBS does not tell which accounts are yours" in profile_text(draft)
+    assert "PBS does not report which accounts are yours" in profile_text(draft)
     closed = drafted("pbs", (*ANSWERS["pbs"][:1], TWO_QUEUES.replace("acl_groups = phys", "acl_groups = maths"), ""))
     assert "cpu" not in (closed.partition.value, *closed.partition.candidates)
 

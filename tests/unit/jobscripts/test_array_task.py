@@ -120,4 +120,4 @@ def test_a_task_is_followed_through_a_requeue(array: Task) -> None:
 
 def test_it_runs_in_no_other_job(array: Task) -> None:
     ran = subprocess.run([BASH, str(array.dir / "array_task.sh"), str(array.dir)], capture_output=True, text=True)
-    assert ran.returncode == 73 and "no task of a job array" in ran.stderr
+    assert ran.returncode == 73 and "not a task of a job array" in ran.stderr

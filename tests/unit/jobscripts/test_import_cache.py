@@ -82,6 +82,31 @@ def test_the_second_start_imports_what_the_first_one_kept_and_its_modules_are_th
     assert kept(installed).stat().st_mode & 0o777 == 0o600
 
 
+def test_patterns_are_compiled_as_kept_until_the_server_answers(installed: Path) -> None:
+    """What is kept matches as what Python compiles; what is not kept, or wrong, is compiled by Python."""
+    code = """
+import re
+compiler = sys.modules.get("re._compiler") or sys.modules["sre_compile"]
+parser, parsed = getattr(compiler, "_parser", None) or compiler.sre_parse, []
+parse, compiles = parser.parse, compiler.compile
+parser.parse = lambda pattern, *flags: [parsed.append(pattern), parse(pattern, *flags)][1]
+class Text(str): pass
+found = [re.compile("(?P<year>[0-9]{4})-[a-\u00e9]", re.I).match("2026-\u00c9").groupdict(),
+         re.compile(b"(?P<year>[0-9]{4})-[a-z]").sub(rb"\\g<year>", b"2026-b").decode(),
+         re.compile("(?P<year>[0-9]{4})-[a-z]").pattern, re.compile(Text("of a class of its own")).pattern]
+try: re.compile("[")
+except re.error as problem: found.append(str(problem))
+import re as again
+imports.end()
+print(json.dumps([imports.finder is None, found, [str(each) for each in parsed], compiler.compile is not compiles]))
+"""
+    first, second = (start(installed, code) for _ in range(2))
+    assert first[:2] == second[:2] == [True, first[1]]
+    assert len(first[2]) == 5
+    assert second[2] == ["of a class of its own", "["]
+    assert first[3] and second[3], "Python's own again"
+
+
 def test_nothing_is_kept_of_what_somebody_could_write(installed: Path) -> None:
     start(installed, image=False)
     assert not list(kept(installed).parent.iterdir())
@@ -135,11 +160,12 @@ def test_a_module_that_is_found_sooner_elsewhere_comes_from_there(installed: Pat
 def test_those_of_images_that_were_not_used_for_long_go(installed: Path) -> None:
     folder = kept(installed).parent
     folder.mkdir()
-    for number in range(5):
+    for number in range(8):
         (folder / f"old-{number}").touch()
         os.utime(folder / f"old-{number}", (number, number))
     start(installed)
-    assert sorted(path.name for path in folder.iterdir()) == [kept(installed).name, "old-3", "old-4"]
+    left = [f"old-{number}" for number in range(3, 8)]
+    assert sorted(path.name for path in folder.iterdir()) == [kept(installed).name, *left]
 
 
 def test_the_job_names_a_file_for_an_image_of_a_launchers_session_alone(tmp_path: Path) -> None:
@@ -157,6 +183,7 @@ def test_the_job_names_a_file_for_an_image_of_a_launchers_session_alone(tmp_path
     place = session.parent / ".imports"
     assert named() == f"{place}/5-100-7-8 {place}"
     assert place.stat().st_mode & 0o777 == 0o700
+    assert named("eval", "want_program=notebook") == f"{place}/5-100-7-8-run {place}"
     assert named("eval", "want_fast_start=no") == " "
     assert named("rm", f"{session}/runtime/image") == " ", "it runs in no image, or a folder"
     assert named(folder=tmp_path / "mine" / "by-hand") == " "

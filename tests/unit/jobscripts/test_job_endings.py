@@ -45,7 +45,7 @@ def test_jupyterlab_that_never_listens(quick: Job) -> None:
         ("finished", "", False),
         ("idle", "", False),
         ("stopped", "", True),
-        ("finished", "This session goes on in session 20261120-014455-efgh, which runs already.", True),
+        ("finished", "This session continues in session 20261120-014455-efgh, which runs already.", True),
     ],
 )
 def test_the_next_job_of_a_session_that_was_ended_before_its_time(
@@ -64,7 +64,7 @@ def test_the_next_job_of_a_session_that_was_ended_before_its_time(
         return
     report = quick.run()
     assert report["cause"] == "finished"
-    assert "so it does not go on in this job" in report["message"]
+    assert "so it does not continue in this job" in report["message"]
     assert not (quick.dir / "endpoint.json").exists()
 
 
@@ -83,7 +83,7 @@ def test_the_next_job_of_a_session_that_was_put_back_into_the_queue(quick: Job, 
         return
     os.utime(before / "started.json", (1_000_000_060, 1_000_000_060))
     report = quick.run()
-    assert report["message"] == f"Session {before.name} has begun again, so it does not go on in this job yet."
+    assert report["message"] == f"Session {before.name} has started again, so it does not continue in this job yet."
 
 
 @pytest.mark.parametrize("runs", [True, False])
@@ -98,7 +98,7 @@ def test_a_requeued_job_gives_way_to_its_next_one_that_runs(quick: Job, runs: bo
         return
     (after / "started.json").write_text("{}\n")
     message = quick.run()["message"]
-    assert message == f"This session goes on in session {after.name}, which runs already."
+    assert message == f"This session continues in session {after.name}, which runs already."
 
 
 @pytest.mark.parametrize("program", ["jupyterlab", "notebook"])

@@ -222,20 +222,20 @@ def test_the_next_job_is_asked_for_once_and_shown(page: Page, job: Job) -> None:
     renew.click(timeout=LATEST)
     dialog = page.locator(".jp-Dialog-content")
     expect(dialog).to_contain_text("The same request is queued again")
-    expect(dialog).to_contain_text("Kernels start anew: what they have in memory is lost.")
+    expect(dialog).to_contain_text("Kernels are new: all variables are lost.")
     assert not (job.dir / "renew.json").exists()
     dialog.get_by_role("button", name="Queue it").click()
     wait_until((job.dir / "renew.json").exists, 10, "the launcher is asked")
     assert permissions(job.dir / "renew.json") == 0o600
     (job.dir / "successor.json").write_text(json.dumps({"session": "x", "job": MARKUP, "begins": None}))
-    expect(panel).to_contain_text(f"This page goes on in job {MARKUP}.", timeout=LATEST)
+    expect(panel).to_contain_text(f"This page continues in job {MARKUP}.", timeout=LATEST)
     expect(renew).to_be_hidden()
     assert page.title() != "owned"
     for name in ("successor.json", "renew.json"):
         (job.dir / name).unlink()
     ends_in(job, 7200)
     be_hidden(page, False)
-    expect(panel).not_to_contain_text("This page goes on", timeout=LATEST)
+    expect(panel).not_to_contain_text("This page continues", timeout=LATEST)
 
 
 @pytest.mark.parametrize("fault", ["wrong token", "slow", "nonsense", "no connection"])

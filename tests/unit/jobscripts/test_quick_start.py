@@ -195,6 +195,83 @@ print(json.dumps([*names, extensions.get_pypi_manager(*[1] * text.count(".get"))
     assert run(tmp_path, f"text = {text!r}\n{code}", **files) == [True, False, [1]]
 
 
+LISTINGS = "import requests\ndef get(): return requests.get(1)"
+SIGN = """
+import sqlite3
+sqlite3.register_adapter(1, "mine")
+def get(): return sqlite3.adapters
+"""
+
+
+@pytest.mark.parametrize("use", ["module.get()", "quick.import_what_was_put_off()"])
+@pytest.mark.parametrize(("owner", "text", "name"), [("jupyterlab_server.listings_handler", LISTINGS, "requests"),
+                                                     ("nbformat.sign", SIGN, "sqlite3")])  # fmt: skip
+def test_a_module_is_imported_when_it_is_used_or_the_server_answers(
+    tmp_path: Path, owner: str, text: str, name: str, use: str
+) -> None:
+    code = f"""
+import json, sys
+quick = sys.modules["notebook_launcher_quick_start"]
+sys.path.insert(0, {str(tmp_path / "first")!r})
+import {owner} as module
+early = "{name}" in sys.modules
+{use}
+import {name}
+replaced = module.{name} is {name}
+print(json.dumps([early, replaced, module.get(), {name}.loaded]))
+"""
+    standing_for = {
+        "requests": "loaded = 1\ndef get(number): return ['got', number]\n",
+        "sqlite3": "loaded, adapters = 1, []\ndef register_adapter(*what): adapters.append(what)\n",
+    }
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / f"{name}.py").write_text(standing_for[name])
+    package = owner.split(".")[0]
+    files = {f"{package}__in____init__": "", owner.replace(".", "__in__"): text}
+    answer = ["got", 1] if name == "requests" else [[1, "mine"]]
+    assert run(tmp_path, code, **files) == [False, "quick" in use, answer, 1]
+
+
+def test_a_module_that_is_not_there_is_missed_as_without_us(tmp_path: Path) -> None:
+    code = "import json, importlib.util\nimport jupyterlab_server.listings_handler as module\n"
+    code += "print(json.dumps(module.requests is None))"
+    text = "try: import requests\nexcept ImportError: requests = None"
+    hidden = "import sys; sys.path[:] = [folder for folder in sys.path if 'site-packages' not in folder]\n"
+    files = {"jupyterlab_server__in____init__": "", "jupyterlab_server__in__listings_handler": text}
+    assert run(tmp_path, hidden + code, **files) is True
+
+
+def test_other_packages_managers_of_extensions_are_asked_for_when_the_server_answers(tmp_path: Path) -> None:
+    code = """
+import json, sys
+from importlib import metadata
+asked, ask = [], metadata.entry_points
+metadata.entry_points = lambda **what: [asked.append(what), ask(**what)][1]
+quick = sys.modules["notebook_launcher_quick_start"]
+import jupyterlab._version, jupyterlab.extensions as extensions
+early = [sorted(extensions.MANAGERS), list(asked), extensions.entry_points is metadata.entry_points]
+quick.import_what_was_put_off()
+print(json.dumps([*early, sorted(extensions.MANAGERS)]))
+"""
+    text = "from importlib.metadata import entry_points\n" + EXTENSIONS
+    text += "MANAGERS = {each.name: each for each in entry_points(group='jupyterlab.extension_manager_v1')}\n"
+    installed = tmp_path / "installed"
+    for package, manager in {"jupyterlab": "readonly", "other": "of-others"}.items():
+        about = installed / f"{package}-4.0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 4.0\n")
+        (about / "entry_points.txt").write_text(f"[jupyterlab.extension_manager_v1]\n{manager} = a:b\n")
+    files = {
+        "jupyterlab__in____init__": "",
+        "jupyterlab__in___version": "version_info = (4, 0)",
+        "jupyterlab__in__extensions__in____init__": text,
+        "jupyterlab__in__extensions__in__pypi": PYPI,
+    }
+    early, asked, same, late = run(tmp_path, code, **files)
+    assert (early, asked, same) == (["readonly"], [], True)
+    assert {"readonly", "of-others"} <= set(late)
+
+
 @pytest.mark.parametrize("name", ["jupyterlab.commands", "jupyterlab.extensions", "notebook_shim.nbserver"])
 def test_what_is_wrong_in_a_module_is_said_as_without_us(tmp_path: Path, name: str) -> None:
     code = f"""
@@ -331,7 +408,8 @@ def proxy(server, app, name, overwrite=False):
 def test_the_job_lays_it_unless_it_is_switched_off(tmp_path: Path, asked: str, has_it: bool, name: str) -> None:
     """Nor where the session's path cannot stand in PYTHONPATH."""
     session = tmp_path / name
-    session.mkdir()
+    laid = session / "runtime" / "python"
+    laid.mkdir(parents=True)
     if has_it:
         shutil.copy(QUICK_START, session)
     code = 'source "$1/lib.sh"; source "$1/enter.sh"; want_fast_start=$2; lay_quick_start; quicken_start; '
@@ -339,12 +417,11 @@ def test_the_job_lays_it_unless_it_is_switched_off(tmp_path: Path, asked: str, h
     env = {"PATH": os.environ["PATH"], "NBL_SESSION_DIR": str(session), "PYTHONPATH": "/users"}
     argv = ["bash", "-c", code, "job", str(QUICK_START.parent), asked]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=True)
-    laid = session / "runtime" / "python"
     if asked == "yes" and has_it and ":" not in name:
         assert done.stdout == f"{laid}:/users"
         assert (laid / "sitecustomize.py").read_bytes() == QUICK_START.read_bytes()
     else:
-        assert (done.stdout, laid.exists()) == ("/users", False)
+        assert (done.stdout, list(laid.iterdir())) == ("/users", [])
 
 
 @pytest.mark.real_time
@@ -361,7 +438,8 @@ from notebook_shim import nbserver
 class Server: pass
 for name in nbserver.diff_members(Server(), nbserver.NotebookAppTraits()):
     nbserver.proxy(Server(), nbserver.NotebookAppTraits(), name)
-heavy = [name for name in ("IPython", "httpx", "jupyterlab.extensions.pypi") if name in sys.modules]
+heavy = ("IPython", "httpx", "jupyterlab.extensions.pypi", "requests", "sqlite3")
+heavy = [name for name in heavy if name in sys.modules]
 ran = os.path.exists({str(tmp_path / "node-ran")!r})
 {CONFIGURED}
 commands._yarn_config(labapp.LabApp().log)

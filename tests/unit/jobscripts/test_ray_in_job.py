@@ -33,6 +33,10 @@ def main():
     note.with_suffix(".new").rename(note)
     if os.environ.get("BREAKS"):
         sys.exit("no head of that name")
+    late = pathlib.Path(os.environ["HOME"], "is-late")
+    if late.exists():
+        late.unlink()
+        sys.exit("The current node timed out during startup.")
     pathlib.Path(os.environ["NBL_RAY_FOLDER"], "session").mkdir()
     print("Ray runtime started.", flush=True)
     time.sleep(100)
@@ -109,6 +113,14 @@ def test_what_ray_says_of_a_failed_start_is_in_the_log(job: Job) -> None:
     assert report["cause"] == "workers-failed" and "Ray's scheduler" in report["message"]
     assert "no head of that name" in job.log.read_text()
     assert job.processes() == []
+
+
+def test_a_ray_that_gave_up_late_is_started_again(job: Job) -> None:
+    job.env["NBL_RAY_SLOW_SECONDS"] = "0.001"
+    (job.home / "is-late").touch()
+    job.start()
+    assert job.endpoint()["ray"]["nodes"] == 1
+    assert "Ray was slow to start on" in job.log.read_text()
 
 
 def test_a_ray_that_cannot_keep_others_out_is_not_started(job: Job) -> None:

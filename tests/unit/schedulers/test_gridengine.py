@@ -420,7 +420,7 @@ def test_whether_it_could_start() -> None:
     assert re.findall(r"qsub (\S+ -w \S+)", words[2]) == ['"$@" -w p', '"$@" -w v'], "whatever a profile's qsub says"
     assert INFO.read_start_estimate(CommandResult(0, "now 2026-11-27T18:00:00+00:00\n")).start
     later = INFO.read_start_estimate(CommandResult(0, "ever\n"))
-    assert later.start is None and later.refusal is None and later.is_later and "no estimate" in later.message
+    assert later.start is None and later.refusal is None and later.is_later and "does not estimate" in later.message
     assert not INFO.read_start_estimate(CommandResult(0, "")).is_later
     never = INFO.read_start_estimate(recorded("qsub-verify-too-long"))
     assert isinstance(never.refusal, errors.SizeRefused)

@@ -232,7 +232,7 @@ def test_a_script_runs_as_it_is_and_typed_flags_replace_its_own() -> None:
 )
 def test_an_array_is_refused_without_slurm_with_what_to_type(bundled: Path, cluster: str, word: str, hint: str) -> None:
     (bundled / "own.sh").write_text("#!/bin/bash\n#SBATCH --array=1-3\n#BSUB -J a[1-3]\n")
-    with pytest.raises(UsageError, match=r"is a job array .*only where there is Slurm") as caught:
+    with pytest.raises(UsageError, match=r"is a job array .*only with Slurm") as caught:
         submit.planned(LaunchOptions(cluster=cluster), HERE, prepare_script(word))
     assert hint in caught.value.hint and ("report JOB" in caught.value.hint) is (cluster == "here")
 

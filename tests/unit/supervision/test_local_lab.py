@@ -97,7 +97,7 @@ def test_it_stays_for_the_user_to_save_when_the_job_has_ended(launcher: Launcher
     launched(launcher, lab)
     launcher.shown(events.LocalLabReady)
     launcher.host.state = "TIMEOUT"
-    launcher.noted("Your JupyterLab here goes on without kernels, so that you can save what is open. Press ENTER")
+    launcher.noted("Your own JupyterLab stays open without kernels, so that you can save. Press ENTER")
     wait_until(lambda: lab.told == "kernels gone\n", PATIENCE, "it was told")
     assert launcher.going and not (lab.folder / "ended").exists()
     launcher.types("")
@@ -119,7 +119,7 @@ def test_its_pages_are_told_when_the_job_is_requeued(launcher: Launcher, lab: La
 
 def test_the_session_goes_on_without_it(launcher: Launcher, lab: Lab) -> None:
     launched(launcher, lab, "broken")
-    launcher.noted("Your JupyterLab here has ended (exit code 1: no such option)")
+    launcher.noted("Your own JupyterLab has ended (exit code 1: no such option)")
     assert not any("token=own" in note for note in launcher.notes)
     launcher.goes_on_to_a_good_end()
 
@@ -127,14 +127,14 @@ def test_the_session_goes_on_without_it(launcher: Launcher, lab: Lab) -> None:
 def test_the_session_goes_on_if_it_cannot_be_run(launcher: Launcher, lab: Lab) -> None:
     launcher.launch(replace(PLAN, local_lab=(str(lab.folder / "missing"),)))
     launcher.attach()
-    launcher.noted("Your JupyterLab could not be started")
+    launcher.noted("Your own JupyterLab could not be started")
     launcher.goes_on_to_a_good_end()
 
 
 def test_no_jupyterlab_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(local_lab_process.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(UsageError, match="There is no JupyterLab on this machine"):
+    with pytest.raises(UsageError, match="--local-lab needs a JupyterLab on this machine"):
         local_lab_process.local_lab_command()
     (tmp_path / "jupyter-lab").touch(0o755)
     assert local_lab_process.local_lab_command() == (str(tmp_path / "jupyter-lab"),)

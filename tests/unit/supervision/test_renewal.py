@@ -249,7 +249,7 @@ def test_what_is_being_queued_is_waited_for_at_the_end(attached: Attached, ends:
     attached.renewal.tick(END)
     threading.Timer(0.1, attached.may_queue.set).start()
     attached.renewal.give_up() if ends else attached.renewal.left_queued()
-    assert "The next job is being queued;" in attached.view.notes
+    assert "The next job is still being queued;" in attached.view.notes
     assert [one.id for one in attached.cancelled] == ([NEXT] if ends else [])
     assert ends or f"stop {NEXT}" in attached.view.notes
 

@@ -66,7 +66,7 @@ def test_at_the_walltime_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, begun:
     with pytest.raises(HandedOver):
         attached._job_ended(record, failed)
     assert attached.calls == []
-    assert ("The next job, 8, is waited for." in attached.view.notes) != begun
+    assert ("Waiting for the next job, 8." in attached.view.notes) != begun
     assert attached.interrupted == (record is STOPPED)
 
 

@@ -25,7 +25,7 @@ from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.tunnel.forwarding import Tunnel
 from tests.ssh_server import Server, User, end_connections
 
-PATIENCE = 30.0  # seconds in which anything that should happen has happened; only a failing test waits so long
+PATIENCE = 90.0  # seconds in which anything that should happen has happened; only a failing test waits so long
 
 MIB = 1 << 20
 

@@ -20,9 +20,9 @@ def test_the_tasks_of_an_array_are_summed_up() -> None:
     assert made is not None
     assert [(one.of, one.asked, one.used, one.share) for one in made.use] == [
         ("tasks", "4", "2 completed", 50.0),
-        ("time of one", "2 h", "13 min on average, 20 min at most", 16.7),
-        ("core time of all", "2 h 40 min", "30 min busy", 18.8),
-        ("memory of one", "8 GiB", "1 GiB at most", 12.5),
+        ("time per task", "2 h", "13 min on average, 20 min at most", 16.7),
+        ("core time of all tasks", "2 h 40 min", "30 min busy", 18.8),
+        ("memory per task", "8 GiB", "1 GiB at most", 12.5),
     ]
     assert made.state == "2 COMPLETED, 1 FAILED, 1 CANCELLED" and (made.job_name, made.tasks) == ("a", 4)
     assert [(one.step, one.tasks, one.cpu) for one in made.steps][1:] == [

@@ -198,7 +198,7 @@ def test_of_an_array_all_tasks_are_reported_together() -> None:
     context = cast(Any, SimpleNamespace(host=host, scheduler=SLURM, target=target, view=SimpleNamespace(show=print)))
     context.timing = SimpleNamespace(accounting_pause=0, longest_accounting_pause=0)
     note, made = report_command._reports_on_array(context, JobRef("2"), None)
-    assert isinstance(note, events.Note) and "job array of 2 tasks. To have one explained" in note.text
+    assert isinstance(note, events.Note) and "job array of 2 tasks. To see one explained" in note.text
     assert note.text.endswith("launch-notebook report 2_1 --cluster uni")
     assert isinstance(made, events.JobReport)
     assert (made.job, made.tasks, [one.step for one in made.steps], made.columns) == ("2", 2, ["1", "2"], ())
