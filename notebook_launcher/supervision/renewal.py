@@ -221,11 +221,12 @@ class Renewal:
         self._note(f"The next job was not queued: {error.what} {error.why}".rstrip() + f"\n  {hint}")
 
     def _was_queued(self, session: Session, successor: Successor) -> None:
+        """Follow it, unless its file came before: then it is followed already, or is gone again."""
         self._queueing = None
         if self._is_unwanted:
             self._is_unwanted = False
             self._cancel_unwanted(session)
-        elif self.successor is None or self.successor.id != session.id:  # its file may have come before
+        elif session.id not in self._gone and (self.successor is None or self.successor.id != session.id):
             self._follow(session, successor)
 
     def put(self, event: events.Event) -> None:

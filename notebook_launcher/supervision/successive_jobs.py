@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -109,13 +110,12 @@ class _RenewingSupervisor(AppsSupervisor):
     def _cancel(self, text: str = "") -> None:
         """Cancel what costs first: this job, then the one before, if it still runs, and the next one."""
         before = self._before
-        try:
-            super()._cancel(text)
+        with contextlib.ExitStack() as others:  # whatever becomes of this one
+            others.callback(self.renewal.give_up)
             if before is not None and before.previous is not None:
-                cancel_job(self._context, before.previous)
-                before.previous = None
-        finally:
-            self.renewal.give_up()
+                previous, before.previous = before.previous, None
+                others.callback(cancel_job, self._context, previous)
+            super()._cancel(text)
 
     def _report_exit(self, error: LauncherError) -> None:
         self.renewal.give_up()
