@@ -162,9 +162,9 @@ def _newest_of(context: Context, index: SessionIndex, prefix: str) -> IndexedSes
         named = choose_session(index, prefix, context.host.label, ended_too=True)
         after = [] if named.live or not prefix else [one for one in sessions_after(index.entries, named) if one.live]
         if after:
-            new = after[0].session.id
+            new = after[-1].session.id
             context.view.show(events.Note(f"Session {named.session.id} has ended; it continues as session {new}."))
-            return after[0]
+            return after[-1]
     return None
 
 

@@ -59,9 +59,14 @@ def stop(
         sessions = [select_session(context, entry) for entry in known]
         if len(sessions) == 1:
             cancel_job(context, sessions[0])
-            _show_use(context, sessions[0])
         elif sessions:
             cancel_jobs(context, sessions)
+        if any(session.record.continues for session in sessions):
+            from notebook_launcher.jobs.successor import withdraw_ended
+
+            withdraw_ended(context, sessions)
+        if len(sessions) == 1:
+            _show_use(context, sessions[0])
         if lost := [entry.session.id for entry in live if not entry.session.job]:
             raise SubmitUncertain(
                 f"No job is known for {', '.join(lost)}.",
