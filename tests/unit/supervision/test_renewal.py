@@ -254,6 +254,13 @@ def test_what_is_being_queued_is_waited_for_at_the_end(attached: Attached, ends:
     assert ends or f"stop {NEXT}" in attached.view.notes
 
 
+@pytest.mark.parametrize("left", [0, 2])
+def test_who_detaches_is_told_that_no_further_job_is_queued(attached: Attached, left: int) -> None:
+    attached.renewal.left = left
+    attached.renewal.left_queued()
+    assert ("--renew queues no further job" in attached.view.notes) is bool(left)
+
+
 def test_what_may_have_been_queued_is_named(attached: Attached) -> None:
     attached.may_queue.clear()
     attached.renewal.left = 1
