@@ -340,7 +340,9 @@ class Renewal:
         successor = self.successor or self._queued
         if self.left > 0:
             again = launcher_command(self._context, self._session, "renew")
-            self._note(f"With nobody attached, --renew queues no further job. To queue one from any terminal:\n  {again}")
+            self._note(
+                f"With nobody attached, --renew queues no further job. To queue one from any terminal:\n  {again}"
+            )
         if successor is None:
             return
         if self._is_unwanted:
