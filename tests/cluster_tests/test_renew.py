@@ -69,7 +69,7 @@ def _goes_on(session: Session, page: Page, jobs: list[str]) -> str:
 @pytest.mark.timeout(500)
 def test_with_nobody_attached_the_next_job_waits_for_connect(cluster: PracticeCluster, start: Start) -> None:
     with venv("light", STAND_IN)(cluster):
-        session = start("-t", "2", *LIGHT, columns=200)
+        session = start("-t", "1", *LIGHT, columns=200)
         session.ready()
         name, token, job = session.session_id, session.token, session.job_id
         session.send("d\n")
