@@ -33,7 +33,8 @@ def _whose(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _roster(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.argument("roster", metavar="STUDENTS.csv", type=click.Path(path_type=Path), required=required)
+    metavar = "STUDENTS.csv" if required else "[STUDENTS.csv]"
+    return click.argument("roster", metavar=metavar, type=click.Path(path_type=Path), required=required)
 
 
 def _students(roster: Path | None) -> tuple[Student, ...]:
