@@ -41,6 +41,9 @@ if "NBL_TEST_HOME" not in os.environ:
     os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     os.environ["HOME"] = os.environ["NBL_TEST_HOME"] = tempfile.mkdtemp(prefix="test-home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
+    # Nor do they read or write the configuration of whoever runs them, wherever that is.
+    os.environ.pop("XDG_CONFIG_HOME", None)
+    os.environ.pop("NOTEBOOK_LAUNCHER_CONFIG", None)
 
 # A version manager's python3 is a script that looks for the real one: a fifth of a second, in each job of the tests.
 os.environ["PATH"] = os.pathsep.join(

@@ -81,14 +81,15 @@ say() (
 )
 
 end() {
-  local cost elapsed
+  local cost elapsed more=samples
   stop_gpus
   look_at_clock
   elapsed=$((now - began))
   read_process "$$" && ((elapsed > 0)) || return 0
   # In tenths of a percent; children (nvidia-smi above all) are counted once they have ended.
   cost=$(((own + children) * 100000 / ticks / elapsed))
-  say "usage.csv has $samples more samples; sampling took $((cost / 10)).$((cost % 10)) % of one core"
+  ((samples != 1)) || more=sample
+  say "usage.csv has $samples more $more; sampling took $((cost / 10)).$((cost % 10)) % of one core"
 }
 
 # ------------------------------------------------------------------------------------------------------- the clock

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from notebook_launcher.classroom.class_folder import HEARTBEAT, MOST_OF_HEARTBEAT, FolderFacts, read_folder
 from notebook_launcher.classroom.judge import (
@@ -20,8 +23,8 @@ from notebook_launcher.classroom.judge import (
 from notebook_launcher.classroom.rehearsal import rehearse
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.core.check_runner import CheckRunner
-from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.finding import Finding, fault, ok, unknown
+from notebook_launcher.core.errors import LauncherError, UsageError
+from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
@@ -35,7 +38,7 @@ from notebook_launcher.doctor.command import doctor
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import run_queries
 from notebook_launcher.planning.plan import Plan
-from notebook_launcher.planning.target import LaunchOptions, LocalMachine
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.schedulers.make import make_user_jobs
 from notebook_launcher.session.context import Context
 
@@ -43,6 +46,7 @@ MOST_REHEARSED = 60
 LONGEST_LESSON = timedelta(days=1)
 _LOOK_UP = 'for user do id -u -- "$user" >/dev/null 2>&1 || printf "%s\\n" "$user"; done'
 _MOST_NAMED = 8
+_DAY_AND_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?")  # what sbatch's --begin takes with a date
 
 
 class Lesson(Frozen):
@@ -71,6 +75,7 @@ def check_class(
     lasts = Walltime.parse(lesson.lasts) if lesson.lasts else None
     if lasts is not None and lasts > LONGEST_LESSON:
         raise UsageError(f"--for {lesson.lasts} is longer than a day.", hint="for example: --for 90m")
+    _refuse_vague_time(lesson.begins)
     at_that_time = replace(options, flags={**options.flags, **({"begin": lesson.begins} if lesson.begins else {})})
 
     def more(checks: CheckRunner, context: Context, plan: Plan, report: SchedulerReport) -> None:
@@ -79,7 +84,29 @@ def check_class(
         if lesson.rehearsed:
             rehearse(checks, context, plan, lesson.rehearsed, reserved=checking.has_begun())
 
-    doctor(at_that_time, here, view, prompts, interrupts, node=False, more=more)
+    def first(checks: CheckRunner) -> None:
+        with contextlib.suppress(LauncherError):  # doctor reports that itself
+            target = find_target(options, here)
+            if target.course is None:
+                checks.report("course", _no_course(target))
+
+    doctor(at_that_time, here, view, prompts, interrupts, node=False, first=first, more=more)
+
+
+def _refuse_vague_time(begins: str | None) -> None:
+    """Refuse a time that the scheduler would refuse, or that names no hour. Raises ``UsageError``."""
+    if begins is None:
+        return
+    is_date = re.match(r"\s*\d{4}-", begins)
+    if (is_date and not _DAY_AND_TIME.fullmatch(begins.strip())) or parse_begin(begins, datetime.now()).at is None:
+        raise UsageError(f"--at {begins} is not understood.", hint="--at takes a day and a time: 2026-11-28T13:00")
+
+
+def _no_course(target: LaunchTarget) -> Finding:
+    """Say that a plain launch is checked, and how the course is named."""
+    what = f"with the profile {target.cluster}" if target.cluster else "without a profile"
+    course = "./course.toml" if Path("course.toml").is_file() else "FILE_OR_URL"
+    return warning(f"none: this checks a plain launch {what}.", f"--course {course}")
 
 
 class _ClassCheck:
@@ -150,7 +177,8 @@ class _ClassCheck:
             return fault(
                 f"{counted(len(missing), 'user')} of {len(self._users)} not known on {self._context.host.label}: "
                 f"{listed(missing, _MOST_NAMED)}.",
-                "correct their names in the roster, or wait until they have an account",
+                "correct their names in the list of students, or wait until they have an account",
+                students=missing,
             )
         return ok(f"{counted(len(self._users), 'student')}, all of them known on {self._context.host.label}")
 

@@ -37,7 +37,7 @@ def find_class(
             why="There is no list of students, and no course with an account or a reservation today."
             if course
             else "There is no list of students, and no course.",
-            hint="name a ROSTER.csv, --course NAME, --reservation NAME or --account NAME",
+            hint="name a list of students (STUDENTS.csv), --course NAME, --reservation NAME or --account NAME",
         )
     flags = as_flags(target.profile.defaults)
     title = course.name if course else reservation or account or target.name

@@ -22,11 +22,13 @@ from notebook_launcher.classroom.new_files import new_files
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import CopyFailed, ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.request import gpus_in
 from notebook_launcher.core.text import printable
 from notebook_launcher.core.view import View
 from notebook_launcher.planning.course_source import ADDRESS
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.courses import SavedCourse, saved_course
+from notebook_launcher.profiles.store import as_flags, bundled_profiles, user_profile_path, user_profiles
 
 if TYPE_CHECKING:
     import jinja2
@@ -131,6 +133,8 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
                 "It tells students to install a folder that you give them; for another way, add --install COMMAND."
             )
         )
+    if profile := _own_profile(target):
+        view.show(events.Note(_how_students_get(profile)))
     if not ADDRESS.match(kept.source):
         view.show(
             events.Note(
@@ -138,6 +142,22 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
                 "server, and take it from there, if they launch from their own computers."
             )
         )
+
+
+def _own_profile(target: LaunchTarget) -> str | None:
+    """Return the name of the cluster's profile, if students have to get it; ``None``: it comes with the launcher."""
+    name = target.cluster
+    return name if name and (name in user_profiles() or name not in bundled_profiles()) else None
+
+
+def _how_students_get(profile: str) -> str:
+    need = f"Students need the profile “{profile}”, which does not come with the launcher"
+    if profile not in user_profiles():
+        return f"{need}, but is on this machine for everybody. For other machines, see docs/courses.md."
+    return (
+        f'{need}: give them your file {user_profile_path(profile)}, with ask = ["user"] in place of your own user. '
+        "The page says where they put it; for other ways, see docs/courses.md."
+    )
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -157,9 +177,10 @@ def make_handout(target: LaunchTarget, kept: SavedCourse, options: HandoutOption
     whom = target.contact or "your teacher"
     sections = [
         Section("Once, before the lab: install", tuple(_install(options))),
+        *_profile(target),
         Section("To start", tuple(_start(kept))),
         *_elsewhere(options),
-        Section("When you are done", tuple(_end(kept))),
+        Section("When you are done", tuple(_end(kept, uses_gpus=_uses_gpus(target)))),
         Section("If it fails", tuple(_trouble(whom))),
     ]
     return Handout(f"Lab instruction: {course.name}", course.description, tuple(sections))
@@ -219,10 +240,33 @@ def _elsewhere(options: HandoutOptions) -> Iterator[Section]:
         yield Section("On the cluster's desktop or portal", (*lines, more))
 
 
-def _end(kept: SavedCourse) -> Iterator[Line]:
-    yield _text(
-        "Save your notebook. Press ENTER in the terminal: this ends the job, and frees the GPU for somebody else."
-    )
+def _profile(target: LaunchTarget) -> Iterator[Section]:
+    """Yield the part about the cluster's profile, where it does not come with the launcher."""
+    if name := _own_profile(target):
+        file, folder = f"{name}.toml", "notebook-launcher/clusters"
+        linux, macos = f"~/.config/{folder}", f"~/Library/Application Support/{folder}"
+        windows = r"%LOCALAPPDATA%\notebook-launcher\clusters"
+        login = (target.profile.host or "").rpartition("@")[2] or "LOGIN"
+        survey = f"launch-notebook init {login} --name {name}"
+        yield Section(
+            "Once, before the lab: the cluster's profile",
+            (
+                _text(f"Your teacher gives you the file {file}. Put it into this folder (create it if need be):", file),
+                _item(f"Linux: {linux}", linux),
+                _item(f"macOS: {macos}", macos),
+                _item(f"Windows: {windows}", windows),
+                _text(f"If you did not get the file, type this instead: {survey}", survey),
+            ),
+        )
+
+
+def _uses_gpus(target: LaunchTarget) -> bool:
+    return any(gpus_in(flag, value or "") for flag, value in as_flags(target.profile.defaults).items())
+
+
+def _end(kept: SavedCourse, *, uses_gpus: bool) -> Iterator[Line]:
+    frees = "frees the GPU for somebody else" if uses_gpus else "frees the node"
+    yield _text(f"Save your notebook. Press ENTER in the terminal: this ends the job, and {frees}.")
     connect = "launch-notebook connect"
     yield _item(f"d and ENTER detaches: the job runs on. To come back, on any computer: {connect}", connect)
     yield _item(f"Your notebooks stay in {kept.course.folder or f'~/{kept.course.name}'} on the cluster.")

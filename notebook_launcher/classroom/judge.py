@@ -20,6 +20,7 @@ from notebook_launcher.schedulers.cluster_info import Limit, Node, ReservationIn
 _MOST_NAMED = 8
 _LONG = timedelta(days=365)  # a walltime without a limit is longer than what a date can be
 _WHO_MADE_IT = "ask whoever made it"
+_LESSON = "The lesson"  # what would fail
 
 
 class Demand(Frozen):
@@ -43,6 +44,7 @@ def judge_members(users: Sequence[str], account: str, members: Collection[str] |
         return fault(
             f"{len(missing)} of {len(users)} may not use {account}: {listed(missing, _MOST_NAMED)}.",
             "add them to the project, or ask the cluster's support to; it may take a night until it counts",
+            students=missing,
         )
     return ok(f"all {len(users)} may use {account}")
 
@@ -52,7 +54,7 @@ def judge_hour(
 ) -> Finding:
     """Judge whether a reservation covers the lesson. ``begins``: ``None`` where only the scheduler knows."""
     if reservation is None:
-        return fault(f"There is no reservation {name}, or it is over.", _WHO_MADE_IT)
+        return fault(f"There is no reservation {name}, or it is over.", _WHO_MADE_IT, who=_LESSON)
     if begins is None:
         return unknown("When the lesson begins was not understood.", "name it as 2026-11-24T13:00 with --at")
     start, end = parse_iso(reservation.start, now), parse_iso(reservation.end, now)
@@ -63,6 +65,7 @@ def judge_hour(
         return fault(
             f"{name} is from {span_of(reservation, now.tzinfo)}, and the lesson from {lesson}.",
             f"{_WHO_MADE_IT} to change it; --at and --for name another time",
+            who=_LESSON,
         )
     return ok(f"{name}, {span_of(reservation, now.tzinfo)}, covers {lesson}")
 
@@ -85,6 +88,7 @@ def judge_users_of_reservation(reservation: ReservationInfo, users: Sequence[str
         return fault(
             f"{len(out)} of {len(users)} may not use {reservation.name}: {listed(out, _MOST_NAMED)}.",
             f"{_WHO_MADE_IT} to add them, or to make it for the account alone",
+            students=out,
         )
     return ok(f"{reservation.name} is for {whom(reservation)}")
 
@@ -131,7 +135,7 @@ def judge_room(
     if fits < demand.sessions:
         text = f"{at_once}: {demand.sessions - fits} of {demand.sessions} students would wait until others end."
         how = "reserve more nodes, ask for less in the course's defaults, or let students work in groups"
-        return fault(text, how) if reservation else warning(text, f"reserve nodes for the lesson, {how}")
+        return fault(text, how, who=_LESSON) if reservation else warning(text, f"reserve nodes for the lesson, {how}")
     return ok(f"{at_once}, for {counted(demand.sessions, 'student')}")
 
 
@@ -161,6 +165,7 @@ def judge_limits(demand: Demand, limits: Sequence[Limit] | None) -> Finding:
                 f"{limit.of} allows {amount_text(limit.on, limit.value)} for all together: "
                 f"{counted(fits, 'session')} at once, and there are {demand.sessions} students.",
                 "ask the cluster's support to raise it for the lesson",
+                who=_LESSON,
             )
     return ok("no limit that the students share is too low for all of them")
 
@@ -182,14 +187,17 @@ def judge_sight(hidden: bool | None) -> Finding:
 def judge_class_folder(facts: FolderFacts) -> Finding:
     """Judge whether students can leave their reports in the class folder, and nobody else's."""
     if facts.problem:
-        return fault(f"The class folder {facts.problem}.", "create it: see docs/classroom.md")
+        return fault(f"The class folder {facts.problem}.", "create it: see docs/classroom.md", who=_LESSON)
     hint = f"chmod 3770 {facts.path}"
     if not facts.is_open:
-        return fault(f"Students cannot write into {facts.path} (mode {facts.mode:04o}, group {facts.group}).", hint)
+        return fault(
+            f"Students cannot write into {facts.path} (mode {facts.mode:04o}, group {facts.group}).", hint, who=_LESSON
+        )
     if not facts.is_sticky:
         return fault(
             f"In {facts.path} students could remove each other's folders: no sticky bit (mode {facts.mode:04o}).",
             hint,
+            who=_LESSON,
         )
     if not facts.passes_group_on:
         return warning(

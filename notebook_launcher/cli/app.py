@@ -89,6 +89,9 @@ def run(argv: Sequence[str]) -> int:
     except click.NoSuchOption as error:
         return report(_unknown_flag(error, before), as_json="--json" in before)
     except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group alone; before click 8.2, there is no such class
+            click.echo(error.format_message())
+            return 0
         return report(_misused(error, before), as_json="--json" in before)
     except LauncherError as error:
         return report(error, as_json="--json" in before)

@@ -15,7 +15,10 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.finding import Finding, Result, of_error, unknown
 from notebook_launcher.core.support_contact import with_contact
+from notebook_launcher.core.text import listed
 from notebook_launcher.core.view import View
+
+_MOST_NAMED = 8
 
 
 class CheckRunner:
@@ -98,6 +101,18 @@ class CheckRunner:
         )
         if faults:
             what = f"{'A check' if len(faults) == 1 else f'{len(faults)} checks'} failed: {', '.join(faults)}."
-            first, *others = dict.fromkeys(self._faults[name].who for name in faults)
-            who = " and ".join([first, *(one[0].lower() + one[1:] for one in others)])
-            raise ChecksFailed(what, why=f"{who} would fail because of this.", hint=self._faults[faults[0]].hint)
+            found = [self._faults[name] for name in faults]
+            hints = dict.fromkeys(one.hint for one in found if one.hint)
+            raise ChecksFailed(what, why=_what_follows(found), hint="\n→ ".join(hints))
+
+
+def _what_follows(faults: Sequence[Finding]) -> str:
+    """Return in sentences what would come of some faults."""
+    sentences = []
+    if affected := dict.fromkeys(one.who for one in faults if not one.students):
+        first, *others = affected
+        who = " and ".join([first, *(one[0].lower() + one[1:] for one in others)])
+        sentences.append(f"{who} would fail because of this.")
+    if students := list(dict.fromkeys(user for one in faults for user in one.students)):
+        sentences.append(f"These students could not launch: {listed(students, _MOST_NAMED)}.")
+    return " ".join(sentences)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from notebook_launcher.core.errors import LauncherError
@@ -13,13 +14,14 @@ Result = Literal["ok", "fault", "warning", "unknown", "skipped"]
 class Finding(Frozen):
     """The finding of one check: the result, what was found, and a hint for a fault or a warning.
 
-    ``who``: who would be affected by a fault.
+    ``who``: who would be affected by a fault; ``students``: or else, which students could not launch.
     """
 
     result: Result
     found: str
     hint: str = ""
     who: str = "A launch"
+    students: tuple[str, ...] = ()
 
 
 def ok(found: str) -> Finding:
@@ -27,9 +29,9 @@ def ok(found: str) -> Finding:
     return Finding("ok", found)
 
 
-def fault(found: str, hint: str) -> Finding:
-    """Return a finding that would make a launch fail."""
-    return Finding("fault", found, hint)
+def fault(found: str, hint: str, *, who: str = "A launch", students: Sequence[str] = ()) -> Finding:
+    """Return a finding that would make a launch fail; for the rest, see ``Finding``."""
+    return Finding("fault", found, hint, who, tuple(students))
 
 
 def warning(found: str, hint: str) -> Finding:

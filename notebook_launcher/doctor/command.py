@@ -61,6 +61,9 @@ from notebook_launcher.tunnel.routes import last_route
 #: checks beyond those of a launch; they get the results so far, the context, the plan and the scheduler's report
 MoreChecks = Callable[[CheckRunner, Context, Plan, SchedulerReport], None]
 
+#: checks before all others
+FirstChecks = Callable[[CheckRunner], None]
+
 PROFILE = "profile"
 _LATER = (
     "home",
@@ -78,15 +81,18 @@ def doctor(
     interrupts: Interrupts,
     *,
     node: bool | None = None,
+    first: FirstChecks | None = None,
     more: MoreChecks | None = None,
 ) -> None:
     """Check everything that this launch would need, and tell each thing that was found.
 
-    ``node``: whether a short job looks at a compute node as well; ``None``: the user is asked. ``more``: further
-    checks, after those of the scheduler and the software. Raises ``ChecksFailed``, which names the faults, after all
-    that could be checked was; ``Interrupted``.
+    ``node``: whether a short job looks at a compute node as well; ``None``: the user is asked. ``first``: further
+    checks, before all others; ``more``: after those of the scheduler and the software. Raises ``ChecksFailed``, which
+    names the faults, after all that could be checked was; ``Interrupted``.
     """
     checks = CheckRunner(view)
+    if first is not None:
+        first(checks)
     target, plan = _plan(checks, options, here)
     if target is not None:
         checks.contact = target.contact

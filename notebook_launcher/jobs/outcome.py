@@ -28,6 +28,10 @@ _LONGEST_NOTICE = 500  # characters
 _QUICK = 10.0  # seconds for a query that is not essential
 # lines of our own in the log that do not explain why a job ended
 _ROUTINE = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: (usage\.csv has |an SSH server into this session listens )")
+#: messages of JupyterLab in every session, for ``grep -E`` and Python: about language servers that nobody uses, and the
+#: job script's own test without a token; the line after an error has the full message
+NOISE = r"Skipped non-installed server\(s\): |wrote error: 'Forbidden'|403 GET [^ ]*/api/status\?as-a-stranger "
+_NOISE = re.compile(NOISE)
 
 
 def exit_record(context: Context, session: Session) -> Mapping[str, object]:
@@ -158,6 +162,6 @@ def _log_tail(context: Context, session: Session, job: JobRef, node: str | None)
     for path in context.scheduler.log_files(flags, job, user=context.site.user, node=node):
         with contextlib.suppress(LauncherError):  # how it ended matters more
             lines = context.host.tail(context.site.expand(path))
-            if telling := [line for line in lines if not _ROUTINE.match(line)]:
+            if telling := [line for line in lines if not (_ROUTINE.match(line) or _NOISE.search(line))]:
                 return telling
     return []

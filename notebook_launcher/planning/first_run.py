@@ -10,8 +10,10 @@ from typing import Any, Protocol, TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
+from notebook_launcher.core.request import DEFAULT_WALLTIME
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
+from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
 from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.planning.target import (
@@ -76,8 +78,10 @@ def complete_options(
 
     ``dry_run``: ask and save nothing; a placeholder stands for the account. ``no_cluster``: the note if none is
     configured and nobody can be asked. Raises ``AnswerMissing`` if there is no terminal, or no valid answer, and
-    ``SchedulerMissing`` if no cluster is configured and this machine has a scheduler that is not supported.
+    ``SchedulerMissing`` if no cluster is configured and this machine has a scheduler that is not supported;
+    ``UsageError`` for an invalid walltime.
     """
+    Walltime.parse(options.flags.get("time") or DEFAULT_WALLTIME)  # refused before anything is asked
     asks = questions.asks and not dry_run
     chosen = None
     if _nothing_is_chosen(options, here):

@@ -165,7 +165,10 @@ class JupyterSupervisor(Supervisor):
         if not words and self._only_ports:
             raise DetachRequested
         if words:
-            self._sure_until = 0.0
+            was_asked, self._sure_until = time.monotonic() < self._sure_until, 0.0
+            if was_asked and words in (["n"], ["no"]):
+                self._note("The session keeps running.")
+                return
         elif self.attached:
             self._end_requested()
             return

@@ -15,6 +15,7 @@ ANSWERS_WITHIN = 5.0  # seconds for all requests: somebody waits for the session
 _LONGEST_NAME = 60
 
 #: what the server cannot know
+_A_KERNEL = "a kernel ("  # begins what is said of one without a file
 UNSAVED = "Check in the browser that your notebooks are saved."
 
 
@@ -41,14 +42,17 @@ def busy_kernels(local_port: int, endpoint: Endpoint, token: str) -> tuple[str, 
     if not busy:
         return ()
     names = dict(_paths(_read(local_port, endpoint, token, "api/sessions", deadline) or []))
-    return tuple(_shown(names.get(key) or f"a kernel ({one.get('name')})") for key, one in busy.items())
+    return tuple(_shown(names.get(key) or f"{_A_KERNEL}{one.get('name')})") for key, one in busy.items())
 
 
 def busy_text(busy: Sequence[str] | None) -> str:
     """Return a sentence about busy kernels; ``None``: about what is not known."""
     if busy is None:
         return "JupyterLab does not answer, so it is not known whether a kernel is busy."
-    return f"{listed(busy, 3)} {'is' if len(busy) == 1 else 'are'} still running."
+    names = listed(busy, 3)
+    if names.startswith(_A_KERNEL):  # no file's name, so it begins as a sentence does
+        names = names[0].upper() + names[1:]
+    return f"{names} {'is' if len(busy) == 1 else 'are'} still running."
 
 
 def _paths(sessions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

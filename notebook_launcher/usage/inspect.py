@@ -24,6 +24,7 @@ from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.follow import FileLine, SessionFollower, read_lines
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
+from notebook_launcher.jobs.outcome import NOISE
 from notebook_launcher.jobs.session_index import IndexedSession, Listing, build_index
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import AccountingRecord
@@ -42,9 +43,6 @@ LATER_TIMEOUT = 2.0  # seconds for a further query: of status --watch, which Ctr
 MOST_ACCOUNTING = 3  # queries of the accounting: a job that has just begun may not be in it
 LINES = 200  # of a log
 _MOST_LOGS = 100  # of a job array's tasks
-#: messages of JupyterLab in every session, for ``grep -E`` and Python: about language servers that nobody uses, and the
-#: job script's own test without a token; the line after an error has the full message
-_NOISE = r"Skipped non-installed server\(s\): |wrote error: 'Forbidden'|403 GET [^ ]*/api/status\?as-a-stranger "
 
 
 def status(
@@ -124,7 +122,7 @@ def logs(
                 hint=f"follow all of its tasks with: {launcher_command(context, session, 'connect')}",
             )
         paths = _log_files(context, session, entry.summary.node)
-        noise = "" if everything else _NOISE
+        noise = "" if everything else NOISE
         shown = _ShownLines(view, several=len(paths) > 1, noise=noise)
         first = -lines if lines > 0 else 1
         if follow and entry.live:

@@ -124,17 +124,25 @@ def _person() -> pwd.struct_passwd:
 
 
 def _profile_path(name: str) -> Path:
-    base = Path(_person().pw_dir) / ".config"
-    if "SUDO_UID" not in os.environ and os.environ.get("XDG_CONFIG_HOME"):
-        base = Path(os.environ["XDG_CONFIG_HOME"])
+    """Return where that person's launcher looks for a profile; in the tests, that is in their temporary home."""
+    if moved := os.environ.get("NOTEBOOK_LAUNCHER_CONFIG"):
+        return Path(moved) / "clusters" / f"{name}.toml"
+    if "SUDO_UID" in os.environ and "NBL_TEST_HOME" not in os.environ:  # HOME may be root's
+        base = Path(_person().pw_dir) / ".config"
+    else:
+        base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return base / "notebook-launcher" / "clusters" / f"{name}.toml"
 
 
 def _write_profile(directory: Path, state: Path, name: str) -> Path | None:
     path = _profile_path(name)
-    if path.exists() and not path.read_text(errors="replace").startswith(SIGNATURE):
+    before = path.read_text(errors="replace") if path.exists() else None
+    if before is not None and not before.startswith(SIGNATURE):
         say(f"{path} is not from the practice cluster and stays as it is.")
         return None
+    other = before.partition("\n")[0].removeprefix(SIGNATURE) if before else None
+    if other and other != str(state):
+        say(f"The profile {name} was for {other} and is now for this cluster.")
     person = _person()
     missing = [parent for parent in path.parents if not parent.exists()]
     for parent in reversed(missing):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def classroom() -> None:
     """A lab of many students: check it, watch it, collect its results, end it. See docs/classroom.md.
 
-    ROSTER is a file with a line for each student: the user name on the cluster, or user,name.
+    STUDENTS.csv is the list of students, with a line for each: the user name on the cluster, or user,name.
     """
 
 
@@ -33,7 +33,8 @@ def _whose(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _roster(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.argument("roster", type=click.Path(path_type=Path), required=required)
+    metavar = "STUDENTS.csv" if required else "[STUDENTS.csv]"
+    return click.argument("roster", metavar=metavar, type=click.Path(path_type=Path), required=required)
 
 
 def _students(roster: Path | None) -> tuple[Student, ...]:

@@ -8,6 +8,7 @@ import pytest
 
 from notebook_launcher.classroom import handout as handouts
 from notebook_launcher.cli.app import run
+from notebook_launcher.profiles.store import bundled_profiles
 
 COURSE = """\
 name = "gpulab"
@@ -23,7 +24,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config" / "clusters").mkdir(parents=True)
     (tmp_path / "config" / "clusters" / "uni.toml").write_text('host = "login.uni.example"\n')
-    (tmp_path / "course.toml").write_text(COURSE + 'cluster = "uni"\n')
+    (tmp_path / "course.toml").write_text(COURSE + 'cluster = "uni"\n[defaults]\ngpus = 1\n')
     return tmp_path
 
 
@@ -33,7 +34,10 @@ def test_a_page_with_all_that_a_student_needs(
     monkeypatch.setattr(handouts, "find_browser", lambda: None)
     words = ["classroom", "handout", "--course", "course.toml", "--thinlinc", "desktop.uni.example"]
     assert run([*words, "--install", "pipx install <launcher>"]) == 0
-    assert "No PDF: no browser was found" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    said = " ".join((printed.out + printed.err).split())
+    assert "No PDF: no browser was found" in said
+    assert "Students need the profile “uni”, which does not come with the launcher: give them your file " in said
     markdown, html = ((course / f"gpulab-handout.{ending}").read_text() for ending in ("md", "html"))
     for text in (markdown, html):
         for word in (
@@ -51,10 +55,21 @@ def test_a_page_with_all_that_a_student_needs(
     assert "- `launch-notebook list` shows your sessions; `launch-notebook stop` ends them." in markdown
     assert "<li><code>launch-notebook list</code> shows your sessions; <code>" in html
     assert "<pre>pipx install &lt;launcher&gt;</pre>" in html
+    assert "Your teacher gives you the file `uni.toml`." in markdown
+    assert "`launch-notebook init login.uni.example --name uni`" in markdown
+    assert "this ends the job, and frees the GPU for somebody else." in markdown
     assert (course / "gpulab-handout.html").stat().st_mode & 0o777 == 0o644
     assert run(words) == 2, "it is there already"
     assert run([*words, "--force", "--pdf"]) == 2, "no browser"
     assert run([*words, "--force", "--out", "."]) == 2, "a folder"
+
+
+def test_a_course_without_gpus_on_a_bundled_cluster(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handouts, "find_browser", lambda: None)
+    (course / "plain.toml").write_text(f'name = "plain"\ncluster = "{bundled_profiles()[0]}"\n')
+    assert run(["classroom", "handout", "--course", "plain.toml"]) == 0
+    page = (course / "plain-handout.md").read_text()
+    assert "this ends the job, and frees the node." in page and "profile" not in page
 
 
 def test_the_line_of_a_course_on_the_web_has_its_digest() -> None:

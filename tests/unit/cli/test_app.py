@@ -19,6 +19,7 @@ from notebook_launcher.cli.app import run
         (["help", "course", "list"], "launch-notebook course list [OPTIONS]"),
         (["--help", "-t", "2:00:00"], "launch-notebook [OPTIONS] COMMAND"),
         (["launch", "-h"], "launch-notebook launch [NOTEBOOK] [OPTIONS] [-- ENVIRONMENT [IMAGE]]\n"),
+        (["classroom"], "launch-notebook classroom [OPTIONS] COMMAND"),
         (["run", "-h"], "launch-notebook run [OPTIONS] NOTEBOOK [-- ENVIRONMENT [IMAGE]]\n"),
     ],
 )

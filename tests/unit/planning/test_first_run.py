@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, SchedulerMissing
+from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, SchedulerMissing, UsageError
 from notebook_launcher.launch import dry_run
 from notebook_launcher.planning.first_run import complete_options
 from notebook_launcher.planning.plan import make_plan
@@ -192,6 +192,13 @@ def test_words_of_a_retired_one_are_understood_at_the_first_launch_too(config: P
     assert (plan.request.flags["gpus"], plan.request.flags["partition"]) == ("t4:1", "haswell")
     assert set(files(config)) == {"config.toml", "clusters/pelle.toml", "clusters/uni.toml"}
     assert plan.command.startswith("--cluster snowy")
+
+
+def test_a_wrong_walltime_is_refused_before_anything_is_asked() -> None:
+    told = FirstUser("never asked")
+    with pytest.raises(UsageError, match="“abc” is not a walltime"):
+        run(told, LaunchOptions({"time": "abc"}))
+    assert told.questions == []
 
 
 def test_one_without_a_way_in_is_refused_before_anything_is_asked(config: Path) -> None:

@@ -42,6 +42,18 @@ def test_it_ends_when_it_is_said_a_second_time(attached: Launcher, first: str, s
     assert attached.host.commands("scancel") == ["scancel 7"]
 
 
+def test_no_is_an_answer(attached: Launcher) -> None:
+    attached.routes.busy = ("train.ipynb",)
+    attached.types("")
+    attached.noted("or d and ENTER to detach")
+    attached.types("no")
+    attached.noted("The session keeps running.")
+    assert attached.host.count("scancel") == 0 and not any("not known here" in note for note in attached.notes)
+    attached.types("")  # is asked anew
+    attached.types("")
+    attached.well()
+
+
 @pytest.mark.parametrize("end", ENDS)
 def test_with_idle_kernels_it_ends_at_once(attached: Launcher, end: str) -> None:
     ENDS[end](attached)
@@ -133,7 +145,7 @@ def test_what_else_is_typed_takes_it_back(attached: Launcher) -> None:
     attached.routes.busy = ("train.ipynb",)
     attached.types("")
     attached.noted("still running")
-    attached.types("no")
+    attached.types("what")
     attached.noted("f PORT forwards")
     attached.types("")
     attached.types("d")

@@ -177,6 +177,7 @@ def test_cancelled_by_somebody_else_while_attached(launcher: Launcher) -> None:
         (
             "01:44:31 notebook-launcher: usage.csv has 0 more samples; sampling took 100.0 % of one core",
             "01:44:30 notebook-launcher: an SSH server into this session listens on port 4022, for the keys in /s/keys",
+            "[I 2026-11-21 12:00:01.961 ServerApp] Skipped non-installed server(s): bash-language-server, texlab",
         )
     )
     launcher.launch()

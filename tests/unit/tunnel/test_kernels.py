@@ -126,3 +126,4 @@ def test_a_name_is_cut_and_only_some_are_said(server: Server) -> None:
     assert names is not None and names[0] == f"{'n' * 59}…"
     assert busy_text(["a", "b", "c", "d"]) == "a, b, c and 1 more are still running."
     assert busy_text(["a"]) == "a is still running."
+    assert busy_text(["a kernel (python3)"]) == "A kernel (python3) is still running."
