@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import os
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,11 +14,11 @@ from dataclasses import field
 from pathlib import Path
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.errors import HostCommandFailed, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.job_arrays import task_numbers
-from notebook_launcher.core.request import GPU_FLAGS
+from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.sbatch_lines import read_directives
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
 from notebook_launcher.core.text import listed, printable
@@ -245,10 +248,11 @@ def submit_script(
             same_machine=context.scheduler.same_machine,
             jupyterlab=False,
         )
+        plan, folder_note = _with_folder(plan, context)
         warning = software_warning(plan, context, check, offer_image)
         is_remote = context.host.remote
         notes = notes_before(plan, context.scheduler, context.site, "script")
-        for note in (*_notes(script, is_remote=is_remote), *notes, *([warning] if warning else [])):
+        for note in (*_notes(script, is_remote=is_remote), *notes, *filter(None, (folder_note, warning))):
             view.show(events.Note(note))
         view.show(_prepared(script))
         payload = _payload(plan, script, arguments, here=not is_remote)
@@ -259,6 +263,37 @@ def submit_script(
         else:
             follow_submitted(context, session, ours=True, first=first)
     return 0
+
+
+def _with_folder(plan: Plan, context: Context) -> tuple[Plan, str]:
+    """Return the plan with a full path in ``--chdir``, and a note if the login node has no such folder; else "".
+
+    The scheduler resolves a relative one where the submit command runs. Raises ``UsageError`` if the folder is missing
+    in the home directory, which the nodes share; another one may be on the compute node only.
+    """
+    chosen = plan.request.flags.get("chdir")
+    if not chosen or context.scheduler.name == "local":  # without a scheduler it has no effect
+        return plan, ""
+    home, where = context.site.home, context.host.label
+    folder = posixpath.normpath(posixpath.join(home if context.host.remote else os.getcwd(), chosen))  # noqa: PTH109
+    request = Request({**plan.request.flags, "chdir": folder})
+    plan = dataclasses.replace(plan, request=request)
+    if _may_be_there(context, folder):
+        return plan, ""
+    missing = f"There is no folder {folder} on {where}"
+    if posixpath.commonpath([folder, home]) == home:
+        raise UsageError(
+            f"{missing}.",
+            why=f"The script is to run there (--chdir={chosen}). Nothing was submitted.",
+            hint="create it there, or name another one with -D (--chdir)",
+        )
+    return plan, f"{missing}. If the compute node has none either, the script runs elsewhere: with Slurm in /tmp there."
+
+
+def _may_be_there(context: Context, folder: str) -> bool:
+    with contextlib.suppress(HostCommandFailed):
+        return context.host.run(["test", "-d", folder]).exit_code != 1
+    return True
 
 
 def dry_run_script(plan: Plan, script: PreparedScript, view: View) -> None:
