@@ -14,7 +14,7 @@ from dataclasses import field
 from pathlib import Path
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import HostCommandFailed, UsageError
+from notebook_launcher.core.errors import EnvironmentUnknown, HostCommandFailed, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.job_arrays import task_numbers
@@ -56,6 +56,7 @@ from notebook_launcher.scripts.templates import (
     software_of,
 )
 from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Site
 from notebook_launcher.supervision.follow_submitted import follow_submitted
@@ -90,6 +91,9 @@ def after_dashes(words: Sequence[str]) -> AfterDashes:
             raise UsageError(f"“{printable(word[:40])}” has more than one line.", why="It comes after the two dashes.")
         if any("\ud800" <= character <= "\udfff" for character in word):
             raise UsageError(f"“{printable(word[:40])}” is not UTF-8 text.", why="It comes after the two dashes.")
+    for before, word, value in zip(words, words[1:place], [*words[2:place], ""], strict=False):
+        if word == "=":
+            raise UsageError("A variable is one word.", hint=f"without spaces: -- {printable(f'{before}={value}')}")
     for word in words[:place]:
         if match := _VARIABLE.fullmatch(word):
             variables[match["name"]] = match["value"]
@@ -173,7 +177,12 @@ def script_plan(
     if not of_template:
         target = dataclasses.replace(target, profile=target.profile.changed(environment=None))
     options = dataclasses.replace(options, arguments=typed.software)
-    plan = make_plan(options, here, target, script_flags=flags, allows_array=True)
+    try:
+        plan = make_plan(options, here, target, script_flags=flags, allows_array=True)
+    except EnvironmentUnknown as error:
+        if word := next(iter(typed.software), ""):  # else it is the profile's
+            error.hint += f"; for the script: a variable (-- NAME={word}), or an argument that begins with a dash"
+        raise
     environment, variables = plan.environment, dict(typed.variables)
     if of_template:
         own = software_of(of_template, environment, plan.container)

@@ -9,7 +9,6 @@ import functools
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from notebook_launcher.cli.views.clock import clock_of
 from notebook_launcher.cli.views.console_view import ConsoleView, capital
 from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
 from notebook_launcher.cli.views.next_job import is_about, next_job_text, time_left_text
