@@ -68,23 +68,18 @@ def _check_root(program: Path) -> None:
     """
     if os.name == "nt" or os.geteuid() != 0:
         return
-    environ, folders = (
-        os.environ,
-        (program.parent.parent / "etc/jupyter", program.resolve().parent.parent / "etc/jupyter"),
-    )
-    chosen = environ.get("JUPYTER_CONFIG_DIR") or Path.home() / ".jupyter"
-    system = (Path(sys.prefix) / "etc/jupyter", Path("/usr/local/etc/jupyter"), Path("/etc/jupyter"))
-    more = filter(None, environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep))
-    places = [Path(folder) for folder in (chosen, *more, *folders, *system)]
-    files = [
-        file for place in places for kind in ("py", "json", "d/*.json") for file in place.glob(f"jupyter*config.{kind}")
-    ]
+    chosen = Path(os.environ.get("JUPYTER_CONFIG_DIR") or Path.home() / ".jupyter")
+    more = filter(None, os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep))
+    prefixes = (program.parent.parent, program.resolve().parent.parent, Path("/usr/local"), Path("/"))
+    places = [chosen, *map(Path, more), *(prefix / "etc/jupyter" for prefix in prefixes)]
+    kinds = ("py", "json", "d/*.json")
+    files = [file for place in places for kind in kinds for file in place.glob(f"jupyter*config.{kind}")]
     if not any(_allows_root(file) for file in (program, *files)):
         raise UsageError(
             "--local-lab cannot start a JupyterLab on this machine, because you are root.",
             why="JupyterLab refuses to run as root.",
             hint="run launch-notebook as another user, or allow it: write  c.ServerApp.allow_root = True  into "
-            f"{Path(chosen) / 'jupyter_server_config.py'}",
+            f"{chosen / 'jupyter_server_config.py'}",
         )
 
 

@@ -47,10 +47,9 @@ def working_folder(session: Session) -> str:
 
 def show_where_results_are(context: Context, session: Session) -> None:
     """Show where a script that did not finish ran, and the commands to fetch what it has made, and its log."""
-    where = f"What it made is in {working_folder(session)} on {context.host.label}; to get it, and its log:"
-    commands = filter(
-        None, (copy_command(context, working_folder(session)), launcher_command(context, session, "logs"))
-    )
+    folder = working_folder(session)
+    where = f"What it made is in {folder} on {context.host.label}; to get it, and its log:"
+    commands = filter(None, (copy_command(context, folder), launcher_command(context, session, "logs")))
     context.view.show(events.Note("\n".join([where, *(f"  {command}" for command in commands)])))
 
 
