@@ -36,7 +36,7 @@ readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh 
 readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
   {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view}.js
-  panel{,_facts,_saving}.py {session_apps,app_tensorboard}.py)
+  panel{,_facts,_saving}.py {session_apps,app_{requests,tensorboard}}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -116,11 +116,24 @@ run_jupyterlab() {
   await_end
 }
 
-# A session that somebody has shut down, or that nobody used, does not go on in the next job (continues=NAME).
+# A session that somebody has shut down, or that nobody used, does not continue in the next job (continues=NAME). Nor do
+# two jobs of one session run for long: one that was put back into the queue gives way to its next job, if that runs by
+# now (continues_in); and the next job to one that has started again since it was queued.
 leave_if_not_wanted() {
+  local other sessions=${NBL_SESSION_DIR%/*}
+  other=$sessions/$continues_in
+  if [[ -n $continues_in && -e $other/started.json && ! -e $other/exit.json ]]; then
+    leave finished 0 "This session continues in session $continues_in, which runs already."
+  fi
   [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
-  read_line "${NBL_SESSION_DIR%/*}/$want_continues/exit.json" || return 0
+  other=$sessions/$want_continues
+  if ! read_line "$other/exit.json"; then
+    [[ ! -e $NBL_SESSION_DIR/session.json || ! $other/started.json -nt $NBL_SESSION_DIR/session.json ]] ||
+      leave finished 0 "Session $want_continues has started again, so it does not continue in this job yet."
+    return 0
+  fi
   case $REPLY in
+    *'"message":"This session continues in session '*) ;;
     *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*)
       leave finished 0 "Session $want_continues was ended before its walltime, so it does not continue in this job." ;;
   esac
@@ -180,6 +193,11 @@ submitted_from() {
 
 prepare_session_dir() {
   local name left=()
+  continues_in=''
+  if read_line "$NBL_SESSION_DIR/successor.json" &&
+    [[ $REPLY =~ \"session\":\"([0-9]{8}-[0-9]{6}-[a-z2-7]{4})\" ]]; then
+    continues_in=${BASH_REMATCH[1]}
+  fi
   # What an earlier run has left, when the scheduler put the job back into the queue.
   for name in {started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json ended-from runtime; do
     [[ ! -e $NBL_SESSION_DIR/$name && ! -L $NBL_SESSION_DIR/$name ]] || left+=("$NBL_SESSION_DIR/$name")
@@ -313,10 +331,12 @@ leave() {
   end_sampler
   end_noting_image
   end_staging
-  end_sshd
-  end_reverse
   end_engine
   end_program
+  # Not before: by their connections JupyterLab's pages save while it ends.
+  end_sshd
+  end_reverse
+  end_what_is_left
   remove_half_copies
   remove_kernel_folder
   exit "$2"

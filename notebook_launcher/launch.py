@@ -96,18 +96,7 @@ def launch(
         flags_accepted()
         if offer_existing_session(plan, context):
             return
-        if plan.target.course:
-            # most launches are not a course's
-            from notebook_launcher.notebook.deploy import deploy_notebooks
-            from notebook_launcher.planning.courses import course_used
-
-            view.show(course_used(plan.target.course))
-            deploy_notebooks(context, plan.target.course)
-        place = ""
-        if plan.open_at or plan.target.course:  # before an image is built, which may take an hour
-            from notebook_launcher.notebook.open_at import place_to_open
-
-            place = place_to_open(context, plan)
+        place = _prepare_files(context, plan)  # before an image is built, which may take an hour
         warning = software_warning(plan, context, software.result, offer_image)
         notes = [*notes_before(plan, context.scheduler, context.site), warning, renewals_note(plan, renewals)]
         for note in filter(None, notes):
@@ -118,6 +107,24 @@ def launch(
             from notebook_launcher.supervision.successive_jobs import supervise_jupyter
         first = submitted(plan, context, session)
         supervise_jupyter(context, session, access, ours=True, first=first, place=place, renewals=renewals)
+
+
+def _prepare_files(context: Context, plan: Plan) -> str:
+    """Copy a course's notebooks to the cluster, and return where JupyterLab is to open; "": nothing was named.
+
+    Most launches are not a course's, and open nothing: what that takes is imported here.
+    """
+    if plan.target.course:
+        from notebook_launcher.notebook.deploy import deploy_notebooks
+        from notebook_launcher.planning.courses import course_used
+
+        context.view.show(course_used(plan.target.course))
+        deploy_notebooks(context, plan.target.course)
+    if plan.open_at or plan.target.course:
+        from notebook_launcher.notebook.open_at import place_to_open
+
+        return place_to_open(context, plan)
+    return ""
 
 
 def software_warning(

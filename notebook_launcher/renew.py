@@ -61,6 +61,8 @@ def renew(
         if not sure and context.prompts.asks and not context.prompts.confirm("Queue it?"):
             view.show(events.Note("Nothing was queued."))
             return
+        if context.clock() >= end:
+            raise UsageError(f"Session {session.id} has ended meanwhile.", hint="repeat it: launch-notebook again")
         interrupts.defer()
         token = read_access(context.host, session.directory).token
         new, successor = queue_successor(context, session, end, token)

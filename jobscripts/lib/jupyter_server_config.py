@@ -335,6 +335,7 @@ def start_apps() -> None:
     if not Path(folder, "apps.json").exists():
         return
     try:
+        load_beside(folder, "app_requests")
         load_beside(folder, "session_apps").bring(app, own, folder)
     except Exception as problem:
         app.log.warning("notebook-launcher: no programs are started beside JupyterLab: %r", problem)

@@ -13,7 +13,8 @@ const LONGER_BY = 4 / 3; // who asks for ten minutes knows that they pass
 const SAVE_FROM = 60; // seconds before the end
 const SAVE_UNTIL = 300; // seconds after the end: it was another one, then
 const AGAIN_AFTER = 30; // seconds; each try that fails brings a dialog of JupyterLab's
-const QUEUED_WITHIN = 30; // seconds for an attached launcher to queue the next job
+const QUEUED_WITHIN = 100; // seconds for an attached launcher to queue the next job, while the page is to be seen
+const LOOK_EVERY = 2; // seconds, meanwhile
 const SAVED_WITHIN = 5; // seconds; what takes longer is not saved yet
 
 // --------------------------------------------------------------------------------------------------- what is known
@@ -230,7 +231,8 @@ class Warnings {
     const what = left <= SAVE_FROM ? 'Open documents are being saved.'
       : 'Open documents are saved in the last minute; what kernels have in memory is lost.';
     const inWords = `${minutes} ${minutes === 1 ? 'minute' : 'minutes'} left`;
-    this.say('end', `${inWords}: the session ends ${moment(facts.ends)}. ${what}`);
+    const next = facts.next && facts.next.job ? ` This page continues in job ${facts.next.job} then.` : '';
+    this.say('end', `${inWords}: the session ends ${moment(facts.ends)}.${next} ${what}`);
   }
 
   // One of each kind at a time; without a text, none.
@@ -283,7 +285,7 @@ class Cards {
     this.app.commands.addCommand(command, {
       label: one.title,
       caption: `Open ${one.title}, which runs in this session`,
-      execute: () => { window.open(this.urls[one.name], '_blank', 'noopener'); }
+      execute: () => { window.open(this.urls[one.name], '_blank', 'noopener,noreferrer'); }
     });
     if (this.launcher) {
       this.launcher.add({ command, category: 'Other', rank: 0 });
@@ -361,7 +363,7 @@ function activate(packages, app, documents, statusBar, launcher) {
 async function renewSession(packages, session, post, say) {
   const { Dialog, showDialog } = packages;
   const { facts } = session;
-  const whole = known(facts.began) && known(facts.ends) ? facts.ends - facts.began : null;
+  const whole = known(facts.walltime) ? facts.walltime : null; // a class may end this session before
   const price = facts.price && whole !== null
     ? `, for at most ${`${amount((whole / 3600) * facts.price.per_hour)} ${facts.price.unit || ''}`.trim()}` : '';
   const words = [`The same request is queued again${whole === null ? '' : `: ${duration(whole)}`}${price}.`,
@@ -377,16 +379,20 @@ async function renewSession(packages, session, post, say) {
   }
   await post({ renew: true });
   say('The next job is being queued.');
-  for (const until = Date.now() + 1000 * QUEUED_WITHIN; Date.now() < until;) {
-    await new Promise(later => setTimeout(later, 2000));
+  for (let waited = 0; waited < QUEUED_WITHIN;) {
+    await new Promise(later => setTimeout(later, 1000 * LOOK_EVERY));
+    if (document.hidden) {
+      continue; // nothing is asked then
+    }
+    waited += LOOK_EVERY;
     await session.ask();
     if (session.facts.next) {
       say('');
       return;
     }
   }
-  say('Nothing was queued: no launch-notebook is attached to this session, or the cluster refused the job. '
-    + `Type in a terminal: ${facts.renew}`);
+  say('No launch-notebook has answered yet: none is attached to this session, it is slow, or the cluster refused the '
+    + `job. To queue the next job, type in a terminal: ${facts.renew}`);
 }
 
 // The documents are still here; the kernels are not. The page is loaded anew once nothing can be lost by that.

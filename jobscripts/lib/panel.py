@@ -115,7 +115,7 @@ def apps_of(host):
 def ask_for_next_job(folder):
     """Write ``renew.json``, which an attached launcher reads."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    new = folder / f"renew.json.new.{os.getpid()}"
+    new = folder / f"renew.json.new.{os.getpid()}.{threading.get_ident()}"  # two pages may ask at once
     with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(json.dumps({"version": 1, "at": now}) + "\n")
     new.replace(folder / "renew.json")

@@ -34,6 +34,7 @@ def session_facts(folder, environ):
         "node": text(started.get("node")),
         "partition": text(environ.get("SLURM_JOB_PARTITION")),
         "began": began,
+        "walltime": number(requested.get("walltime_seconds")),
         "ends": earlier(end_of(began, requested, environ), class_ends),
         "cores": number(environ.get("SLURM_CPUS_ON_NODE")) or number(requested.get("cores")),
         "memory_mib": memory_of(environ) or number(requested.get("memory_mib")),

@@ -104,6 +104,10 @@ end_program() {
     is_running && log "${program_name^} does not end by itself, killing it"
   fi
   [[ -z $program ]] || kill -KILL -- "-$program" 2>/dev/null
+}
+
+# Containers, and whatever else the program has left behind.
+end_what_is_left() {
   end_containers
   [[ -n $program || -n $engine_begun || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
   end_stragglers

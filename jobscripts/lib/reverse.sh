@@ -125,14 +125,14 @@ find_own_names() {
   ports+=(22)
 }
 
-# shellcheck disable=SC2317  # called by the trap
 hang_up() {
   rm -rf -- "$folder"
   rm -f -- "$place/$tag" "$place/$tag".{hosts,answer}
 }
 
-# The folders of calls that were killed before the two ends had met.
+# What is left of calls that were killed before the two ends had met.
 remove_left_calls() {
+  find "$place" -maxdepth 1 -type f \( -name '????????' -o -name '????????.*' \) -mmin +10 -exec rm -f -- {} + 2>/dev/null
   find /tmp -maxdepth 1 -type d -name 'nl-call-????????' -user "$(id -u)" -mmin +10 -exec rm -rf -- {} + 2>/dev/null
 }
 
@@ -158,21 +158,24 @@ join() {
   await_either
 }
 
-# The job's end. What is printed before the first of its lines is the user's start-up files'.
+# The job's end. What is printed before the first of its lines is the user's start-up files'. Both pipes are open before
+# the other end may come, and stay so until it has come: what has no other end ends.
 meet() {
-  local tries
+  local tries tag=$1
   enter_folder "$1" || { printf '\nnl-call-%s elsewhere\n' "$1"; exit 0; }
   printf '\nnl-call-%s open\n' "$1"
-  exec 3<&0
-  cat <up 3<&- & from=$!
-  cat <&3 >down 3<&- & to=$!
-  exec 3<&- >/dev/null
+  exec 3<&0 6<>up 7<>down
+  exec 4<up 5>down
+  cat <&4 3<&- 4<&- 5>&- 6>&- 7>&- & from=$!
+  cat <&3 >&5 3<&- 4<&- 5>&- 6>&- 7>&- & to=$!
+  exec 3<&- 4<&- 5>&- >/dev/null
   : >ready
   for ((tries = 0; tries < 20 * JOIN_SECONDS; tries++)); do
     [[ -e ready ]] || break
     pause 0.05
   done
-  [[ ! -e ready ]] || { kill "$from" "$to"; rm -rf -- "$folder"; exit 1; }
+  exec 6>&- 7>&-
+  [[ ! -e ready ]] || { kill "$from" "$to"; hang_up; exit 1; }
   await_either
 }
 

@@ -10,30 +10,33 @@ import asyncio
 import atexit
 import contextlib
 import errno
-import hmac
-import html
 import json
 import os
+import re
 import secrets
 import shutil
+import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
 import time
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import urlencode
+
+from app_requests import SECRET, answered, body_length, judge, response, sent
 
 ADDRESS = "api/notebook-launcher/apps"
-SECRET = "nl-token"  # noqa: S105 - in an address, once: it becomes a cookie
 MOST_HEAD = 64 * 1024  # bytes of a request's first lines
-HEAD_WITHIN, STARTS_WITHIN, ANSWERS_WITHIN = 30, 120, 5  # seconds
-CHUNK = 64 * 1024
+HEAD_WITHIN, STARTS_WITHIN, ANSWERS_WITHIN, HANGS_UP_WITHIN = 30, 120, 5, 2  # seconds
 RESTARTED_AFTER = 3  # seconds, and longer each time; a job that is ended sends SIGTERM to both
 MOST_DEATHS, FORGOTTEN_AFTER = 3, 600  # so many times it is started again, unless it ran so many seconds
-LAST_LINES = 5
+LAST_LINES, LAST_BYTES = 5, 4096
+MOST_OUTPUT, OUTPUT_EVERY = 16 * 1024 * 1024, 10  # bytes of its output that are kept, and seconds between two looks
+ENDS_WITHIN = 3  # seconds; JupyterLab itself has a few more
 PORTS_TRIED = 20
+MOST_LAUNCHERS = 100  # of whose ports it is known; the oldest is forgotten
 LONGEST_PLACE = 60  # bytes; a socket's path may have 107
 
 
@@ -63,7 +66,7 @@ class App:
             began = time.monotonic()
             try:
                 self.run()
-            except OSError as problem:
+            except (OSError, ValueError) as problem:
                 self.message = str(problem)
             if self.ends.is_set():
                 return
@@ -86,13 +89,23 @@ class App:
             names = " or ".join(command[0] for command in self.commands)
             self.message = f"There is no {names} in the session's environment."
             return
-        descriptor = os.open(str(self.output), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(str(self.output), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "wb") as output:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            # With a process group of its own, by which all that it starts is ended with it.
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            if not self.ends.is_set():  # it was not yet there to be ended
+                self.watch()
+        finally:
+            self.stop()
+
+    def watch(self):
+        """Wait until it answers, and then until it ends."""
         deadline = time.monotonic() + STARTS_WITHIN
         while self.process.poll() is None and not self.answers():
             if time.monotonic() > deadline:
-                self.stop()
                 self.message = f"It did not answer within {STARTS_WITHIN} s. {self.last_lines()}"
                 return
             time.sleep(0.2)
@@ -122,27 +135,40 @@ class App:
         except OSError:
             return False
 
+    def limit_output(self):
+        """Begin its output anew when that has become long: it may fill the user's home."""
+        with contextlib.suppress(OSError):
+            if self.output.stat().st_size > MOST_OUTPUT:
+                os.truncate(str(self.output), 0)
+
     def last_lines(self):
-        """Return the last lines that it printed."""
+        """Return the last lines that it printed, as text that changes no terminal."""
         try:
-            text = self.output.read_bytes()[-4096:].decode("utf-8", "replace")
+            with self.output.open("rb") as output:
+                output.seek(max(0, self.output.stat().st_size - LAST_BYTES))
+                text = output.read(LAST_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""
-        return " ".join(text.split("\n")[-LAST_LINES:]).strip()[-500:]
+        words = " ".join(text.rstrip().split("\n")[-LAST_LINES:])
+        return "".join(sign if sign.isprintable() else " " for sign in words).strip()[-500:]
 
-    def end(self):
-        """End its process, for good."""
-        self.ends.set()
-        self.stop()
+    def is_alive(self):
+        """Is its process there?"""
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, how):
+        """Send a signal to it, and to what it has started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, how)
 
     def stop(self):
-        """End its process."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(3)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
+        """End its processes."""
+        if self.process is None:
+            return
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(ENDS_WITHIN)
+        self.signal(signal.SIGKILL)
 
     # --- the port in front of it
 
@@ -172,12 +198,18 @@ class App:
 
     async def pass_on(self, head, reader, writer):
         """Carry a request to the app, and what comes of it back."""
-        there, to_there = await asyncio.open_unix_connection(self.socket, limit=CHUNK)
+        there, to_there = await asyncio.open_unix_connection(self.socket, limit=MOST_HEAD)
         try:
             to_there.write(head)
-            ways = [asyncio.ensure_future(way) for way in (carry(reader, to_there), carry(there, writer))]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)  # a browser that ends one way ends both
-            for way in ways:
+            upgraded = asyncio.Event()
+            sending = asyncio.ensure_future(sent(reader, to_there, body_length(head), upgraded))
+            answering = asyncio.ensure_future(answered(there, writer, upgraded))
+            await asyncio.wait([sending, answering], return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                # What is sent to the end is read, though nobody needs it: else the browser would lose the answer.
+                writer.write_eof()
+                await asyncio.wait([sending], timeout=HANGS_UP_WITHIN)
+            for way in (sending, answering):  # a browser that ends one way ends both
                 way.cancel()
         finally:
             to_there.close()
@@ -205,9 +237,7 @@ class App:
 
 def filled(word, words):
     """Return a word of a command with ``{socket}`` and the like replaced."""
-    for name, value in words.items():
-        word = word.replace("{" + name + "}", value)
-    return word
+    return re.sub("{(" + "|".join(words) + ")}", lambda found: words[found.group(1)], word)
 
 
 def is_strangers(own, connection):
@@ -237,122 +267,6 @@ def listening_sockets():
     raise OSError("no port is free on 127.0.0.1 and ::1")
 
 
-async def carry(reader, writer):
-    """Copy what comes to its end."""
-    with contextlib.suppress(OSError):
-        while True:
-            data = await reader.read(CHUNK)
-            if not data:
-                break
-            writer.write(data)
-            await writer.drain()
-
-
-# ----------------------------------------------------------------------------------------------- who may come in
-
-
-def judge(head, secret, port):
-    """Return an answer, or what is passed on to the app in its place, of a request's first lines.
-
-    Only an address with a name of its own counts, ``port-N.localhost``: a browser sends the cookies of ``localhost``
-    and 127.0.0.1 to every port there. Pages of other sites, and of other ports, may not use it (``Origin``).
-    """
-    try:
-        first, *lines = head[:-4].decode("latin-1").split("\r\n")
-        method, target, version = first.split(" ")
-        headers = [(line.partition(":")[0].strip().lower(), line.partition(":")[2].strip()) for line in lines]
-    except ValueError:
-        return response("400 Bad Request", "This request is not understood."), None
-    values = dict(reversed(headers))
-    host, origin = values.get("host", ""), values.get("origin")
-    if not is_own_name(host):
-        text = "Open the address that launch-notebook prints, which begins with http://port-"
-        return response("403 Forbidden", text), None
-    if origin is not None and urlsplit(origin).netloc != host:
-        return response("403 Forbidden", "Pages at other addresses may not use this one."), None
-    name, _, query = target.partition("?")
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    if SECRET in given:
-        if method != "GET" or not name.startswith("/") or name.startswith("//"):
-            return response("400 Bad Request", "The secret is accepted only in an address that a browser opens."), None
-        if not is_same(given.pop(SECRET), secret):
-            return wrong_secret(), None
-        return with_cookie(name + ("?" + urlencode(given) if given else ""), secret, port), None
-    if not is_same(cookie_of(values.get("cookie", ""), port), secret):
-        return wrong_secret(), None
-    return None, "\r\n".join([" ".join((method, target, version)), *passed_headers(headers, port)]).encode(
-        "latin-1"
-    ) + (b"\r\n\r\n")
-
-
-def is_own_name(host):
-    """Is this host a name below ``localhost``?"""
-    try:
-        return (urlsplit("//" + host).hostname or "").endswith(".localhost")
-    except ValueError:
-        return False
-
-
-def is_same(given, secret):
-    """Compare without telling by the time how much of it is right."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
-
-
-def cookie_name(port):
-    """Return the name of an app's cookie."""
-    return f"nl-app-{port}"
-
-
-def cookie_of(header, port):
-    """Return the secret in a Cookie header, if any."""
-    for part in header.split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == cookie_name(port):
-            return value
-    return ""
-
-
-def passed_headers(headers, port):
-    """Return the headers for the app: without our cookie; and one request a connection, so that each is judged."""
-    is_upgrade = any(name == "upgrade" for name, _ in headers)
-    lines = []
-    for name, value in headers:
-        if name == "cookie":
-            parts = [part.strip() for part in value.split(";")]
-            value = "; ".join(part for part in parts if part.partition("=")[0] != cookie_name(port))
-            if not value:
-                continue
-        if name in ("connection", "keep-alive", "proxy-connection") and not is_upgrade:
-            continue
-        lines.append(f"{name}: {value}")
-    return lines if is_upgrade else [*lines, "connection: close"]
-
-
-def wrong_secret():
-    """Return the answer to who has no secret, or an old one."""
-    text = "Open it again with the address that launch-notebook prints, or with its card in JupyterLab's Launcher."
-    return response("403 Forbidden", text)
-
-
-def with_cookie(target, secret, port):
-    """Return the answer that turns the secret in an address into a cookie."""
-    cookie = SimpleCookie()
-    with contextlib.suppress(CookieError):
-        cookie[cookie_name(port)] = secret
-    kept = cookie.output(header="Set-Cookie:").strip() + "; Path=/; HttpOnly; SameSite=Lax\r\n"
-    return response("303 See Other", "", f"Location: {target}\r\n{kept}")
-
-
-def response(status, text, more=""):
-    """Return a whole answer with a sentence in it."""
-    body = f'<!doctype html><meta charset="utf-8"><p>{html.escape(text)}</p>\n'.encode()
-    head = (
-        "HTTP/1.1 {}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n"
-        "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n{}\r\n"
-    )
-    return head.format(status, len(body), more).encode() + body
-
-
 # ------------------------------------------------------------------------------------------------- in the server
 
 
@@ -366,12 +280,14 @@ class Apps:
         self.held = socket.socket(socket.AF_UNIX)
         self.held.bind(f"{self.place}/held")
         self.apps = [App(one, f"{self.place}/{at}", session, own, log) for at, one in enumerate(wanted)]
+        self.ended = threading.Event()
         self.opened = {}  # by the local port of JupyterLab: by name, the app's local port
 
     def start(self):
         """Start all of them, and what serves their ports."""
         atexit.register(self.end)
         threading.Thread(target=self.serve, name="apps", daemon=True).start()
+        threading.Thread(target=self.limit_outputs, name="apps-output", daemon=True).start()
         for app in self.apps:
             threading.Thread(target=app.keep_running, name="app-" + app.name, daemon=True).start()
 
@@ -384,10 +300,25 @@ class Apps:
                 loop.run_until_complete(server)
         loop.run_forever()
 
+    def limit_outputs(self):
+        """Keep what they print within bounds. A thread of its own: the home's file server may not answer."""
+        while not self.ended.wait(OUTPUT_EVERY):
+            for app in self.apps:
+                app.limit_output()
+
     def end(self):
-        """End all of them."""
+        """End all of them, within the same few seconds. Python 3.12 starts no thread any more when it ends."""
+        self.ended.set()
         for app in self.apps:
-            app.end()
+            app.ends.set()
+        alive = [app for app in self.apps if app.is_alive()]
+        for app in alive:
+            app.signal(signal.SIGTERM)
+        deadline = time.monotonic() + ENDS_WITHIN
+        for app in alive:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                app.process.wait(max(0, deadline - time.monotonic()))
+            app.signal(signal.SIGKILL)
 
     def facts(self, host):
         """Return what is known of each. ``host``: of the request, which says by which launcher's tunnel it comes."""
@@ -398,25 +329,37 @@ class Apps:
         """Note by which local ports a launcher has opened them."""
         known = {app.name for app in self.apps}
         kept = {name: port for name, port in ports.items() if name in known and type(port) is int and 0 < port < 65536}
-        if len(self.opened) < 100 or port_in(host) in self.opened:
-            self.opened[port_in(host)] = kept
+        self.opened.pop(port_in(host), None)
+        self.opened[port_in(host)] = kept
+        while len(self.opened) > MOST_LAUNCHERS:
+            del self.opened[next(iter(self.opened))]
 
 
 def port_in(host):
     """Return the port in a Host header; 0: none."""
     port = host.rpartition(":")[2]
-    return int(port) if port.isdigit() else 0
+    return int(port) if re.match(r"[0-9]{1,5}\Z", port) else 0
 
 
 def private_folder():
     """Return a new folder for sockets that only this user may enter, with a path short enough for them."""
     for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"):  # noqa: S108
-        if place.startswith("/") and len(place.encode()) < LONGEST_PLACE and os.access(place, os.W_OK):
+        if place.startswith("/") and len(place.encode()) < LONGEST_PLACE and is_safe(place):
             # By this name the job removes what one that was killed has left (job_services.sh).
             folder = Path(place, f"nl-kernels-{secrets.token_hex(4)}")
             folder.mkdir(mode=0o700)
             return str(folder)
     raise OSError("there is no folder for the sockets of programs beside JupyterLab")
+
+
+def is_safe(place):
+    """May this user create a folder there, and no other user rename or remove it?"""
+    try:
+        known = Path(place).stat()
+    except OSError:
+        return False
+    is_others = known.st_uid not in (0, os.geteuid()) or known.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return os.access(place, os.W_OK) and (not is_others or bool(known.st_mode & stat.S_ISVTX))
 
 
 def bring(app, own, folder):

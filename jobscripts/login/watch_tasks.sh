@@ -9,6 +9,8 @@
 #                                                                has one of its own
 #                             .                                  every 2 s: still here
 #
+# Each look at a task lists its directory, at a file server perhaps: so an array of 2,000 tasks is gone through in turns,
+# $MOST_LOOKED_AT of them a second, and its last task is seen after 20 s. With `once`, all are looked at, at once.
 # Of the file NAME, the first LINES lines were read before, and are not printed. With `once`, it ends when all has been
 # told that is there; with `follow`, when standard input ends or standard output breaks. Its loop starts no process.
 
@@ -22,6 +24,8 @@ IFS=$' \t\n'; unset GLOBIGNORE
 set -u
 
 readonly HEARTBEAT_SECONDS=2 MOST_CHARACTERS=16384
+# Tasks that are looked at in a second: of those that run, and of those that have ended.
+readonly MOST_LOOKED_AT=${NBL_MOST_LOOKED_AT:-100}
 # Logs that are read at a time: each is an open file. Those of further tasks follow when one has ended.
 readonly MOST_OPEN=${NBL_MOST_OPEN_LOGS:-100}
 # No more than so much of one log in a turn, so that all have theirs; and no line is longer.
@@ -32,7 +36,7 @@ main() {
   export LC_ALL=C
   shopt -s nullglob
   local word
-  dir=${1%/} mode=$2 heartbeat_at=0
+  dir=${1%/} mode=$2 heartbeat_at=0 second=$SECONDS running_from=0 ended_from=0
   shift 2
   # by task: what was told of it, and whether all is; by name of a log: its descriptor, its file, an unfinished line
   declare -gA started=() seen=() over=() fds=() files=() rest=() skip=() had=()
@@ -49,11 +53,22 @@ main() {
 }
 
 look() {
-  local task number
+  local task number running=() ended=() most=$MOST_LOOKED_AT
   for task in "$dir"/tasks/*; do
     number=${task##*/}
-    [[ $number =~ ^[0-9]{1,9}$ && -d $task && ! -L $task ]] || continue
-    look_at "$task" "$number"
+    [[ $number =~ ^[0-9]{1,9}$ ]] || continue
+    if [[ -n ${over[$number]-} ]]; then ended+=("$number"); else running+=("$number"); fi
+  done
+  if [[ $mode == once ]]; then
+    most=${#running[@]}
+  elif ((SECONDS != second)); then  # what is `more` of a log comes within the second, from the same tasks
+    second=$SECONDS running_from=$((running_from + most)) ended_from=$((ended_from + most))
+    ((running_from < ${#running[@]})) || running_from=0
+    ((ended_from < ${#ended[@]})) || ended_from=0
+  fi
+  for number in ${running[@]+"${running[@]:running_from:most}"} ${ended[@]+"${ended[@]:ended_from:most}"}; do
+    task=$dir/tasks/$number
+    [[ ! -d $task || -L $task ]] || look_at "$task" "$number"
   done
 }
 

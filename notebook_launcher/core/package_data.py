@@ -23,7 +23,7 @@ _PYTHON = (
     *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py"),
     *("execute_script.py", "execute_html.py", "staged_mount.py"),
     *("own_connections.py", "engine_node.py", "dask_node.py", "ray_node.py"),
-    *("panel.py", "panel_facts.py", "panel_saving.py", "session_apps.py", "app_tensorboard.py"),
+    *("panel.py", "panel_facts.py", "panel_saving.py", "session_apps.py", "app_requests.py", "app_tensorboard.py"),
 )
 _PAGE = ("panel.js", "panel_view.js")
 

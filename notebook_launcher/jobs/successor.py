@@ -6,19 +6,22 @@ launcher is attached or not. Who is attached ends the first one as soon as the n
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import posixpath
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from notebook_launcher import __version__
-from notebook_launcher.core.errors import HostCommandFailed, UsageError
+from notebook_launcher.core.errors import HostCommandFailed, LauncherError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.hosts.base import Host
 from notebook_launcher.jobs.cancel import cancelled_on_failure
 from notebook_launcher.jobs.submit import discarded_if_not_queued, queue_job
 from notebook_launcher.planning.apps import APPS_FILE
@@ -76,12 +79,15 @@ def refuse_without_end(session: Session) -> None:
         raise UsageError(f"Session {session.id} has no time limit, so it needs no next job.")
 
 
-def next_session(session: Session, begin: datetime | None, now: datetime) -> Session:
-    """Return a new session that goes on from another one; nothing is written yet. ``now``: the cluster's clock."""
+def next_session(session: Session, begin: str, now: datetime) -> Session:
+    """Return a new session that goes on from another one; nothing is written yet.
+
+    ``begin``: a time on the cluster's clock, "": at once. ``now``: the cluster's clock.
+    """
     record = session.record
-    flags = {name: value for name, value in record.flags.items() if name != "begin"}
-    if begin is not None:
-        flags["begin"] = begin.strftime("%Y-%m-%dT%H:%M:%S")
+    flags = {name: value for name, value in record.flags.items() if not _is_of_one_job(name, value)}
+    if begin:
+        flags["begin"] = begin
     name = new_id(now)
     directory = posixpath.join(posixpath.dirname(session.directory), name)
     new = dataclasses.replace(
@@ -97,14 +103,29 @@ def next_session(session: Session, begin: datetime | None, now: datetime) -> Ses
     return Session(new, directory)
 
 
-def queue_successor(context: Context, session: Session, ends: datetime, token: str) -> tuple[Session, Successor]:
+def _is_of_one_job(name: str, value: str | None) -> bool:
+    """Whether a flag is not for the next job: a time, or a log without the job's number, which it would truncate."""
+    is_log = name in ("output", "error")
+    return name == "begin" or (is_log and not any(part in (value or "") for part in ("%j", "%J", "%A")))
+
+
+def queue_successor(
+    context: Context,
+    session: Session,
+    ends: datetime,
+    token: str,
+    *,
+    named: Callable[[Session], None] = lambda _: None,
+) -> tuple[Session, Successor]:
     """Queue the next job of a session that ends at ``ends``, note that in its directory, and return both.
 
-    Interrupts have to be deferred by then. Raises what ``queue_job`` raises; then there is no job.
+    ``named`` is called with the new session before it is submitted. Interrupts have to be deferred by then. Raises what
+    ``queue_job`` raises; then there is no job.
     """
     now = context.clock()
     begin = begin_of(ends, Request(session.record.flags).walltime, now)
-    new = next_session(session, begin, now)
+    new = next_session(session, as_told_there(context.host, begin) if begin else "", now)
+    named(new)
     with discarded_if_not_queued(context, new):
         files = _files(context, session, new, token)
         new = dataclasses.replace(new, job=queue_job(context, new, files))
@@ -115,6 +136,35 @@ def queue_successor(context: Context, session: Session, ends: datetime, token: s
         if answer.exit_code != 0:
             raise HostCommandFailed(f"Nothing can be written in {session.directory}.", why=answer.stderr.strip())
     return new, successor
+
+
+def as_told_there(host: Host, time: datetime) -> str:
+    """Return a time as the cluster's clock will tell it then: its zone may change until then, in spring or autumn."""
+    answer = host.run(["date", "-d", f"@{int(time.timestamp())}", "+%Y-%m-%dT%H:%M:%S"])
+    told = answer.stdout.split()[-1:]
+    is_told = answer.exit_code == 0 and told and _TOLD.fullmatch(told[0])
+    return told[0] if is_told else time.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+_TOLD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+
+
+def withdraw_successor(host: Host, directory: str, name: str) -> None:
+    """Remove ``successor.json`` from a session's directory, if it names this next session."""
+    host.run(["sh", "-c", _WITHDRAW, "withdraw-successor", f"{directory}/{SUCCESSOR_FILE}", name])
+
+
+_WITHDRAW = '! grep -qsF -- "$2" "$1" || rm -f -- "$1"'
+
+
+def withdraw_ended(context: Context, sessions: Iterable[Session]) -> None:
+    """Take back the promise of sessions that were ended, in the directories of those that they would go on from."""
+    for session in sessions:
+        before = session.record.continues
+        if SESSION_ID.fullmatch(before):
+            directory = posixpath.join(posixpath.dirname(session.directory), before)
+            with contextlib.suppress(LauncherError):  # the job has ended, which matters more
+                withdraw_successor(context.host, directory, session.id)
 
 
 _NOTE = 'umask 077; cat >"$1.new.$$" && mv -f -- "$1.new.$$" "$1"'

@@ -101,12 +101,7 @@ def make_plan(
     typed = options = with_dask(options)
     if script_flags:
         options = replace(options, flags=override_flags(script_flags, options.flags))
-    for name, reason in REFUSED.items():
-        if name in options.flags and not (allows_array and name == "array"):
-            raise UsageError(f"--{name} cannot be used here: {reason}.")
-    for name, value in _values(options):
-        if any(c in value for c in "\n\r\0"):
-            raise UsageError(f"The value of {name} has more than one line.")
+    _check_values(options, allows_array=allows_array)
     target = target or find_target(options, here)
     if target.scheduler not in ("slurm", "auto"):
         for name in unlisted(options.flags):
@@ -145,6 +140,15 @@ def make_plan(
         environment_notice=_environment_notice(chosen, options),
         distributed=options.distributed,
     )
+
+
+def _check_values(options: LaunchOptions, *, allows_array: bool) -> None:
+    for name, reason in REFUSED.items():
+        if name in options.flags and not (allows_array and name == "array"):
+            raise UsageError(f"--{name} cannot be used here: {reason}.")
+    for name, value in _values(options):
+        if any(c in value for c in "\n\r\0"):
+            raise UsageError(f"The value of {name} has more than one line.")
 
 
 def _check_distributed(options: LaunchOptions, request: Request, target: LaunchTarget) -> None:

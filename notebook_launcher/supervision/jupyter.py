@@ -129,15 +129,18 @@ class JupyterSupervisor(Supervisor):
         endpoint, is_ours = self._endpoint, False
         if endpoint is not None and self._is_reached and self._tunnel.alive:
             is_ours = self._port.shut_while_ours(self._tunnel, endpoint, self._access.token)
-        cancel_job(self._context, self._session)
+        self._cancel()
         self._has_left_port = is_ours
         if not self.attached:
             raise Interrupted("Interrupted before JupyterLab was ready.")
         show_bill(self._context, self._session)
 
     def _finish(self, finished: Finished) -> None:
-        cancel_job(self._context, self._session, str(finished))
+        self._cancel(str(finished))
         show_bill(self._context, self._session)
+
+    def _cancel(self, text: str = "") -> None:
+        cancel_job(self._context, self._session, text)
 
     def _report_exit(self, error: LauncherError) -> None:
         if self.attached:

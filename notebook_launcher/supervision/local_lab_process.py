@@ -133,7 +133,7 @@ class LocalLab:
         inbox: queue.SimpleQueue[object],
     ) -> None:
         LocalLab._numbers += 1
-        self.number, self._inbox = LocalLab._numbers, inbox
+        self.number, self._inbox, self._token = LocalLab._numbers, inbox, token
         self._folder = Path(tempfile.mkdtemp(prefix="launch-notebook-lab-"))  # for this user alone
         source = Path(local_lab_config.__file__).read_text(encoding="utf-8")
         config = f"{source}\n\nset_up(get_config(), {str(self._folder)!r})\n"
@@ -212,4 +212,5 @@ class LocalLab:
         except OSError:
             return ""
         lines = [line for line in text.splitlines() if "token=" not in line]  # its address may be among them
-        return " ".join(lines[-_LAST_LINES:])
+        shown = " ".join(lines[-_LAST_LINES:])
+        return shown.replace(self._token, "…") if self._token else shown  # with debug messages, its configuration

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import NoReturn
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import JobTimedOut, LauncherError
+from notebook_launcher.core.errors import JobTimedOut, LauncherError, SchedulerSilent
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure, still_running
+from notebook_launcher.jobs.outcome import exit_record
 from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.apps import AppsSupervisor
 from notebook_launcher.supervision.jupyter import JupyterSupervisor
-from notebook_launcher.supervision.renewal import HandedOver, Renewal, cancel_apart, keep_input
-from notebook_launcher.supervision.supervisor import Finished
+from notebook_launcher.supervision.renewal import HandedOver, Renewal, keep_input
+from notebook_launcher.supervision.successor_watch import cancel_apart
 from notebook_launcher.tunnel.forwarding import Tunnel
+
+STOPPED = "stopped"  # the cause in ``exit.json`` of a job that a signal has ended
+ABOUT_THE_END = timedelta(seconds=30)  # before it, and later, a signal means that the walltime is over
+SAVED_WITHIN = 3.0  # seconds that JupyterLab's page needs to save, when its job is being ended
+HUNG_UP_WITHIN = 20.0  # seconds that a submission may go on when the terminal has gone
 
 
 def supervise_jupyter(
@@ -84,6 +94,7 @@ class _RenewingSupervisor(AppsSupervisor):
         super().__init__(context, session, access, ours=ours, place=place)
         self.renewal = Renewal(context, session, access)
         self._before = before
+        self._interrupting: threading.Timer | None = None
         if before is not None:
             self._tunnel, self._port = before.tunnel, before.port.lead_to(session)
             self._forwards = [*before.ports]
@@ -96,16 +107,15 @@ class _RenewingSupervisor(AppsSupervisor):
 
     # --- ways to exit
 
-    def _stop(self) -> None:
-        self.renewal.give_up()
-        if self._before is not None and self._before.previous is not None:
-            cancel_job(self._context, self._before.previous)
-            self._before.previous = None
-        super()._stop()
-
-    def _finish(self, finished: Finished) -> None:
-        self.renewal.give_up()
-        super()._finish(finished)
+    def _cancel(self, text: str = "") -> None:
+        """Cancel what costs first: this job, then the one before, if it still runs, and the next one."""
+        before = self._before
+        with contextlib.ExitStack() as others:  # whatever becomes of this one
+            others.callback(self.renewal.give_up)
+            if before is not None and before.previous is not None:
+                previous, before.previous = before.previous, None
+                others.callback(cancel_job, self._context, previous)
+            super()._cancel(text)
 
     def _report_exit(self, error: LauncherError) -> None:
         self.renewal.give_up()
@@ -114,6 +124,10 @@ class _RenewingSupervisor(AppsSupervisor):
     def _detach(self) -> None:
         super()._detach()
         self.renewal.left_queued()
+
+    def _hung_up(self) -> None:
+        super()._hung_up()
+        self.renewal.left_queued(HUNG_UP_WITHIN)
 
     # --- the next job
 
@@ -128,9 +142,51 @@ class _RenewingSupervisor(AppsSupervisor):
         super()._handle_other(item)
 
     def _forget_run(self, sentence: str) -> None:
-        """A job that runs again ends later, so the next one would begin too early."""
+        """A job that runs again ends later, so the next one would begin too early; unless that one runs already."""
+        has_begun = self.renewal.has_begun()
+        if self._interrupting is not None:
+            self._interrupting.cancel()  # the port will lead to this run
         super()._forget_run(sentence)
+        if has_begun:
+            self._hand_over(still_runs=True)
         self.renewal.drop()
+
+    def _job_ended(self, record: Mapping[str, object] | None, status: JobStatus | None) -> None:
+        """Go on in the next job at the end of the walltime, whatever the scheduler calls that, or if it is silent."""
+        record = record or exit_record(self._context, self._session)
+        self._raise_if_finished(record)
+        if record.get("cause") == STOPPED:
+            self._interrupt_tunnel_soon()
+        successor = self.renewal.successor
+        if successor is not None and self._is_time_over(record):
+            if not self.renewal.has_begun():
+                self._note(f"The walltime of job {self._job} is over. Waiting for the next job, {job_of(successor)}.")
+            if self._interrupting is not None:
+                self._interrupting.join()
+            self._hand_over(still_runs=False)
+        try:
+            super()._job_ended(record, status)
+        except SchedulerSilent:
+            if not self.renewal.has_begun():
+                raise
+        else:
+            return
+        self._hand_over(still_runs=True)
+
+    def _is_time_over(self, record: Mapping[str, object]) -> bool:
+        """Whether the job was ended by a signal, or without a word, when its walltime was over."""
+        end, now = self._attached_status.end, self._context.clock()
+        if end is None or record.get("cause") not in (None, STOPPED):
+            return False
+        ended = parse_iso(str(record.get("ended") or ""), now) or now
+        return ended >= end - ABOUT_THE_END
+
+    def _interrupt_tunnel_soon(self) -> None:
+        """Lead nowhere once the page has saved: another user of the node could take the port, and get the token."""
+        if self._interrupting is None or not self._interrupting.is_alive():
+            self._interrupting = threading.Timer(SAVED_WITHIN, self._tunnel.interrupt)
+            self._interrupting.daemon = True
+            self._interrupting.start()
 
     def _raise_exit(self, record: Mapping[str, object], status: JobStatus | None) -> NoReturn:
         if self.renewal.has_begun():

@@ -38,7 +38,9 @@ class ConnectionHandler(sshtunnel._ForwardHandler):  # type: ignore[misc]
     def handle(self) -> None:
         """Refuse another user's connection; relay any other to the node."""
         from_stranger = local_sockets.is_from_another_user(self.request)
-        if from_stranger or (from_stranger is None and self.server.name == "jupyter"):
+        name = self.server.name
+        holds_secret = name == "jupyter" or (isinstance(name, tuple) and name[0] == "app")
+        if from_stranger or (from_stranger is None and holds_secret):
             _reset(self.request)
             return
         # Nagle's algorithm with delayed acknowledgements costs up to 40 ms
@@ -61,7 +63,7 @@ class PortServer(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
     allow_reuse_address = os.name != "nt"
     connect: Connect
     target: tuple[str, int] | None = None
-    name: object = None  # of the port: ``jupyter``, or its numbers
+    name: object = None  # of the port: ``jupyter``, ``app`` and which, or its numbers
 
 
 class PortServer6(PortServer):

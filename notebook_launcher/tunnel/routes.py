@@ -85,12 +85,12 @@ class NodeTarget(Frozen):
     keys: Callable[[], SessionKeys]
 
 
-def find_route(target: NodeTarget, wanted: str, cluster: str) -> tuple[str, Route]:
+def find_route(target: NodeTarget, wanted: str, cluster: str, *, asks: bool = True) -> tuple[str, Route]:
     """Return the name of an open route to the node, and the route.
 
     ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: the route that last worked for ``cluster``, then each in
-    order; the user is asked for a secret only if nothing works without. Raises ``NodeUnreachable`` with all attempts,
-    ``HostKeyChanged`` if the node is not the job's.
+    order; the user is asked for a secret only if nothing works without, and never without ``asks``. Raises
+    ``NodeUnreachable`` with all attempts, ``HostKeyChanged`` if the node is not the job's.
     """
     if target.scheduler.same_machine or wanted == "direct":
         return "direct", target.host.open_route()
@@ -99,7 +99,7 @@ def find_route(target: NodeTarget, wanted: str, cluster: str) -> tuple[str, Rout
         "does this site let you ssh to a node where your job runs? see its documentation. "
         "Where nothing else works: --route direct, which opens Jupyter's port to everybody on the cluster"
     )
-    attempts = _attempts(wanted, cluster)
+    attempts = [(name, asking and asks) for name, asking in _attempts(wanted, cluster)]
     for name, asking in attempts:
         try:
             route = ROUTES[name](target, asking)
@@ -107,7 +107,7 @@ def find_route(target: NodeTarget, wanted: str, cluster: str) -> tuple[str, Rout
             tried.append(_described(name, error))
             if name == wanted == "reverse" and isinstance(error, NodeUnreachable):
                 hint = error.hint
-            if not asking and isinstance(error, AuthenticationFailed | HostKeyUnknown):
+            if asks and not asking and isinstance(error, AuthenticationFailed | HostKeyUnknown):
                 attempts.append((name, True))
         else:
             local_state.remember(LAST_ROUTES, cluster, name)

@@ -13,7 +13,7 @@ from tests.package_source import FILES, PACKAGE, imports, module_of, package_of
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 #: What a user would name, one module each: it may import every package but these, and what stands before it here.
-STORIES = ("forecast", "sessions", "renew", "launch", "run", "submit", "shell")
+STORIES = ("forecast", "sessions", "stop", "renew", "launch", "run", "submit", "shell")
 ABOVE_STORIES = {"cli", "classroom", "bench", "doctor", "discovery", "environments"}
 
 

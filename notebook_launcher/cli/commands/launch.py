@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +22,7 @@ from notebook_launcher.cli.options import (
 from notebook_launcher.cli.run_options import offer_image, run_launch_options, workers_option
 
 if TYPE_CHECKING:
+    from notebook_launcher.planning.plan import Plan
     from notebook_launcher.planning.target import LaunchOptions
 
 
@@ -172,12 +173,8 @@ def _launch(
         more_jobs = launch_module.renewals_note(plan, renewals)  # refused before anything is contacted
         if dry_run:
             launch_module.dry_run(plan, view)
-            if more_jobs:
-                view.show(events.Note(more_jobs))
-            if plan.open_at is not None:
-                view.show(events.Note(_would_open(plan.open_at, remote=plan.target.destination is not None)))
-            if preset is not None:
-                view.show(events.Note(f"A dry run saves nothing: the preset “{preset}” was not saved."))
+            for note in _notes_of_dry_run(plan, more_jobs, preset):
+                view.show(events.Note(note))
         else:
 
             def save() -> None:
@@ -195,3 +192,12 @@ def _launch(
             accepted = save if must_be_accepted else launch_module.no_action
             launch_module.launch(plan, view, prompts, interrupts, offer_image, accepted, renewals)
     return view.exit_code
+
+
+def _notes_of_dry_run(plan: Plan, more_jobs: str | None, preset: str | None) -> Iterator[str]:
+    if more_jobs:
+        yield more_jobs
+    if plan.open_at is not None:
+        yield _would_open(plan.open_at, remote=plan.target.destination is not None)
+    if preset is not None:
+        yield f"A dry run saves nothing: the preset “{preset}” was not saved."

@@ -21,11 +21,11 @@ def stop(names: tuple[str, ...], *, where: Where, every: bool, sure: bool) -> in
 
     Those on the default cluster; for another one add --cluster NAME.
     """
-    from notebook_launcher import sessions
+    from notebook_launcher import stop as stopping
 
     if names and every:
         raise UsageError("--all ends all sessions, and takes no names.", hint="leave out the names, or --all")
     target = where.target()
     with user_interface(where) as (view, prompts, interrupts):
-        sessions.stop(target, names, view, prompts, interrupts, every=every, sure=sure)
+        stopping.stop(target, names, view, prompts, interrupts, every=every, sure=sure)
     return view.exit_code

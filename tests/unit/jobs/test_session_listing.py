@@ -102,7 +102,7 @@ def test_an_odd_file_hides_no_other_session(tmp_path: Path, file: str, oddity: s
     ODDITIES[oddity](odd / file)
     began = time.monotonic()
     told = run(tmp_path)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not CONTROLS & set(told)
     reading = parse_listing(told, str(tmp_path), NOW)
     names = [record.session.id for record in reading.records]

@@ -8,8 +8,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from notebook_launcher.core.walltime import Walltime
-from notebook_launcher.jobs.successor import Successor, begin_of, hand_over
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.jobs.successor import Successor, as_told_there, begin_of, hand_over, next_session
 from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.session.record import Session, SessionRecord
 
 ZONE = timezone(timedelta(hours=1))
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=ZONE)
@@ -26,6 +28,25 @@ def test_it_begins_before_the_first_one_ends_on_the_clusters_clock() -> None:
     begins = begin_of(ends, Walltime.parse("2:00:00"), NOW)
     assert begins is not None and f"{begins:%H:%M}" == "13:55"
     assert begin_of(NOW + timedelta(minutes=4), Walltime.parse("2:00:00"), NOW) is None, "at once"
+
+
+@pytest.mark.parametrize(
+    ("output", "log"), [("my-%j.log", "my-%j.log"), ("my.log", "/s/{}/job.log"), (None, "/s/{}/job.log")]
+)
+def test_it_does_not_write_over_the_log_of_the_first_one(output: str | None, log: str) -> None:
+    flags: dict[str, str | None] = {"time": "1:00:00", "begin": "now"} | ({"output": output} if output else {})
+    first = Session(SessionRecord(NAME, NOW, "slurm", flags, output or "/log"), f"/s/{NAME}", JobRef("7"))
+    new = next_session(first, "2026-11-21T13:55:00", NOW)
+    assert new.record.log == log.format(new.id)
+    assert new.record.flags.get("output") == (output if output == log else None)
+    assert (new.record.flags["begin"], new.record.continues) == ("2026-11-21T13:55:00", NAME)
+
+
+def test_it_begins_by_the_clock_that_is_valid_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the night when summer time ends, the offset that was read is not that of the begin time."""
+    monkeypatch.setenv("TZ", "Europe/Stockholm")
+    begins = datetime(2026, 10, 25, 4, 0, tzinfo=timezone(timedelta(hours=2)))
+    assert as_told_there(LocalHost(), begins) == "2026-10-25T03:00:00"
 
 
 @pytest.mark.parametrize("job", [JobRef("7"), JobRef("7", "snowy")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,30 @@ def test_a_task_is_followed_through_a_requeue(array: Task) -> None:
     finally:
         watch.kill()
         watch.wait()
+
+
+def test_tasks_are_looked_at_in_turns(array: Task) -> None:
+    """A large array is no load on the file server: so many of its tasks a second."""
+    for number in range(1, 8):
+        folder = array.dir / "tasks" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "exit.json").write_text('{"cause":"finished"}\n')
+    command = [BASH, str(array.dir / "watch_tasks.sh"), str(array.dir)]
+    environment = {**os.environ, "NBL_MOST_LOOKED_AT": "3"}
+    once = subprocess.run([*command, "once"], env=environment, capture_output=True, text=True, check=True)
+    assert len([line for line in once.stdout.splitlines() if line.startswith("exit")]) == 7
+    watch = subprocess.Popen([*command, "follow"], env=environment, stdin=-1, stdout=-1, text=True)
+    assert watch.stdout and watch.stdin
+    told: list[str] = []
+    try:
+        while len([line for line in told if line != "."]) < 7:
+            told.append(watch.stdout.readline().rstrip("\n"))
+    finally:
+        watch.stdin.close()
+        watch.wait(10)
+    ended = [line for line in told if line != "."]
+    assert sorted(ended) == [f'exit {number} {{"cause":"finished"}}' for number in range(1, 8)]
+    assert "." in told[3:], "not all at the first look"
 
 
 def test_it_runs_in_no_other_job(array: Task) -> None:

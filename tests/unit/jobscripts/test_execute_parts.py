@@ -46,7 +46,7 @@ def test_whatever_is_printed_is_bounded(part: str) -> None:
     text.add("\nend")
     assert len(str(text)) < 3 * 2000 + 200
     assert str(text).endswith("end") and str(text)[:2000].strip("\n\r") == str(text)[:2000].strip("\n\r")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
 
 
 def test_the_gap_tells_how_much_is_missing() -> None:

@@ -39,12 +39,24 @@ def test_jupyterlab_that_never_listens(quick: Job) -> None:
     assert quick.processes() == []
 
 
-@pytest.mark.parametrize(("cause", "goes_on"), [("finished", False), ("idle", False), ("stopped", True)])
-def test_the_next_job_of_a_session_that_was_ended_before_its_time(quick: Job, cause: str, goes_on: bool) -> None:
+@pytest.mark.parametrize(
+    ("cause", "message", "goes_on"),
+    [
+        ("finished", "", False),
+        ("idle", "", False),
+        ("stopped", "", True),
+        ("finished", "This session continues in session 20261120-014455-efgh, which runs already.", True),
+    ],
+)
+def test_the_next_job_of_a_session_that_was_ended_before_its_time(
+    quick: Job, cause: str, message: str, goes_on: bool
+) -> None:
     """It was shut down, or nobody used it; at the end of its walltime it goes on."""
     before = quick.dir.parent / "20261120-014455-abcd"
     before.mkdir(parents=True)
-    (before / "exit.json").write_text(f'{{"version":1,"job":"7","node":"n1","cause":"{cause}","message":""}}\n')
+    (before / "exit.json").write_text(
+        f'{{"version":1,"job":"7","node":"n1","cause":"{cause}","message":"{message}"}}\n'
+    )
     quick.ask(f"continues={before.name}")
     if goes_on:
         quick.start()
@@ -54,6 +66,39 @@ def test_the_next_job_of_a_session_that_was_ended_before_its_time(quick: Job, ca
     assert report["cause"] == "finished"
     assert "so it does not continue in this job" in report["message"]
     assert not (quick.dir / "endpoint.json").exists()
+
+
+@pytest.mark.parametrize("began", ["before", "since"])
+def test_the_next_job_of_a_session_that_was_put_back_into_the_queue(quick: Job, began: str) -> None:
+    """One that has begun again since its next job was queued goes on for long."""
+    before = quick.dir.parent / "20261120-014455-abcd"
+    before.mkdir(parents=True)
+    quick.ask(f"continues={before.name}")
+    for file in (before / "started.json", quick.dir / "session.json"):
+        file.write_text("{}\n")
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+    if began == "before":
+        quick.start()
+        assert quick.endpoint()["port"]
+        return
+    os.utime(before / "started.json", (1_000_000_060, 1_000_000_060))
+    report = quick.run()
+    assert report["message"] == f"Session {before.name} has started again, so it does not continue in this job yet."
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_requeued_job_gives_way_to_its_next_one_that_runs(quick: Job, runs: bool) -> None:
+    after = quick.dir.parent / "20261120-014455-abcd"
+    after.mkdir(parents=True)
+    quick.ask()
+    (quick.dir / "successor.json").write_text(f'{{"version":1,"session":"{after.name}","job":"8"}}\n')
+    if not runs:
+        quick.start()
+        assert quick.endpoint()["port"] and not (quick.dir / "successor.json").exists()
+        return
+    (after / "started.json").write_text("{}\n")
+    message = quick.run()["message"]
+    assert message == f"This session continues in session {after.name}, which runs already."
 
 
 @pytest.mark.parametrize("program", ["jupyterlab", "notebook"])

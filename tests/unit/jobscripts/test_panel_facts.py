@@ -51,7 +51,7 @@ def test_elsewhere_it_knows_what_was_requested(tmp_path: Path) -> None:
     }
     idle = {"why": "unused", "ends": "2026-11-21T12:05:00Z", "message": "Nobody has used it."}
     assert known(tmp_path, started=STARTED, panel=requested, idle=idle) == {
-        "job": "7", "node": "gpu1", "began": BEGAN, "ends": BEGAN + 600, "cores": 2.0,
+        "job": "7", "node": "gpu1", "began": BEGAN, "ends": BEGAN + 600, "walltime": 600.0, "cores": 2.0,
         "price": {"per_hour": 1.5, "unit": "SEK"}, "connect": "launch-notebook",
         "idle": {"why": "unused", "ends": BEGAN + 300, "message": "Nobody has used it."},
     }  # fmt: skip

@@ -215,6 +215,8 @@ def is_well(page: Page) -> None:
 def test_the_next_job_is_asked_for_once_and_shown(page: Page, job: Job) -> None:
     """An attached launcher reads ``renew.json``, and writes ``successor.json``."""
     renew, panel = page.get_by_role("button", name="Continue in a new job…"), page.locator(".nbl-panel")
+    if not panel.is_visible():
+        page.locator(".nbl-status").click()
     expect(renew).to_be_hidden()  # this session's launcher has noted no command for it
     requested = json.loads((job.dir / "panel.json").read_text())
     (job.dir / "panel.json").write_text(json.dumps({**requested, "renew": "launch-notebook renew k3f9"}))
@@ -225,7 +227,7 @@ def test_the_next_job_is_asked_for_once_and_shown(page: Page, job: Job) -> None:
     expect(dialog).to_contain_text("Kernels are new: all variables are lost.")
     assert not (job.dir / "renew.json").exists()
     dialog.get_by_role("button", name="Queue it").click()
-    wait_until((job.dir / "renew.json").exists, 10, "the launcher is asked")
+    wait_until((job.dir / "renew.json").exists, 30, "the launcher is asked")
     assert permissions(job.dir / "renew.json") == 0o600
     (job.dir / "successor.json").write_text(json.dumps({"session": "x", "job": MARKUP, "begins": None}))
     expect(panel).to_contain_text(f"This page continues in job {MARKUP}.", timeout=LATEST)
@@ -334,6 +336,7 @@ def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> 
     page.wait_for_timeout(200)
     be_hidden(page, False)
     expect(toast(page, "4 minutes left")).to_be_visible(timeout=LATEST)
+    expect(toast(page, "This page continues in job")).to_have_count(0)
     expect(toast(page, "14 minutes left")).to_have_count(0)
     ends_in(job, 3 * 60 + 9)
     page.wait_for_timeout(200)
@@ -341,6 +344,14 @@ def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> 
     expect(page.locator(".nbl-status")).to_contain_text("3:0", timeout=LATEST)
     expect(toast(page, "minutes left")).to_have_count(1)
     expect(toast(page, "4 minutes left")).to_have_count(1)
+    (job.dir / "successor.json").write_text(json.dumps({"session": "x", "job": "78", "begins": None}))
+    ends_in(job, 55)
+    page.wait_for_timeout(200)
+    be_hidden(page, False)
+    expect(toast(page, "This page continues in job 78 then. Open documents are being saved.")).to_be_visible(
+        timeout=LATEST
+    )
+    (job.dir / "successor.json").unlink()
 
 
 EDITOR = ".jp-FileEditor:visible :is(.cm-content, .CodeMirror)"  # of JupyterLab 4, and 3

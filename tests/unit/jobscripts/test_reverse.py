@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -195,6 +196,35 @@ def test_a_call_that_nobody_joins_is_over(job: Job) -> None:
     tag = called(job)
     wait_until(lambda: not Path(f"/tmp/nl-call-{tag}").exists() and not in_use(job), 30)
     assert call(job, "join", tag) == ""
+    assert files_of_calls(job) == ["calls"]
+
+
+def files_of_calls(job: Job) -> list[str]:
+    return [one.name for one in (job.dir / "runtime" / "reverse").iterdir()]
+
+
+def test_what_is_left_of_calls_that_were_killed_goes_with_the_next(job: Job) -> None:
+    (job.home / "ssh-elsewhere").touch()
+    job.start()
+    job.started()
+    place, folders = job.dir / "runtime" / "reverse", [Path(f"/tmp/nl-call-{tag}") for tag in ("old00000", "new00000")]
+    new = [place / "new00000", place / "new00000.answer"]
+    old = [place / "old00000", place / "old00000.hosts", place / "old00000.answer"]
+    try:
+        for folder in folders:
+            folder.mkdir()
+        for file in (*old, *new):
+            file.touch()
+        for one in (*folders, *old, *new):
+            os.chown(one, place.stat().st_uid, -1)
+        for one in (folders[0], *old):
+            os.utime(one, (time.time() - 700,) * 2)
+        assert call(job) == "elsewhere \n"
+        assert [folder.exists() for folder in folders] == [False, True]
+        assert sorted(files_of_calls(job)) == ["calls", "new00000", "new00000.answer"]
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="other users are needed")

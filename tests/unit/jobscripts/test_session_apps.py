@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
-import importlib.util
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from notebook_launcher.core.package_data import job_script
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions
+from tests.unit.jobscripts.written_usage import loaded
 
 pytestmark = pytest.mark.real_time
+
+requests = loaded("app_requests")
+apps = loaded("session_apps")
 
 APP = """
 import http.server, json, os, socketserver, sys
@@ -105,8 +112,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     wait_until(lambda: made.facts()["state"] == "running", 30, "the app runs")
     yield made
     pids = [int(line.split()[1]) for line in (job.root / "began").read_text().splitlines()]
+    os.kill(job.endpoint()["pid"], signal.SIGKILL)  # nothing ends the app but the job
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 20, "the app has ended with its job")
     job.end()
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 10, "the app has ended with its job")
 
 
 def test_nobody_gets_in_without_the_secret(app: App) -> None:
@@ -190,11 +198,7 @@ def test_the_page_learns_where_a_launcher_has_opened_it(app: App) -> None:
 
 
 def judge(request: str) -> tuple[bytes | None, bytes | None]:
-    spec = importlib.util.spec_from_file_location("session_apps_alone", job_script("session_apps.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    answer: tuple[bytes | None, bytes | None] = module.judge(request.replace("\n", "\r\n").encode(), "s3cret", 7)
+    answer: tuple[bytes | None, bytes | None] = requests.judge(request.replace("\n", "\r\n").encode(), "s3cret", 7)
     return answer
 
 
@@ -223,6 +227,13 @@ def test_a_websocket_is_passed_on_as_it_is() -> None:
         "POST /?nl-token=s3cret HTTP/1.1\nHost: port-7.localhost:7",
         "nonsense",
         "GET /\nHost: port-7.localhost:7",
+        "GET /\\evil.example/?nl-token=s3cret HTTP/1.1\nHost: port-7.localhost:7",
+        "GET / HTTP/1.1\nHost: port-7.localhost:7\nHost: evil.example\nCookie: nl-app-7=s3cret",
+        "GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\nX : 1",
+        "GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\n folded",
+        "GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\nX: 1\rTransfer-Encoding: chunked",
+        "POST / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\nContent-Length: -5",
+        "POST / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\nContent-Length: 5\nContent-Length: 50",
     ],
 )
 def test_odd_requests(head: str) -> None:
@@ -235,3 +246,176 @@ def test_its_port_is_on_both_loopback_addresses(app: App) -> None:
     socket.create_connection(("127.0.0.1", port)).close()
     if socket.has_ipv6 and Path("/proc/net/if_inet6").exists():
         socket.create_connection(("::1", port)).close()
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "goal", "is_let_in"),
+    [
+        ("same-origin", "cors", "empty", True),
+        ("none", "navigate", "document", True),
+        ("cross-site", "navigate", "document", True),
+        ("same-site", "no-cors", "image", False),
+        ("same-site", "navigate", "iframe", False),
+    ],
+)
+def test_a_page_at_another_port_of_the_same_name_may_only_lead_to_it(
+    site: str, mode: str, goal: str, is_let_in: bool
+) -> None:
+    fetch = f"Sec-Fetch-Site: {site}\nSec-Fetch-Mode: {mode}\nSec-Fetch-Dest: {goal}"
+    _, passed = judge(f"GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\n{fetch}\n\n")
+    assert (passed is not None) is is_let_in
+
+
+def test_the_rest_of_the_address_is_kept() -> None:
+    answer, _ = judge("GET /tree?a=1&nl-token=s3cret&a=2&b= HTTP/1.1\nHost: port-7.localhost:7\n\n")
+    assert answer is not None and b"\r\nLocation: /tree?a=1&a=2&b=\r\n" in answer
+
+
+class Small:
+    """An ``App`` with a program or a server of the test's own."""
+
+    def __init__(self, folder: Path, *command: str) -> None:
+        (folder / "runtime").mkdir()
+        wanted = {"name": "small", "title": "Small", "health": "/", "commands": [list(command)]}
+        own = SimpleNamespace(stranger_behind=lambda _connection: None)
+        self.said: list[str] = []
+        self.until = b"lose\r\n\r\n"  # of an answer
+        self.got = b""  # by the app, after the first lines
+        self.app = apps.App(wanted, f"{folder}/s", folder, own, lambda text, *words: self.said.append(text % words))
+
+    def asked(self, answer: bytes, request: bytes, *, reads: bool) -> bytes:
+        """What a client gets from an app that answers so, and keeps the connection open."""
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            if reads:
+                while data := await reader.read(1000):
+                    self.got += data
+            writer.close()
+
+        async def ask() -> bytes:
+            self.app.state = "running"
+            servers = [await asyncio.start_unix_server(serve, self.app.socket)]
+            servers += [await one for one in self.app.listen()]
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.app.port, limit=10_000_000)
+            head = f"Host: port-1.localhost\r\nCookie: nl-app-{self.app.port}={self.app.secret}\r\n"
+            writer.write(request.replace(b"\r\n", b"\r\n" + head.encode(), 1))
+            try:
+                if not reads:
+                    return await asyncio.wait_for(reader.readuntil(b"too much"), 20)
+                answered = await asyncio.wait_for(reader.readuntil(self.until), 20)
+                await asyncio.sleep(0.2)  # nothing more may come to the app
+                return answered
+            finally:
+                writer.close()
+                for server in servers:
+                    server.close()
+
+        return asyncio.run(ask())
+
+
+def test_a_body_of_unknown_length_is_refused() -> None:
+    head = "POST / HTTP/1.1\nHost: port-7.localhost:7\nContent-Length: 5\nTransfer-Encoding: chunked\n\n"
+    answer, passed = judge(head)
+    assert passed is None and answer is not None and answer.startswith(b"HTTP/1.1 411")
+
+
+UPGRADE = b"Upgrade: websocket\r\nConnection: upgrade\r\n"
+
+
+@pytest.mark.parametrize("upgrade", [b"", UPGRADE, b"Upgrade: h2c\r\nConnection: upgrade\r\n"])
+def test_no_second_request_passes_unjudged(tmp_path: Path, upgrade: bytes) -> None:
+    """A browser sends the next one over a connection that it may keep, with no cookies, perhaps, and for others."""
+    answer = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nconnection: keep-alive\r\nContent-Length: 0\r\n\r\n"
+    small, body = Small(tmp_path), b"" if upgrade else b"12345"
+    length = b"Content-Length: %d\r\n" % len(body)
+    more = b"GET /second HTTP/1.1\r\n\r\n"
+    got = small.asked(answer, b"POST / HTTP/1.1\r\n" + length + upgrade + b"\r\n" + body + more, reads=True)
+    assert small.got == body
+    assert got.endswith(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+def test_the_answer_to_a_websocket_is_passed_on_as_it_is(tmp_path: Path) -> None:
+    answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x00"
+    request = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"
+    small = Small(tmp_path)
+    small.until = b"\x81\x00"
+    assert small.asked(answer, request, reads=True) == answer
+    assert small.got == b"hello"
+
+
+def test_an_app_that_takes_no_more_is_heard(tmp_path: Path) -> None:
+    answer = b"HTTP/1.1 413 Content Too Large\r\n\r\n" + b"x" * 500_000 + b"too much"
+    request = b"POST / HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n" + b"y" * 9_000_000
+    assert Small(tmp_path).asked(answer, request, reads=False).endswith(b"xtoo much")
+
+
+def test_what_a_dead_app_has_started_ends_with_it(tmp_path: Path) -> None:
+    small = Small(tmp_path, "sh", "-c", f"sleep 300 & echo $! >{tmp_path}/pid; printf '\\033[2Jno\\n'; exit 3")
+    small.app.run()
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not is_running(pid), 10, "its child has ended")
+    assert small.app.message == "It ended with exit code 3. [2Jno", "and no terminal is changed by what it says"
+
+
+def is_running(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_an_app_that_heeds_no_signal_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps, "ENDS_WITHIN", 0.3)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "runtime").mkdir()
+    command = ["sh", "-c", f"trap '' TERM; echo >>{tmp_path}/began; while :; do sleep 0.1; done"]
+    wanted = [{"name": name, "title": name, "health": "/", "commands": [command]} for name in ("a", "b", "c")]
+    every = apps.Apps(wanted, tmp_path, None, print)
+    for app in every.apps:
+        threading.Thread(target=app.keep_running, daemon=True).start()
+    wait_until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text() == "\n\n\n", 10, "they run")
+    every.end()
+    wait_until(lambda: not any(app.is_alive() for app in every.apps), 5, "they have ended")
+    shutil.rmtree(every.place)
+
+
+def test_an_impossible_command_is_reported(tmp_path: Path) -> None:
+    small = Small(tmp_path, "sh", "a\0b")
+    small.app.keep_running()
+    assert small.app.state == "failed" and "null byte" in small.app.message
+
+
+def test_a_flood_of_output_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Small(tmp_path).app
+    app.output.write_text("x" * 100)
+    app.limit_output()
+    assert app.output.stat().st_size == 100
+    monkeypatch.setattr(apps, "MOST_OUTPUT", 99)
+    app.limit_output()
+    assert app.output.stat().st_size == 0
+
+
+def test_a_word_is_filled_in_once() -> None:
+    words = {"socket": "/tmp/s", "folder": "{socket}"}
+    assert apps.filled("unix:{socket} {folder} {other}", words) == "unix:/tmp/s {socket} {other}"
+
+
+def test_sockets_are_in_no_folder_that_others_may_rename(tmp_path: Path) -> None:
+    assert apps.is_safe(str(tmp_path)) and apps.is_safe("/tmp") and not apps.is_safe(f"{tmp_path}/none")
+    tmp_path.chmod(0o777)
+    assert not apps.is_safe(str(tmp_path))
+    tmp_path.chmod(0o1777)
+    assert apps.is_safe(str(tmp_path))
+
+
+def test_the_launcher_that_came_last_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    wanted = [{"name": "a", "title": "A", "health": "/", "commands": []}]
+    every = apps.Apps(wanted, tmp_path, None, print)
+    for port in range(1000, 1105):
+        every.note_opened(f"localhost:{port}", {"a": port})
+    every.note_opened("localhost:²", {"a": 1})
+    assert every.facts("localhost:1104")[0]["url"] and not every.facts("localhost:1000")[0]["url"]
+    assert len(every.opened) == apps.MOST_LAUNCHERS
+    shutil.rmtree(every.place)

@@ -236,7 +236,7 @@ def test_ctrl_c_leaves_a_fetch_of_which_nothing_comes(made: FinishedRun, monkeyp
     began = time.monotonic()
     with pytest.raises(Interrupted):
         made.fetch()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
 
 
 def test_of_a_large_fetch_it_is_said_how_far_it_is(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from notebook_launcher import sessions
+from notebook_launcher import stop as stopping
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.interrupts import Interrupts
@@ -86,7 +87,7 @@ def stop(
     root: Path, *names: str, prompts: Prompts | None = None, every: bool = False, sure: bool = False
 ) -> ShownSessions:
     view = ShownSessions()
-    sessions.stop(target(root), names, view, prompts or FakePrompts(), Interrupts(), every=every, sure=sure)
+    stopping.stop(target(root), names, view, prompts or FakePrompts(), Interrupts(), every=every, sure=sure)
     return view
 
 

@@ -13,6 +13,7 @@ from notebook_launcher import renew
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from tests.doubles import FakePrompts, wait_until
 from tests.unit.sessions.local_sessions import ShownSessions, listed, stop, target
@@ -58,8 +59,28 @@ def test_the_next_job_is_the_same_request_later(tmp_path: Path, submit: Callable
         renewed(tmp_path)
     with pytest.raises(UsageError, match="has not started yet"):
         renewed(tmp_path, told.session)
+    assert stop(tmp_path, told.session, sure=True).ended == {told.session}
+    assert not noted.exists(), "nobody is promised a next job any more"
+    again = renewed(tmp_path).one(events.Renewed)
     both = stop(tmp_path, sure=True)  # without a name: the one that runs is meant
-    assert both.ended == {session.id, told.session}
+    assert both.ended == {session.id, again.session}
+
+
+def test_nothing_is_queued_after_a_yes_that_came_too_late(
+    tmp_path: Path, submit: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = running(tmp_path, submit)
+    prompts = FakePrompts(confirms=[True])
+    said_yes, clock = prompts.confirm, Context.clock
+
+    def slowly(question: str) -> bool | None:
+        monkeypatch.setattr(Context, "clock", lambda context: clock(context) + timedelta(minutes=10))
+        return said_yes(question)
+
+    monkeypatch.setattr(prompts, "confirm", slowly)
+    with pytest.raises(UsageError, match="has ended meanwhile"):
+        renewed(tmp_path, session.id, prompts, sure=False)
+    assert set(listed(tmp_path).seen) == {session.id}
 
 
 def test_nothing_is_queued_without_a_yes(tmp_path: Path, submit: Callable[..., Session]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import sessions
+from notebook_launcher import stop as stopping
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import CancelFailed, SessionNotFound, SubmitUncertain, UsageError
 from notebook_launcher.core.interrupts import Interrupts
@@ -104,7 +104,7 @@ def test_one_without_a_job_does_not_hold_up_the_others(tmp_path: Path, submit: C
     (tmp_path / lost / "exit.json").unlink(missing_ok=True)
     view = ShownSessions()
     with pytest.raises(SubmitUncertain, match=lost):
-        sessions.stop(target(tmp_path), [lost, one, other], view, FakePrompts(confirms=[True]), Interrupts())
+        stopping.stop(target(tmp_path), [lost, one, other], view, FakePrompts(confirms=[True]), Interrupts())
     assert view.ended == {one, other}
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from notebook_launcher import launch, sessions
+from notebook_launcher import stop as stopping
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
@@ -193,7 +194,7 @@ class Launcher:
 
     def stop(self) -> None:
         self._old_session()
-        self._begin(lambda: sessions.stop(TARGET, [], self.view, self.prompts, self.interrupts))
+        self._begin(lambda: stopping.stop(TARGET, [], self.view, self.prompts, self.interrupts))
 
     def open_host(self, target: LaunchTarget, view: object, prompts: Prompts) -> FakeHost:
         """In place of ``opening.open_host``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import JobTimedOut, UsageError
 from notebook_launcher.supervision import local_lab_process
-from notebook_launcher.supervision.local_lab_process import address_in, arguments, environment
+from notebook_launcher.supervision.local_lab_process import LabEnded, LocalLab, address_in, arguments, environment
 from notebook_launcher.tunnel.forwarding import Endpoint
 from tests.doubles import wait_until
 from tests.unit.supervision.fake_login import PATIENCE
@@ -70,6 +71,18 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def launched(launcher: Launcher, lab: Lab, how: str = "well") -> None:
     launcher.launch(replace(PLAN, local_lab=lab.plan(how)))
     launcher.attach()
+
+
+def test_the_sessions_token_is_not_among_what_it_printed(tmp_path: Path) -> None:
+    """With debug messages, JupyterLab prints its configuration."""
+    inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+    said = "import os, sys; sys.exit('auth_token: ' + os.environ['JUPYTER_GATEWAY_AUTH_TOKEN'] + '; no such option')"
+    lab = LocalLab((sys.executable, "-c", said), Endpoint(1), 1, "s3cret", inbox)
+    try:
+        ended = inbox.get(timeout=PATIENCE)
+        assert ended == LabEnded(lab.number, 1, "auth_token: …; no such option")
+    finally:
+        lab.close()
 
 
 def test_it_starts_with_the_sessions_kernels_and_ends_with_the_session(launcher: Launcher, lab: Lab) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -14,7 +15,7 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import PartitionRefused
+from notebook_launcher.core.errors import HostCommandFailed, PartitionRefused
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.core.view import Typed
 from notebook_launcher.jobs.messages import DirectoryRemoved, RenewalRequested, SuccessorReported
@@ -24,6 +25,7 @@ from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, SessionRecord
 from notebook_launcher.supervision import renewal
 from notebook_launcher.supervision.renewal import Renewal, keep_input
+from notebook_launcher.supervision.successor_watch import Lost
 from tests.doubles import RecordingView, wait_until
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -60,12 +62,24 @@ class Attached:
         self.watched: list[Session] = []
         self.ran: list[list[str]] = []
         self.removes = CommandResult(0)
-        host = SimpleNamespace(read_file=lambda path: self.files.get(path, "").encode() or None, run=self.run)
+        self.faults: list[Exception] = []  # of the next attempts to read a file
+        host = SimpleNamespace(read_file=self.read_file, run=self.run)
         target = SimpleNamespace(arguments=lambda: [])
         self.context = cast("Any", OwnContext(self.view, host, target, interrupts))
+        self.cancelled: list[Session] = []
+        self.may_queue = threading.Event()
+        self.may_queue.set()
         monkeypatch.setattr(renewal, "SuccessorWatch", self.watch)
+        monkeypatch.setattr(renewal, "cancel_apart", lambda _context, gone: self.cancelled.append(gone))
+        monkeypatch.setattr(renewal, "cancel_job", lambda _context, gone: self.cancelled.append(gone))
+        monkeypatch.setattr(renewal, "READ_AGAIN", 0.01)
         monkeypatch.setattr(renewal, "queue_successor", self.queue_successor)
         self.renewal = Renewal(self.context, session(FIRST, "7"), Access("token", lambda: pytest.fail("no keys")))
+
+    def read_file(self, path: str) -> bytes | None:
+        if self.faults:
+            raise self.faults.pop(0)
+        return self.files.get(path, "").encode() or None
 
     def run(self, command: list[str]) -> CommandResult:
         self.ran.append(command)
@@ -76,11 +90,24 @@ class Attached:
         self.watched.append(following)
         return SimpleNamespace(close=lambda: None)
 
-    def queue_successor(self, *_arguments: object) -> tuple[Session, Successor]:
+    def queue_successor(self, *_arguments: object, named: Callable[[Session], None]) -> tuple[Session, Successor]:
         self.submitted += 1
+        named(session(NEXT, "8", FIRST))
+        assert self.may_queue.wait(10)
         if self.refusal:
             raise self.refusal
         return session(NEXT, "8", FIRST), Successor(NEXT, JobRef("8"), END)
+
+    def report(self, written: dict[str, object]) -> None:
+        """Let the session's directory say that there is a next job, and handle what becomes of that."""
+        self.renewal.handle(SuccessorReported(written))
+        wait_until(lambda: not self.renewal._reading, 10, "its record is read")
+        while not self.inbox.empty():
+            self.renewal.handle(self.inbox.get_nowait())
+
+    def is_withdrawn(self) -> None:
+        told = [f"/s/{FIRST}/successor.json", NEXT]
+        wait_until(lambda: [command[-2:] for command in self.ran] == [told], 10, "the file is removed")
 
     def handle_next(self) -> None:
         """Handle what the thread reports: a note, and how it ended."""
@@ -149,32 +176,100 @@ def test_of_several_attached_launchers_one_answers_the_page(attached: Attached) 
     "data", [{}, {"session": "../x", "job": "8"}, {"session": FIRST, "job": "8"}, {"session": NEXT, "job": "$(id)"}]
 )
 def test_no_other_session_is_taken_for_the_next_one(attached: Attached, data: dict[str, object]) -> None:
-    attached.renewal.handle(SuccessorReported(data))
+    attached.report(data)
     assert attached.watched == []
 
 
 def test_one_that_was_queued_elsewhere_is_followed(attached: Attached) -> None:
     written = json.loads(Successor(NEXT, JobRef("8"), None).as_json())
     attached.files[f"/s/{NEXT}/session.json"] = session(NEXT, "8", "").record.as_json()
-    attached.renewal.handle(SuccessorReported(written))
+    attached.report(written)
     assert attached.watched == [], "it does not say that it goes on from this one"
     attached.files[f"/s/{NEXT}/session.json"] = session(NEXT, "8", FIRST).record.as_json()
+    attached.faults = [HostCommandFailed("cat did not answer within 90 s.")]  # it is read again, and on a thread
     for _ in range(2):
-        attached.renewal.handle(SuccessorReported(written))
+        attached.report(written)
     assert [one.id for one in attached.watched] == [NEXT]
     assert not attached.renewal.has_begun()
     attached.files[f"/s/{NEXT}/endpoint.json"] = "{}"
     assert attached.renewal.has_begun()
 
 
-def test_a_job_that_is_gone_is_told_with_what_to_type(attached: Attached) -> None:
-    attached.renewal.handle(SuccessorReported({"session": NEXT, "job": "8"}))
-    attached.renewal.handle(renewal._Lost(attached.renewal._watch, "cancelled."))  # type: ignore[arg-type]
-    assert "The next job, 8, is gone: cancelled." in attached.view.notes
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_job_that_is_gone_is_told_with_what_to_type(attached: Attached, runs: bool) -> None:
+    attached.report({"session": NEXT, "job": "8"})
+    attached.renewal.handle(Lost(attached.renewal._watch, "some reason.", runs))  # type: ignore[arg-type]
+    assert f"The next job, 8, is {'being cancelled' if runs else 'gone'}: some reason." in attached.view.notes
     assert f"renew {FIRST}" in attached.view.notes and attached.renewal.successor is None
-    wait_until(lambda: attached.ran == [["rm", "-f", "--", f"/s/{FIRST}/successor.json"]], 10, "the file is removed")
-    attached.renewal.handle(SuccessorReported({"session": NEXT, "job": "8"}))  # by a watcher that read it before
+    attached.is_withdrawn()
+    assert [one.id for one in attached.cancelled] == ([NEXT] if runs else [])
+    attached.report({"session": NEXT, "job": "8"})  # by a watcher that read it before
     assert len(attached.watched) == 1
+
+
+def test_a_request_of_the_page_waits_until_the_end_is_known(attached: Attached) -> None:
+    attached.renewal.handle(asked(NOW))
+    attached.renewal.tick(None)
+    assert attached.submitted == 0
+    attached.renewal.tick(END)
+    attached.handle_next()
+    assert attached.submitted == 1 and len(attached.watched) == 1
+
+
+def test_an_end_that_is_put_off_cancels_the_next_job(attached: Attached) -> None:
+    begins = END - timedelta(minutes=5)
+    attached.report(json.loads(Successor(NEXT, JobRef("8"), begins).as_json()))
+    attached.renewal.tick(END)
+    attached.renewal.tick(END + timedelta(minutes=1))  # it is not known to the second
+    assert attached.cancelled == []
+    attached.renewal.tick(END + timedelta(hours=1))
+    assert [one.id for one in attached.cancelled] == [NEXT] and attached.renewal.successor is None
+    assert "is being cancelled: it would begin too early" in attached.view.notes
+    attached.is_withdrawn()
+
+
+def test_what_is_being_queued_and_not_wanted_is_cancelled_once_it_is_there(attached: Attached) -> None:
+    attached.may_queue.clear()
+    attached.renewal.left = 1
+    attached.renewal.tick(END)
+    wait_until(lambda: attached.submitted == 1, 10, "it is being queued")
+    attached.renewal.drop()
+    attached.report({"session": NEXT, "job": "8"})  # its file comes before
+    assert attached.cancelled == [] and attached.watched == []
+    attached.may_queue.set()
+    attached.renewal.handle(attached.inbox.get(timeout=10))
+    assert [one.id for one in attached.cancelled] == [NEXT] and attached.watched == []
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_is_being_queued_is_waited_for_at_the_end(attached: Attached, ends: bool) -> None:
+    """When the user detaches it stays, and is told; when the session ends it is cancelled."""
+    attached.may_queue.clear()
+    attached.renewal.left = 1
+    attached.renewal.tick(END)
+    threading.Timer(0.1, attached.may_queue.set).start()
+    attached.renewal.give_up() if ends else attached.renewal.left_queued()
+    assert "The next job is still being queued;" in attached.view.notes
+    assert [one.id for one in attached.cancelled] == ([NEXT] if ends else [])
+    assert ends or f"stop {NEXT}" in attached.view.notes
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_who_detaches_is_told_that_no_further_job_is_queued(attached: Attached, left: int) -> None:
+    attached.renewal.left = left
+    attached.renewal.left_queued()
+    assert ("--renew queues no further job" in attached.view.notes) is bool(left)
+
+
+def test_what_may_have_been_queued_is_named(attached: Attached) -> None:
+    attached.may_queue.clear()
+    attached.renewal.left = 1
+    attached.renewal.tick(END)
+    wait_until(lambda: attached.submitted == 1, 10, "it is being queued")
+    attached.renewal.left_queued(0.0)
+    attached.may_queue.set()
+    assert "It is not known whether the next job was queued." in attached.view.notes
+    assert f"stop {NEXT}" in attached.view.notes
 
 
 def test_what_the_user_wants_is_kept_when_the_job_changes() -> None:

@@ -311,6 +311,14 @@ def test_the_user_is_asked_when_nothing_works_without(error: LauncherError, memo
     assert json.loads(memory.read_text()) == {"uni": "node-ssh"}
 
 
+@pytest.mark.parametrize("wanted", ["auto", "node-ssh"])
+def test_who_must_not_be_asked_is_not(wanted: str) -> None:
+    host = FakeHost(unless_asked("node-ssh", REFUSED))
+    with pytest.raises(NodeUnreachable):
+        find_route(target(host), wanted, "uni", asks=False)
+    assert not any(onward.asking for onward in host.asked_for if onward)
+
+
 def test_only_where_that_could_help() -> None:
     """Where there is no route, no password makes one."""
     answers = {"node-ssh": NO_ROUTE, "step": REFUSED, "reverse": NO_ROUTE, "job-sshd": NO_ROUTE}

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from notebook_launcher.tunnel import forwarding as tunnel
+from notebook_launcher.tunnel import local_ports
 from notebook_launcher.tunnel.forwarding import Endpoint, SameMachine, Tunnel
 from tests.unit.tunnel.far_end import (
     PATIENCE,
@@ -143,6 +144,19 @@ def test_another_user_of_this_machine_is_turned_away(ours: Tunnel, far: StartFar
             stranger.connect(("127.0.0.1", port))
             assert is_reset(stranger)
     assert server.connections == 2, "nothing of it has reached the node"
+
+
+def test_what_leads_to_a_secret_is_for_nobody_unknown(
+    ours: Tunnel, far: StartFar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has connected, sent a stolen cookie and closed the socket may have been another user."""
+    server = far(echoes)
+    ours.run_over(SocketRoute())
+    monkeypatch.setattr(local_ports.local_sockets, "is_from_another_user", lambda _connection: None)
+    for port in (ours.jupyter(Endpoint(server.port)), ours.app("board", server.port)):
+        with socket.create_connection(("127.0.0.1", port)) as unknown:
+            assert is_reset(unknown)
+    assert asks(ours.forward(server.port, free_port())) == b"hello"
 
 
 def test_two_tunnels_do_not_clash(ours: Tunnel) -> None:

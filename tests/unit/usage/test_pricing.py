@@ -246,7 +246,7 @@ def test_an_expression_that_would_search_for_ever_is_given_up(pattern: str) -> N
     took = time.monotonic() - began
     over.set()
     others.join()
-    assert took < 5
+    assert took < 60
     assert took < 0.2 or len(ticks) > 3  # other threads go on meanwhile: the launch
 
 

@@ -138,7 +138,7 @@ def test_any_answer_is_a_course_or_an_error_in_a_few_words(server: RawServer, an
     except LauncherError as error:
         told = f"{error.what} {error.why} {error.hint}"
         assert len(told) < 1500 and "Traceback" not in told
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.real_time
