@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import os
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,11 +14,11 @@ from dataclasses import field
 from pathlib import Path
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.errors import EnvironmentUnknown, HostCommandFailed, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.job_arrays import task_numbers
-from notebook_launcher.core.request import GPU_FLAGS
+from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.sbatch_lines import read_directives
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
 from notebook_launcher.core.text import listed, printable
@@ -53,6 +56,7 @@ from notebook_launcher.scripts.templates import (
     software_of,
 )
 from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Site
 from notebook_launcher.supervision.follow_submitted import follow_submitted
@@ -87,6 +91,9 @@ def after_dashes(words: Sequence[str]) -> AfterDashes:
             raise UsageError(f"“{printable(word[:40])}” has more than one line.", why="It comes after the two dashes.")
         if any("\ud800" <= character <= "\udfff" for character in word):
             raise UsageError(f"“{printable(word[:40])}” is not UTF-8 text.", why="It comes after the two dashes.")
+    for before, word, value in zip(words, words[1:place], [*words[2:place], ""], strict=False):
+        if word == "=":
+            raise UsageError("A variable is one word.", hint=f"without spaces: -- {printable(f'{before}={value}')}")
     for word in words[:place]:
         if match := _VARIABLE.fullmatch(word):
             variables[match["name"]] = match["value"]
@@ -170,7 +177,12 @@ def script_plan(
     if not of_template:
         target = dataclasses.replace(target, profile=target.profile.changed(environment=None))
     options = dataclasses.replace(options, arguments=typed.software)
-    plan = make_plan(options, here, target, script_flags=flags, allows_array=True)
+    try:
+        plan = make_plan(options, here, target, script_flags=flags, allows_array=True)
+    except EnvironmentUnknown as error:
+        if word := next(iter(typed.software), ""):  # else it is the profile's
+            error.hint += f"; for the script: a variable (-- NAME={word}), or an argument that begins with a dash"
+        raise
     environment, variables = plan.environment, dict(typed.variables)
     if of_template:
         own = software_of(of_template, environment, plan.container)
@@ -245,10 +257,11 @@ def submit_script(
             same_machine=context.scheduler.same_machine,
             jupyterlab=False,
         )
+        plan, folder_note = _with_folder(plan, context)
         warning = software_warning(plan, context, check, offer_image)
         is_remote = context.host.remote
         notes = notes_before(plan, context.scheduler, context.site, "script")
-        for note in (*_notes(script, is_remote=is_remote), *notes, *([warning] if warning else [])):
+        for note in (*_notes(script, is_remote=is_remote), *notes, *filter(None, (folder_note, warning))):
             view.show(events.Note(note))
         view.show(_prepared(script))
         payload = _payload(plan, script, arguments, here=not is_remote)
@@ -259,6 +272,37 @@ def submit_script(
         else:
             follow_submitted(context, session, ours=True, first=first)
     return 0
+
+
+def _with_folder(plan: Plan, context: Context) -> tuple[Plan, str]:
+    """Return the plan with a full path in ``--chdir``, and a note if the login node has no such folder; else "".
+
+    The scheduler resolves a relative one where the submit command runs. Raises ``UsageError`` if the folder is missing
+    in the home directory, which the nodes share; another one may be on the compute node only.
+    """
+    chosen = plan.request.flags.get("chdir")
+    if not chosen or context.scheduler.name == "local":  # without a scheduler it has no effect
+        return plan, ""
+    home, where = context.site.home, context.host.label
+    folder = posixpath.normpath(posixpath.join(home if context.host.remote else os.getcwd(), chosen))  # noqa: PTH109
+    request = Request({**plan.request.flags, "chdir": folder})
+    plan = dataclasses.replace(plan, request=request)
+    if _may_be_there(context, folder):
+        return plan, ""
+    missing = f"There is no folder {folder} on {where}"
+    if posixpath.commonpath([folder, home]) == home:
+        raise UsageError(
+            f"{missing}.",
+            why=f"The script is to run there (--chdir={chosen}). Nothing was submitted.",
+            hint="create it there, or name another one with -D (--chdir)",
+        )
+    return plan, f"{missing}. If the compute node has none either, the script runs elsewhere: with Slurm in /tmp there."
+
+
+def _may_be_there(context: Context, folder: str) -> bool:
+    with contextlib.suppress(HostCommandFailed):
+        return context.host.run(["test", "-d", folder]).exit_code != 1
+    return True
 
 
 def dry_run_script(plan: Plan, script: PreparedScript, view: View) -> None:

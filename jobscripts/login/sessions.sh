@@ -11,7 +11,8 @@
 #   ID session JSON   ID started JSON   ID endpoint JSON   ID exit JSON   ID idle JSON   ID progress JSON
 #                       the file of that name, where it is there; - for one that holds no line of JSON
 #   ID job 7;snowy      what the submit command answered
-#   ID cancelled TIME   when a launcher cancelled its job, where no exit.json says how it ended
+#   ID cancelled TIME   when a launcher cancelled its job, where exit.json does not say whether that ended it: there is
+#                       none, or it is that of a job array, in which a task that was ended counts as one that failed
 #   ID secrets          the token or keys are still there
 #   ID damaged          it has a session's name, and cannot be read as one
 #   ID foreign          the same: all there are somebody else's, says the file server, and yet this one may be read
@@ -111,7 +112,9 @@ tell() {
     [[ $name != exit ]] || exit_line=$REPLY
   done
   if read_job "$dir/job"; then text+="$id job $REPLY"$'\n'; fi
-  if [[ -z $exit_line ]] && read_cancelled "$dir/ended-from"; then text+="$id cancelled $REPLY"$'\n'; fi
+  if [[ -z $exit_line || $exit_line == *'"script-failed"'* ]] && read_cancelled "$dir/ended-from"; then
+    text+="$id cancelled $REPLY"$'\n'
+  fi
   if has_secrets "$dir"; then
     text+="$id secrets"$'\n'
   elif is_old "$exit_line"; then

@@ -96,7 +96,7 @@ def run(argv: Sequence[str]) -> int:
     except LauncherError as error:
         return report(error, as_json="--json" in before)
     except (KeyboardInterrupt, click.Abort):
-        return report(_interrupted(), as_json="--json" in before)
+        return report(_interrupted(words), as_json="--json" in before)
     except Exception as error:
         return report(_our_bug(error), as_json="--json" in before)
 
@@ -303,10 +303,16 @@ def _our_bug(error: Exception) -> LauncherError:
     )
 
 
-def _interrupted() -> LauncherError:
+_OF_A_SESSION = ("connect", "forward", "logs", "open", "report", "results", "status", "usage")
+
+
+def _interrupted(argv: Sequence[str]) -> LauncherError:
+    """Return the error for a Ctrl-C before a command has taken over what it does."""
     from notebook_launcher.core.errors import Interrupted
 
-    return Interrupted("Interrupted.", why="No job was started.")
+    command = argv[0] if argv and argv[0] in COMMANDS else "launch"
+    starts = "No job was started." if command in _TAKE_ENVIRONMENTS else ""
+    return Interrupted("Interrupted.", why="The session keeps running." if command in _OF_A_SESSION else starts)
 
 
 _OF_ALL = (*HELP, "--version", "-V")  # options that are not those of a launch

@@ -31,6 +31,20 @@ TYPED_WORDS = "typed"  # key in click's context: the whole command line
 WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
 
 
+class NumberUpTo(click.IntRange):
+    """The type of an option that is a number from 0 to another one."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(0, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number. Raises ``click.BadParameter``, with both limits."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"“{value}” is not a number from 0 to {self.max}.", param, ctx)
+
+
 class Where(Frozen):
     """The cluster or host of a command, and whether to print JSON: the options of every command."""
 

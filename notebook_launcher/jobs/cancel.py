@@ -278,6 +278,13 @@ def launcher_command(context: Context, session: Session, command: str, name: str
     return " ".join(filter(None, [_program(), command, shlex.join(context.target.arguments()), name or session.id]))
 
 
+def copy_command(context: Context, folder: str) -> str:
+    """Return the command that copies a folder of the cluster here, as the user types it; "": it is here."""
+    if not context.host.remote:
+        return ""
+    return " ".join([_program(), "copy", shlex.join([*context.target.arguments(), f"login:{folder}", "."])])
+
+
 def command_to_repeat(context: Context, session: Session) -> str:
     """Return the command that starts a session like this one, as the user types it.
 

@@ -41,6 +41,8 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
     if name in index.damaged:
         raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
     missing = f"There is no session “{name}” on {where}." if name else f"There is no session on {where}."
+    if not name and not live and index.ended:
+        raise _none_is_active(index.ended[0], index, where)
     if not live:
         raise SessionNotFound(missing, why="None is active there." if name else "", hint="start one: launch-notebook")
     raise SessionNotFound(
@@ -90,6 +92,18 @@ def _has_ended(entry: IndexedSession, index: SessionIndex) -> SessionNotFound:
         f"Session {entry.session.id} {_describe_end(entry, index.now)}{about}.",
         why=f"Active sessions there:\n{describe_sessions(index.live, index.now)}" if index.live else "",
         hint=f"see: launch-notebook {command} {name}, launch-notebook bill {name}",
+    )
+
+
+def _none_is_active(last: IndexedSession, index: SessionIndex, where: str) -> SessionNotFound:
+    name = short_name(last, index.entries)
+    see = {"script": ("logs", "report"), "notebook": ("results", "bill")}.get(
+        last.session.record.program, ("logs", "bill")
+    )
+    commands = ", ".join(f"launch-notebook {command} {name}" for command in see)
+    return SessionNotFound(
+        f"No session is active on {where}. The last one, {name}, {describe_state(last, index.now)}.",
+        hint=f"see: {commands}; start one: launch-notebook",
     )
 
 

@@ -309,6 +309,9 @@ def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
         word = _END_STATES.get(status.state, "") if status and cause in ("", "stopped") else ""
         if cause == "stopped" and (status is None or status.state is State.CANCELLED):
             word = _END_STATES[State.TIMEOUT] if _used_its_time(record) else ""
+        by_user = record.cancelled is not None or (status is not None and status.state is State.CANCELLED)
+        if cause == "script-failed" and by_user and "array" in record.session.record.flags:
+            return _END_STATES[State.CANCELLED]  # a task of it that was ended is recorded like one that failed
         if cause == "finished" and record.session.record.program != "jupyterlab":
             return ""  # there is no JupyterLab that somebody could shut down
         return word or _ENDS.get(cause, cause.replace("-", " "))

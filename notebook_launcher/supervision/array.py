@@ -11,14 +11,14 @@ from notebook_launcher.core.errors import Interrupted, JobCancelled, JobTimedOut
 from notebook_launcher.core.job_arrays import task_numbers
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure, launcher_command
+from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure, copy_command, launcher_command
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
 from notebook_launcher.jobs.outcome import final_status
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.array_tasks import ArrayTasks, named
-from notebook_launcher.supervision.script import working_folder
+from notebook_launcher.supervision.script import show_where_results_are, working_folder
 from notebook_launcher.supervision.supervisor import Finished, Supervisor
 from notebook_launcher.usage.array_report import TaskOutcome
 from notebook_launcher.usage.report_command import show_array_report
@@ -63,6 +63,7 @@ class _ArraySupervisor(Supervisor):
         if self.attached:
             self._tasks.show_rest()
             show_array_report(self._context, self._session)
+            show_where_results_are(self._context, self._session)
         done = len(self._tasks.exits) - len(self._tasks.unsuccessful)
         raise Interrupted(f"Interrupted: {done} of {self._tasks.total} tasks had finished.") from None
 
@@ -75,8 +76,13 @@ class _ArraySupervisor(Supervisor):
                 self._seconds(),
                 working_folder(self._session),
                 self._tasks.total,
+                copy_command(self._context, working_folder(self._session)),
             )
         )
+
+    def _report_exit(self, error: LauncherError) -> None:
+        if self._tasks.started:
+            show_where_results_are(self._context, self._session)
 
     def _seconds(self) -> float:
         """Return how long it took from the first task's start to the last one's end, as far as they reported it."""

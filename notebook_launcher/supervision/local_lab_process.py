@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from notebook_launcher.tunnel.forwarding import Endpoint
 
 STARTS_WITHIN = 60.0  # seconds until it has an address
 ENDS_WITHIN = 5.0  # seconds for it to end by itself, and again once it was told by a signal
+_LARGEST_CONFIG = 1024 * 1024  # bytes that are read of a configuration file
 _LAST_LINES = 3  # of what it printed, if it fails
 _LOG = "jupyterlab.log"
 
@@ -45,16 +47,46 @@ class LabEnded(Frozen):
 
 
 def local_lab_command() -> tuple[str, ...]:
-    """Return the command of JupyterLab on this machine. Raises ``UsageError`` if there is none."""
+    """Return the command of JupyterLab on this machine. Raises ``UsageError`` if there is none, or it would refuse."""
     if found := shutil.which("jupyter-lab"):
+        _check_root(Path(found))
         return (found,)
     if importlib.util.find_spec("jupyterlab"):
+        _check_root(Path(sys.executable))
         return (sys.executable, "-m", "jupyterlab")
     raise UsageError(
         "--local-lab needs a JupyterLab on this machine, and there is none.",
         why="No jupyter-lab is on your PATH.",
         hint="activate the environment that has one, or install it with: pip install jupyterlab",
     )
+
+
+def _check_root(program: Path) -> None:
+    """Raise ``UsageError`` if JupyterLab would refuse to run because the user is root.
+
+    One of its configuration files, or ``program`` if that is a script, may say that it may: that is taken on trust.
+    """
+    if os.name == "nt" or os.geteuid() != 0:
+        return
+    chosen = Path(os.environ.get("JUPYTER_CONFIG_DIR") or Path.home() / ".jupyter")
+    more = filter(None, os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep))
+    prefixes = (program.parent.parent, program.resolve().parent.parent, Path("/usr/local"), Path("/"))
+    places = [chosen, *map(Path, more), *(prefix / "etc/jupyter" for prefix in prefixes)]
+    kinds = ("py", "json", "d/*.json")
+    files = [file for place in places for kind in kinds for file in place.glob(f"jupyter*config.{kind}")]
+    if not any(_allows_root(file) for file in (program, *files)):
+        raise UsageError(
+            "--local-lab cannot start a JupyterLab on this machine, because you are root.",
+            why="JupyterLab refuses to run as root.",
+            hint="run launch-notebook as another user, or allow it: write  c.ServerApp.allow_root = True  into "
+            f"{chosen / 'jupyter_server_config.py'}",
+        )
+
+
+def _allows_root(file: Path) -> bool:
+    with contextlib.suppress(OSError), file.open("rb") as opened:
+        return re.search(rb"(?m)^[^#\n]*allow[_-]root", opened.read(_LARGEST_CONFIG)) is not None
+    return False
 
 
 def arguments(endpoint: Endpoint, local_port: int) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import Interrupted, LauncherError
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure
+from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure, copy_command, launcher_command
 from notebook_launcher.jobs.messages import StatusChanged
 from notebook_launcher.jobs.outcome import exit_record, final_status
 from notebook_launcher.schedulers.base import JobStatus
@@ -45,6 +45,14 @@ def working_folder(session: Session) -> str:
     return posixpath.join(session.directory, session.record.flags.get("chdir") or "work")
 
 
+def show_where_results_are(context: Context, session: Session) -> None:
+    """Show where a script that did not finish ran, and the commands to fetch what it has made, and its log."""
+    folder = working_folder(session)
+    where = f"What it made is in {folder} on {context.host.label}; to get it, and its log:"
+    commands = filter(None, (copy_command(context, folder), launcher_command(context, session, "logs")))
+    context.view.show(events.Note("\n".join([where, *(f"  {command}" for command in commands)])))
+
+
 class _ScriptSupervisor(BatchSupervisor):
     """Shows what the script prints. ``attached``: whether the job has started, so that a failure here leaves it be."""
 
@@ -65,6 +73,7 @@ class _ScriptSupervisor(BatchSupervisor):
         self._show_rest()
         if self.attached:
             show_report(self._context, self._session)
+            show_where_results_are(self._context, self._session)
         raise Interrupted("Interrupted: the script did not finish.") from None
 
     def _finish(self, finished: Finished) -> None:
@@ -72,7 +81,12 @@ class _ScriptSupervisor(BatchSupervisor):
         record = self._session.record
         self._context.view.show(
             events.ScriptFinished(
-                self._session.id, self._job.id, record.script or "", self._seconds, working_folder(self._session)
+                self._session.id,
+                self._job.id,
+                record.script or "",
+                self._seconds,
+                working_folder(self._session),
+                copy_command=copy_command(self._context, working_folder(self._session)),
             )
         )
         show_report(self._context, self._session)
@@ -82,6 +96,8 @@ class _ScriptSupervisor(BatchSupervisor):
         if self._printed:
             error.log = ()  # it has just been shown
         show_report(self._context, self._session)
+        if self.attached:
+            show_where_results_are(self._context, self._session)
 
     # --- input from the user
 

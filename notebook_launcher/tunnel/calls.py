@@ -11,6 +11,7 @@ from notebook_launcher.hosts.base import Host
 
 CALL_TIMEOUT = 75.0  # seconds; reverse.sh itself gives up after 40
 
+_ANOTHER = "take another route"
 _ANSWER = re.compile(r"([a-z-]{4,12})(?: (.{0,300}))?")
 _TAG = re.compile(r"[0-9A-Za-z]{8}", re.A)
 
@@ -47,7 +48,7 @@ _FAILURES = {
     ),
     "unknown-host": _Failure(
         "The machine that {node} reaches as {login} has a different host key.",
-        "take another route; the cluster's support may know why",
+        "the cluster's support may know why; or take another route",
     ),
     "elsewhere": _Failure(
         "The machine that {node} reaches as {login} is a different one, or has a different /tmp.", "take another route"
@@ -69,7 +70,9 @@ def call_job(host: Host, directory: str, node: str) -> str:
         return why
     failure = _FAILURES.get(cause) or _FAILURES["closed"]  # a session of an earlier version has no such script
     names = {"login": host.label, "node": node}
-    raise NodeUnreachable(failure.what.format(**names), why=printable(why), hint=failure.hint)
+    hint = failure.hint if _ANOTHER in failure.hint else f"{failure.hint}; or {_ANOTHER}"
+    hint = hint.replace(_ANOTHER, "let the launcher try the other routes: --route auto (see docs/ssh.md)")
+    raise NodeUnreachable(failure.what.format(**names), why=printable(why), hint=hint)
 
 
 def join_command(directory: str, tag: str) -> list[str]:

@@ -42,6 +42,7 @@ ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, what was asked for is th
 LATER_TIMEOUT = 2.0  # seconds for a further query: of status --watch, which Ctrl-C would not interrupt
 MOST_ACCOUNTING = 3  # queries of the accounting: a job that has just begun may not be in it
 LINES = 200  # of a log
+_TASK = re.compile(r"(?P<of>.+)_(?P<task>\d{1,9})", re.A)  # as the scheduler writes it: 5_2
 _MOST_LOGS = 100  # of a job array's tasks
 
 
@@ -109,19 +110,26 @@ def logs(
 ) -> None:
     """Show the last ``lines`` of a session's log (0: all); ``follow``: continue until its end or Ctrl-C.
 
-    Lines that are not shown do not count.
+    Lines that are not shown do not count. ``prefix``: of a job array, ``5_2`` means its task 2 alone.
 
     ``everything``: also show JupyterLab's messages that are in every session.
     """
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
-        session, entry = find_session(context, prefix, ended_too=True)
+        of_task = _TASK.fullmatch(prefix)
+        session, entry = find_session(context, of_task["of"] if of_task else prefix, ended_too=True)
+        if of_task and "array" not in session.record.flags:
+            raise UsageError(
+                f"{of_task['of']} is no job array, so it has no task {of_task['task']}.",
+                hint=launcher_command(context, session, "logs"),
+            )
         interrupts.defer()
         if follow and entry.live and "array" in session.record.flags:
             raise UsageError(
                 "logs -f follows a single job, and this one is a job array.",
                 hint=f"follow all of its tasks with: {launcher_command(context, session, 'connect')}",
             )
-        paths = _log_files(context, session, entry.summary.node)
+        task = int(of_task["task"]) if of_task else None
+        paths = _log_files(context, session, entry.summary.node, task)
         noise = "" if everything else NOISE
         shown = _ShownLines(view, several=len(paths) > 1, noise=noise)
         first = -lines if lines > 0 else 1
@@ -338,23 +346,27 @@ def _plot(inspection: _Inspection, path: Path) -> None:
 # --- the log ---
 
 
-def _log_files(context: Context, session: Session, node: str | None) -> list[str]:
-    """Return the paths of the job's log, its output first; none if they cannot be resolved yet."""
+def _log_files(context: Context, session: Session, node: str | None, task: int | None = None) -> list[str]:
+    """Return the paths of the job's log, its output first; none if they cannot be resolved yet.
+
+    ``task``: of a job array, the only one whose logs are meant.
+    """
     record = session.record
     if session.job is None:
         return [record.log]
     if "array" in record.flags:
-        return _logs_of_tasks(context, session)
+        return _logs_of_tasks(context, session, task)
     flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or session.id}
     found = context.scheduler.log_files(flags, session.job, user=context.site.user, node=node)
     return [context.site.expand(path) for path in reversed(found)]
 
 
-def _logs_of_tasks(context: Context, session: Session) -> list[str]:
+def _logs_of_tasks(context: Context, session: Session, task: int | None) -> list[str]:
     """Return the paths of the logs of a job array's tasks, as far as they have started; of each the output first."""
     command = ["sh", "-c", 'cd -- "$1/tasks" 2>/dev/null && grep -s "" /dev/null */log', "logs", session.directory]
     named = [re.fullmatch(r"(\d{1,9})/log:(/.+)", line, re.A) for line in context.host.run(command).stdout.splitlines()]
-    return [match[2] for match in sorted(filter(None, named), key=lambda match: int(match[1]))][:_MOST_LOGS]
+    logs = sorted((int(match[1]), match[2]) for match in named if match)
+    return [path for number, path in logs if task in (None, number)][:_MOST_LOGS]
 
 
 class _ShownLines:

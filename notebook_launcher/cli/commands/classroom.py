@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.cli.options import Where, target_options, user_interface
+from notebook_launcher.cli.options import NumberUpTo, Where, target_options, user_interface
 
 if TYPE_CHECKING:
     from notebook_launcher.classroom.roster import Student
@@ -116,7 +116,7 @@ def handout(
 @click.option(
     "--for", "lasts", metavar="TIME", help="How long it is: 1:30:00 or 90m. Without it: a session's walltime."
 )
-@click.option("--rehearse", type=click.IntRange(0, 60), default=0, metavar="N", help="Launch N test sessions.")
+@click.option("--rehearse", type=NumberUpTo(60), default=0, metavar="N", help="Launch N test sessions.")
 @_roster(required=True)
 def check(roster: Path, *, where: Where, begins: str | None, lasts: str | None, rehearse: int) -> int:
     """Check beforehand that the lesson will work: one table, with a hint for each problem.

@@ -12,6 +12,7 @@ from notebook_launcher.cli.completion import TakesEnvironment
 from notebook_launcher.cli.open_setting import local_lab_option, open_option, show_in_browser, wants_browser
 from notebook_launcher.cli.options import (
     TYPED_WORDS,
+    NumberUpTo,
     Where,
     route_options,
     scheduler_options,
@@ -47,7 +48,7 @@ class _Launch(TakesEnvironment):
 @click.option(
     "--renew",
     "renewals",
-    type=click.IntRange(0, 20),
+    type=NumberUpTo(20),
     default=0,
     metavar="N",
     help="Continue in up to N more jobs like this one, each queued while the previous one runs.",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import click
 
 from notebook_launcher.cli.completion import TakesEnvironment, complete_script
-from notebook_launcher.cli.options import Where, scheduler_options, target_options, user_interface
+from notebook_launcher.cli.options import TYPED_WORDS, Where, scheduler_options, target_options, user_interface
 from notebook_launcher.cli.run_options import environment_options, offer_image, run_launch_options
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.sbatch_options import FLAGS
+
+_LONG_FLAGS = frozenset(f"--{flag.name}" for flag in FLAGS)
 
 
 @click.command(cls=TakesEnvironment)
@@ -56,7 +60,7 @@ def submit(
     from notebook_launcher.planning.target import LocalMachine
     from notebook_launcher.scripts.prepare import prepare_script
 
-    word = _the_script(words)
+    word = _the_script(words, ctx.obj.get(TYPED_WORDS, ()))
     script = prepare_script(word, tuple(map(Path, dependencies)))
     options = run_launch_options(ctx, where, **software)
     here = LocalMachine.detect()
@@ -78,12 +82,15 @@ def submit(
     return view.exit_code
 
 
-def _the_script(words: tuple[str, ...]) -> str:
+def _the_script(words: tuple[str, ...], typed: tuple[str, ...]) -> str:
     if not words:
         raise UsageError(
             "Which script?",
             hint="launch-notebook submit SCRIPT; the bundled ones are listed by: launch-notebook jobscript",
         )
+    for flag, word in itertools.pairwise(typed):
+        if word in words[1:] and f"-{flag}" in _LONG_FLAGS:
+            raise UsageError(f"Unexpected argument: “{word}”.", hint=f"did you mean -{flag} {word}?")
     if len(words) > 1:
         raise UsageError(
             f"Unexpected argument: “{words[1]}”.",

@@ -33,6 +33,9 @@ def show_batch(console: Console, event: BatchEvent) -> None:
         sentence, folder = finished_lines(event)
         _line(console, sentence, style="green")
         console.print(printable(folder), highlight=False, markup=False, soft_wrap=True)
+        if event.copy_command:
+            copied = printable(f"To copy that here:\n  {event.copy_command}")
+            console.print(copied, highlight=False, markup=False, soft_wrap=True)
     elif isinstance(event, events.TemplatesListed):
         show_templates(console, event)
     elif isinstance(event, events.TemplateFilled):  # for a file: not folded

@@ -1,4 +1,4 @@
-"""The next job of a session, in a sentence."""
+"""The next job of a session, and the end of this one, in a sentence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime
 
 from notebook_launcher.cli.views.clock import clock_of
 from notebook_launcher.core import events
+from notebook_launcher.core.quantities import time_left_of_warning
 
 
 def next_job_text(event: events.Renewed | events.Continued, now: datetime) -> str:
@@ -18,3 +19,16 @@ def next_job_text(event: events.Renewed | events.Continued, now: datetime) -> st
         f"Job {event.job} on {event.node} continues at the same address. Its kernels are new: run your cells again. "
         f"What the previous job used: launch-notebook bill {event.continues}"
     )
+
+
+def time_left_text(event: events.TimeLeft, next_job: str | None, now: datetime) -> str:
+    """Return the warning that a job ends, on the clock of ``now``. ``next_job``: the queued one that continues it."""
+    left = time_left_of_warning(event.seconds_left)
+    if next_job:
+        return f"{left} left: job {next_job} continues at the same address. Save what you need; its kernels are new."
+    return f"{left} left: job {event.job} ends at {clock_of(event.ends, now)}. Save what you need."
+
+
+def is_about(note: str, next_job: str) -> bool:
+    """Whether a note says what became of a next job: it is gone, say, or cancelled."""
+    return note.startswith((f"The next job, {next_job},", f"The next job, {next_job} "))

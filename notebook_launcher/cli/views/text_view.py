@@ -9,17 +9,15 @@ import functools
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from notebook_launcher.cli.views.clock import clock_of
 from notebook_launcher.cli.views.console_view import ConsoleView, capital
 from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
-from notebook_launcher.cli.views.next_job import next_job_text
+from notebook_launcher.cli.views.next_job import is_about, next_job_text, time_left_text
 from notebook_launcher.cli.views.pending_line import is_news, pending_parts
 from notebook_launcher.cli.views.ports import ports_text
 from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.runs import finished_text, prepared_text, progress_text, results_text
 from notebook_launcher.cli.views.shell import shell_text
 from notebook_launcher.core import events
-from notebook_launcher.core.quantities import time_left_of_warning
 from notebook_launcher.core.text import listed, printable
 
 if TYPE_CHECKING:
@@ -47,6 +45,7 @@ class TextView(ConsoleView):
         self._interactive = interactive
         self._address_shown = False
         self._course_shown = ""
+        self._next_jobs: dict[str, str] = {}  # that continue sessions, by the names of these
         self._starts = False  # whether the job was seen before it ran, so that JupyterLab only starts
 
     def _show(self, event: events.Event) -> None:
@@ -64,6 +63,7 @@ class TextView(ConsoleView):
     def _(self, event: events.Note) -> None:
         """Print a sentence; below it, on lines of their own, may stand commands to copy. What is waited for stays."""
         sentence, *commands = event.text.split("\n")
+        self._next_jobs = {of: job for of, job in self._next_jobs.items() if not is_about(sentence, job)}
         waits_for = self._status.parts if self._status is not None else None
         self._say(sentence, style="yellow", aside=True)
         for command in commands:
@@ -133,28 +133,37 @@ class TextView(ConsoleView):
         self._address_shown = True
         attached = "" if isinstance(event, events.Ready) else ", and another launch-notebook here is attached to it"
         self._say(f"JupyterLab runs on {event.node}{attached}:", style="green")
-        self._stop_status()
-        # never folded by us: a terminal then keeps the address whole for a click or a copy
-        self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
+        self._show_address(event.url)
         if isinstance(event, events.Ready):
             from notebook_launcher.cli.views.status_line import how_it_ends
 
             self._say(how_it_ends(event.started_here, interactive=self._interactive))
 
+    def _show_address(self, url: str, style: str = "bold") -> None:
+        """Print an address in the place of the status line, which the caller shows again below it.
+
+        We never fold it: a terminal then keeps it whole for a click or a copy.
+        """
+        self._stop_status()
+        self._console.print(printable(url), style=style, soft_wrap=True, highlight=False, markup=False)
+
     @_display.register(events.Renewed)
     @_display.register(events.Continued)
     def _(self, event: events.Renewed | events.Continued) -> None:
+        if isinstance(event, events.Renewed):
+            self._next_jobs[event.continues] = event.job
         self._say(next_job_text(event, _now()), style="green" if isinstance(event, events.Continued) else "")
         self._stop_status()
 
     @_display.register(events.LocalLabReady)
     def _(self, event: events.LocalLabReady) -> None:
         self._say(f"Your own JupyterLab, with this machine's files and the kernels of {event.node}:", style="green")
-        self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
+        self._show_address(event.url)
+        self._show_status_line()
 
     @_display.register(events.SessionAddress)
     def _(self, event: events.SessionAddress) -> None:
-        self._console.print(printable(event.url), soft_wrap=True, highlight=False, markup=False)
+        self._show_address(event.url, style="")
 
     @_display.register(events.ReachedBySsh)
     def _(self, event: events.ReachedBySsh) -> None:
@@ -270,9 +279,9 @@ class TextView(ConsoleView):
 
     @_display.register(events.TimeLeft)
     def _(self, event: events.TimeLeft) -> None:
-        ends, left = clock_of(event.ends, _now()), time_left_of_warning(event.seconds_left)
-        self._say(f"{left} left: job {event.job} ends at {ends}. Save what you need.", style="yellow")
-        self._say(f"  start the same again:  {event.relaunch_command}", whole=True)
+        self._say(time_left_text(event, next_job := self._next_jobs.get(event.session), _now()), style="yellow")
+        if not next_job:
+            self._say(f"  start the same again:  {event.relaunch_command}", whole=True)
         self._ring()
 
     @_display.register(events.Idle)

@@ -17,7 +17,8 @@ class ScriptPrepared(Event, name="script_prepared"):
 class ScriptFinished(Event, name="script_finished"):
     """A submitted script ended with exit code 0. ``seconds``: from its start; ``folder``: where it ran, there.
 
-    ``tasks``: how many there were in a job array, all of which ended so.
+    ``tasks``: how many there were in a job array, all of which ended so. ``copy_command``: copies the folder here; "":
+    it is here.
     """
 
     session: str
@@ -26,6 +27,7 @@ class ScriptFinished(Event, name="script_finished"):
     seconds: float
     folder: str
     tasks: int | None = None
+    copy_command: str = ""
 
 
 class TaskStarted(Event, name="task_started"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from notebook_launcher.cli.app import run
+from notebook_launcher.cli.app import cli, run
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,7 @@ def test_help_of_a_command_that_comes_after_it(
             "-t needs a value.\n  → for example: launch-notebook -t 2:00:00 --gpus 1   or see: ",
         ),
         (["run", "-t"], "“run”: -t needs a value.\n  → for example: launch-notebook run "),
+        (["--renew", "x"], "Invalid value for '--renew': “x” is not a number from 0 to 20."),
         (["env", "foo"], "“env” has no command “foo”.\n  It has: list, "),
     ],
 )
@@ -77,8 +78,24 @@ def test_a_flag_of_another_command_is_named_as_that(
         (["-gpus", "2", "--open"], "did you mean --gpus?"),
         (["-pgpu", "tf"], "launch-notebook … -- tf"),
         (["run", "--name", "x"], "did you mean --job-name?"),
+        (["submit", __file__, "-array", "0-3"], "did you mean --array 0-3?"),
     ],
 )
 def test_a_mistyped_flag(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 2
     assert f"→ {hint}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(["-t", "1:00:00"], "No job was started."), (["connect"], "The session keeps running."), (["list"], "")],
+)
+def test_ctrl_c_before_a_command_has_begun(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(**_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", interrupted)
+    run(words)
+    assert " ".join(capsys.readouterr().err.split()) == f"launch-notebook: Interrupted. {why}".strip()

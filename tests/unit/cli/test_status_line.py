@@ -230,6 +230,7 @@ def test_a_suspended_job_and_a_requeued_one(screen: Screen) -> None:
 GO_ON = f"launch-notebook {'-t 2:00:00 ' * 12}--gpus 1"
 
 
+URL = "http://localhost:8888/lab?token=secret"
 WARNING = events.TimeLeft(SESSION, "7", "2026-11-21T14:00:00+01:00", 300, GO_ON)
 
 
@@ -243,6 +244,31 @@ def test_a_warning_in_a_terminal_rings_once_and_keeps_the_line(screen: Screen) -
     assert screen.lines[-3].endswith(WARNING.relaunch_command)
     assert screen.lines[-2].startswith("5 min left") or screen.lines[-2].startswith("4 min left")
     assert screen.bells == 1
+    view.__exit__(None, None, None)
+
+
+def test_a_warning_names_the_next_job_if_one_is_queued(screen: Screen) -> None:
+    screen.columns = 400
+    view = view_on(screen, columns=200)
+    view.show(events.Renewed("s2", "8", SESSION, None, WARNING.ends, "2 hours"))
+    view.show(WARNING)
+    text = "\n".join(screen.lines)
+    assert "5 min left: job 8 continues at the same address. Save what you need; its kernels are new." in text
+    assert "start the same again" not in text
+    view.show(events.Note("The next job, 8, is gone: it was cancelled. This job runs on until its end."))
+    view.show(WARNING)
+    assert any(line.startswith("  start the same again") for line in screen.lines)
+    view.__exit__(None, None, None)
+
+
+def test_the_address_of_the_user_s_own_jupyterlab_stays_above_the_line(screen: Screen) -> None:
+    view = view_on(screen)
+    view.show(holding(3500))
+    view.show(events.LocalLabReady(SESSION, "7", "n1", URL))
+    view.show(holding(3400))
+    assert screen.lines[-3] == URL
+    assert "left" in screen.lines[-2]
+    assert sum("min left" in line for line in screen.lines) == 1
     view.__exit__(None, None, None)
 
 

@@ -62,6 +62,17 @@ SLURM = JobQueue("slurm")
         ({"cancelled": "2026-11-21T11:30:00+00:00"}, {}, "gone", "cancelled"),
         ({"cancelled": "2026-11-21T11:30:00+00:00", "ended": NOW}, {}, "ended", "stopped"),
         (
+            {
+                "cancelled": "2026-11-21T11:30:00+00:00",
+                "ended": NOW,
+                "cause": "script-failed",
+                "flags": {"array": "0-3"},
+            },
+            {},
+            "ended",
+            "cancelled",
+        ),
+        (
             {"cancelled": "2026-11-21T11:30:00+00:00"},
             row(State.PENDING),
             "pending",
@@ -215,6 +226,10 @@ def test_without_a_word_it_is_the_one_that_lives_or_the_last(tmp_path: Path) -> 
     plant(tmp_path, A, ended=ago(hours=2))
     plant(tmp_path, B, ended=NOW)
     assert choose_session(look(tmp_path), "", "login", ended_too=True).session.id == B
+    with pytest.raises(SessionNotFound) as caught:
+        choose_session(look(tmp_path), "", "login")
+    assert caught.value.what.startswith(f"No session is active on login. The last one, {B[-4:]}, has ended at 12:00")
+    assert caught.value.hint.startswith(f"see: launch-notebook logs {B[-4:]}")
     plant(tmp_path, C)
     assert choose_session(look(tmp_path, {SLURM: row(State.PENDING)}), "", "login", ended_too=True).session.id == C
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher import submit
-from notebook_launcher.core.errors import ScriptInvalid, UsageError
+from notebook_launcher.core.errors import EnvironmentUnknown, ScriptInvalid, UsageError
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.scripts import templates
@@ -212,6 +212,16 @@ def test_what_comes_after_the_dashes_is_told_apart() -> None:
         submit.after_dashes(["A=1\nprogram=shell"])
     with pytest.raises(UsageError, match="is not UTF-8"):
         submit.after_dashes(["--name", "caf\udce9"])
+    with pytest.raises(UsageError) as spaced:
+        submit.after_dashes(["EPOCHS", "=", "3", "--lr", "1"])
+    assert spaced.value.hint == "without spaces: -- EPOCHS=3"
+
+
+def test_a_word_that_is_no_environment_may_have_been_for_the_script() -> None:
+    options = LaunchOptions({}, arguments=("5",), cluster="here")
+    with pytest.raises(EnvironmentUnknown) as unknown:
+        submit.script_plan(options, LocalMachine("login", ("slurm",)), {})
+    assert "-- NAME=5" in unknown.value.hint
 
 
 def test_a_script_runs_as_it_is_and_typed_flags_replace_its_own() -> None:

@@ -130,6 +130,7 @@ def test_a_task_that_did_not_finish_is_named(
     all_ended(launcher)
     assert text in launcher.fails(error).what
     assert launcher.host.count("scancel") == 0 and "script_finished" not in launcher.names
+    assert "launch-notebook logs" in launcher.notes[-1] and f"{launcher.session_id}/work ." in launcher.notes[-1]
 
 
 def test_ctrl_c_cancels_all_tasks(launcher: Launcher) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sys
 from collections.abc import Iterator
@@ -146,11 +147,27 @@ def test_the_session_goes_on_if_it_cannot_be_run(launcher: Launcher, lab: Lab) -
 
 def test_no_jupyterlab_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(local_lab_process.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UsageError, match="--local-lab needs a JupyterLab on this machine"):
         local_lab_process.local_lab_command()
     (tmp_path / "jupyter-lab").touch(0o755)
     assert local_lab_process.local_lab_command() == (str(tmp_path / "jupyter-lab"),)
+
+
+def test_root_is_refused_unless_the_configuration_allows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/jupyter-lab").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    config = tmp_path / "jupyter_server_config.py"
+    config.write_text("# c.ServerApp.allow_root = False\n")
+    with pytest.raises(UsageError, match="because you are root") as refused:
+        local_lab_process.local_lab_command()
+    assert str(config) in refused.value.hint
+    config.write_text("c.ServerApp.allow_root = True\n")
+    assert local_lab_process.local_lab_command() == (str(tmp_path / "bin/jupyter-lab"),)
 
 
 def test_what_it_is_given(tmp_path: Path) -> None:

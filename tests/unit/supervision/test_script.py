@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -9,7 +10,16 @@ import pytest
 
 from notebook_launcher import submit
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import Interrupted, JobTimedOut, LauncherError, OutOfMemory, ScriptFailed
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import (
+    Interrupted,
+    JobTimedOut,
+    LauncherError,
+    OutOfMemory,
+    ScriptFailed,
+    UsageError,
+)
+from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_lines import Directives
 from notebook_launcher.scripts.prepare import PreparedScript
 from notebook_launcher.supervision import script
@@ -44,9 +54,12 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def begin(launcher: Launcher, *, detach: bool = False) -> None:
+def begin(launcher: Launcher, *, detach: bool = False, chdir: str | None = None) -> None:
+    flags = {**PLAN.request.flags, **({"chdir": chdir} if chdir else {})}
+
     def play() -> None:
-        args = (PLAN, SCRIPT, launcher.view, launcher.prompts, launcher.interrupts)
+        plan = dataclasses.replace(PLAN, request=Request(flags))
+        args = (plan, SCRIPT, launcher.view, launcher.prompts, launcher.interrupts)
         assert submit.submit_script(*args, detach=detach) == 0
 
     launcher._begin(play)
@@ -67,6 +80,7 @@ def test_a_script_is_followed_to_its_end(launcher: Launcher, reports: list[str])
     assert launcher.shown(events.Running).program == "script"
     ended = launcher.shown(events.ScriptFinished)
     assert (ended.script, ended.folder.rpartition("/")[2]) == ("train.sh", "work")
+    assert f" login:{ended.folder} ." in ended.copy_command
     assert launcher.tunnels == [] and launcher.host.count("scancel") == 0
     (printed,) = Printed.all
     assert printed.path.endswith("/job.log") and reports == [launcher.session_id]
@@ -128,6 +142,28 @@ def test_how_it_failed_is_told(
     launcher.fails(error)
     assert launcher.host.count("scancel") == 0 and "detached" not in launcher.names
     assert reports == [launcher.session_id]
+    where, copy, logs = launcher.notes[-1].split("\n")
+    assert f"{launcher.session_id}/work" in where
+    assert f"{launcher.session_id}/work ." in copy and logs.endswith(f" {launcher.session_id}")
+
+
+def test_a_relative_folder_is_in_the_home_directory_as_for_sbatch(launcher: Launcher) -> None:
+    begin(launcher, chdir="runs")
+    launcher.shown(events.Pending)
+    assert "--chdir=/home/alice/runs" in launcher.host.commands("sbatch")[0]
+
+
+@pytest.mark.parametrize(("folder", "is_refused"), [("runs", True), ("/local/runs", False)])
+def test_a_folder_that_is_missing(launcher: Launcher, folder: str, is_refused: bool) -> None:
+    """Only the home directory is surely the same one on the nodes."""
+    launcher.host.answers["test"] = lambda: CommandResult(1)
+    begin(launcher, chdir=folder)
+    if is_refused:
+        assert "There is no folder /home/alice/runs on" in launcher.fails(UsageError).what
+        assert launcher.host.count("sbatch") == 0
+    else:
+        launcher.shown(events.Pending)
+        assert any("There is no folder /local/runs" in note for note in launcher.notes)
 
 
 def test_ctrl_c_cancels_the_job_and_d_leaves_it(launcher: Launcher) -> None:

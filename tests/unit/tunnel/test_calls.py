@@ -38,12 +38,12 @@ def test_a_connection_has_a_tag() -> None:
     ("printed", "what", "hint"),
     [
         ("denied Permission denied (publickey).\n", "login does not let n1 in without a password", "authorized_keys"),
-        ("unknown-host Host key verification failed.\n", "has a different host key", "another route"),
-        ("elsewhere \n", "is a different one", "another route"),
-        ("unreached No route to host\n", "n1 cannot connect to login", "another route"),
+        ("unknown-host Host key verification failed.\n", "has a different host key", "--route auto"),
+        ("elsewhere \n", "is a different one", "--route auto"),
+        ("unreached No route to host\n", "n1 cannot connect to login", "--route auto"),
         ("no-sshd sshd is not installed\n", "n1 has no SSH server", "install sshd"),
-        ("no-host-key \n", "no readable public host key", "another route"),
-        ("unsafe \n", "cannot meet in /tmp", "another route"),
+        ("no-host-key \n", "no readable public host key", "--route auto"),
+        ("unsafe \n", "cannot meet in /tmp", "--route auto"),
         ("silent \n", "did not answer within 40 s", "job's log"),
         ("closed \n", "started without this route", "--route reverse"),
         ("", "started without this route", "--route reverse"),
@@ -52,6 +52,7 @@ def test_a_connection_has_a_tag() -> None:
 def test_each_cause_has_its_own_sentence_and_hint(printed: str, what: str, hint: str) -> None:
     error = refused(printed)
     assert what in error.what and hint in error.hint
+    assert error.hint.endswith("let the launcher try the other routes: --route auto (see docs/ssh.md)")
     assert error.why == printed.strip().partition(" ")[2]
 
 

@@ -82,6 +82,18 @@ def test_a_log_elsewhere_with_the_jobs_name_in_it(home: Home, tmp_path: Path) ->
     )
 
 
+def test_the_log_of_one_task_of_a_job_array(home: Home, tmp_path: Path) -> None:
+    directory = home.session("20261121-120000-k3fa", flags={"time": "1:00:00", "array": "1-2"})
+    for task in (1, 2):
+        (directory / f"tasks/{task}").mkdir(parents=True)
+        (directory / f"tasks/{task}/log").write_text(f"{tmp_path}/{task}.txt\n")
+        (tmp_path / f"{task}.txt").write_text(f"of task {task}\n")
+    assert home.type("logs", "k3fa_2")[1] == "of task 2\n"
+    home.session("20261121-120000-k3fb")
+    code, _, err = home.type("logs", "k3fb_2")
+    assert code == 2 and "k3fb is no job array" in err
+
+
 @pytest.mark.parametrize("words", [[], ["-f"]])
 def test_nothing_was_printed(home: Home, words: list[str]) -> None:
     directory = home.session("20261121-120000-k3fa")
