@@ -280,17 +280,18 @@ class Renewal:
 
     def _lost(self, item: Lost) -> None:
         successor, again = self.successor, launcher_command(self._context, self._session, "renew")
-        what = f"The next job, {job_of(successor or self._session)}, is {'being cancelled' if item.runs else 'gone'}"
-        self._note(f"{what}: {item.why} This job runs on until its end. To queue another:\n  {again}")
         if successor is not None:
-            self._withdraw(successor)
+            what = f"The next job, {job_of(successor)}, is {'being cancelled' if item.runs else 'gone'}"
+            text = f"{what}: {item.why} This job runs on until its end. To queue another:\n  {again}"
+            self._withdraw(successor, text)
             if item.runs:
                 cancel_apart(self._context, successor)
         self._watch, self.left = None, 0
 
-    def _withdraw(self, gone: Session) -> None:
+    def _withdraw(self, gone: Session, text: str) -> None:
         """There is no next job any more: neither the page nor who attaches later shall be told of it."""
         self._gone.add(gone.id)
+        self._context.view.show(events.NextJobGone(gone.id, job_of(gone).id, self._session.id, text))
         self.successor = self._queued = self._begins = None
         host, directory = self._context.host, self._session.directory
 
@@ -329,9 +330,9 @@ class Renewal:
             self._note("The next job, which is being queued, would begin too early: it will be cancelled.")
 
     def _cancel_unwanted(self, successor: Session) -> None:
-        self._withdraw(successor)
         again = launcher_command(self._context, self._session, "renew")
-        self._note(f"The next job, {job_of(successor)}, is being cancelled: it would begin too early.\n  {again}")
+        text = f"The next job, {job_of(successor)}, is being cancelled: it would begin too early.\n  {again}"
+        self._withdraw(successor, text)
         cancel_apart(self._context, successor)
 
     def left_queued(self, within: float = QUEUED_WITHIN) -> None:

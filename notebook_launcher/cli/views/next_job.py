@@ -27,8 +27,3 @@ def time_left_text(event: events.TimeLeft, next_job: str | None, now: datetime) 
     if next_job:
         return f"{left} left: job {next_job} continues at the same address. Save what you need; its kernels are new."
     return f"{left} left: job {event.job} ends at {clock_of(event.ends, now)}. Save what you need."
-
-
-def is_about(note: str, next_job: str) -> bool:
-    """Whether a note says what became of a next job: it is gone, say, or cancelled."""
-    return note.startswith((f"The next job, {next_job},", f"The next job, {next_job} "))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher.cli.views.console_view import ConsoleView, capital
 from notebook_launcher.cli.views.environments import building_text, image_lines, show_environments, staging_text
-from notebook_launcher.cli.views.next_job import is_about, next_job_text, time_left_text
+from notebook_launcher.cli.views.next_job import next_job_text, time_left_text
 from notebook_launcher.cli.views.pending_line import is_news, pending_parts
 from notebook_launcher.cli.views.ports import ports_text
 from notebook_launcher.cli.views.price import price_text, price_warning
@@ -60,10 +60,12 @@ class TextView(ConsoleView):
         raise TypeError(f"TextView does not show {type(event).__name__}")
 
     @_display.register(events.Note)
-    def _(self, event: events.Note) -> None:
+    @_display.register(events.NextJobGone)
+    def _(self, event: events.Note | events.NextJobGone) -> None:
         """Print a sentence; below it, on lines of their own, may stand commands to copy. What is waited for stays."""
+        if isinstance(event, events.NextJobGone):
+            self._next_jobs.pop(event.continues, None)
         sentence, *commands = event.text.split("\n")
-        self._next_jobs = {of: job for of, job in self._next_jobs.items() if not is_about(sentence, job)}
         waits_for = self._status.parts if self._status is not None else None
         self._say(sentence, style="yellow", aside=True)
         for command in commands:

@@ -133,6 +133,18 @@ class Renewed(Event, name="renewed"):
     walltime: str
 
 
+class NextJobGone(Event, name="next_job_gone"):
+    """The next job of session ``continues`` is gone, or being cancelled: ``session``, job ``job``.
+
+    ``text``: why, and what to do, as a ``Note`` says it.
+    """
+
+    session: str
+    job: str
+    continues: str
+    text: str
+
+
 class Continued(Event, name="continued"):
     """The next job of a session answers behind the same local port, and the one before it is being ended.
 

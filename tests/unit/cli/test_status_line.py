@@ -255,7 +255,7 @@ def test_a_warning_names_the_next_job_if_one_is_queued(screen: Screen) -> None:
     text = "\n".join(screen.lines)
     assert "5 min left: job 8 continues at the same address. Save what you need; its kernels are new." in text
     assert "start the same again" not in text
-    view.show(events.Note("The next job, 8, is gone: it was cancelled. This job runs on until its end."))
+    view.show(events.NextJobGone("s2", "8", SESSION, "It is gone."))
     view.show(WARNING)
     assert any(line.startswith("  start the same again") for line in screen.lines)
     view.__exit__(None, None, None)

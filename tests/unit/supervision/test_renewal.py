@@ -105,6 +105,11 @@ class Attached:
         while not self.inbox.empty():
             self.renewal.handle(self.inbox.get_nowait())
 
+    @property
+    def gone(self) -> str:
+        """What is said of next jobs that are gone."""
+        return "\n".join(event.text for event in self.view.all(events.NextJobGone))
+
     def is_withdrawn(self) -> None:
         told = [f"/s/{FIRST}/successor.json", NEXT]
         wait_until(lambda: [command[-2:] for command in self.ran] == [told], 10, "the file is removed")
@@ -199,8 +204,8 @@ def test_one_that_was_queued_elsewhere_is_followed(attached: Attached) -> None:
 def test_a_job_that_is_gone_is_told_with_what_to_type(attached: Attached, runs: bool) -> None:
     attached.report({"session": NEXT, "job": "8"})
     attached.renewal.handle(Lost(attached.renewal._watch, "some reason.", runs))  # type: ignore[arg-type]
-    assert f"The next job, 8, is {'being cancelled' if runs else 'gone'}: some reason." in attached.view.notes
-    assert f"renew {FIRST}" in attached.view.notes and attached.renewal.successor is None
+    assert f"The next job, 8, is {'being cancelled' if runs else 'gone'}: some reason." in attached.gone
+    assert f"renew {FIRST}" in attached.gone and attached.renewal.successor is None
     attached.is_withdrawn()
     assert [one.id for one in attached.cancelled] == ([NEXT] if runs else [])
     attached.report({"session": NEXT, "job": "8"})  # by a watcher that read it before
@@ -224,7 +229,7 @@ def test_an_end_that_is_put_off_cancels_the_next_job(attached: Attached) -> None
     assert attached.cancelled == []
     attached.renewal.tick(END + timedelta(hours=1))
     assert [one.id for one in attached.cancelled] == [NEXT] and attached.renewal.successor is None
-    assert "is being cancelled: it would begin too early" in attached.view.notes
+    assert "is being cancelled: it would begin too early" in attached.gone
     attached.is_withdrawn()
 
 
