@@ -99,9 +99,9 @@ start_sampler() {
 end_sampler() {
   local looks
   [[ -n $sampler ]] || return 0
-  # Asked, so that it can say what it has cost.
+  # Asked, so that it can say what it has cost; it gets a processor after everybody else.
   kill -TERM "$sampler"
-  for ((looks = 0; looks < 50; looks++)); do
+  for ((looks = 0; looks < 150; looks++)); do
     [[ $'\n'$(jobs -rp)$'\n' == *$'\n'"$sampler"$'\n'* ]] || break
     pause 0.02
   done

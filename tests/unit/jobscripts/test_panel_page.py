@@ -352,6 +352,9 @@ def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> 
         timeout=LATEST
     )
     (job.dir / "successor.json").unlink()
+    ends_in(job, 7200)  # or what the next test writes would be saved at once
+    be_hidden(page, False)
+    expect(page.locator(".nbl-status")).to_contain_text("h left", timeout=LATEST)
 
 
 EDITOR = ".jp-FileEditor:visible :is(.cm-content, .CodeMirror)"  # of JupyterLab 4, and 3
