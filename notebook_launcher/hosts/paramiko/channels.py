@@ -166,7 +166,8 @@ def copy_errors(channel: paramiko.Channel) -> None:
 
 def send(channel: paramiko.Channel, data: bytes) -> None:
     """Send all of the input, and its end."""
-    with contextlib.suppress(OSError):  # a command that ends without reading its input
+    # a command that ends without reading its input, or a connection that breaks meanwhile
+    with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
         channel.sendall(data)
         channel.shutdown_write()
 

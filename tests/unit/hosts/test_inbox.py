@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from notebook_launcher.hosts.paramiko.channels import ChannelBytes
+from notebook_launcher.hosts.paramiko.channels import ChannelBytes, send
 from notebook_launcher.hosts.paramiko.inbox import Inbox
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.receive_window import FIRST, GRANTS, ReceiveWindow
@@ -166,3 +166,15 @@ def test_without_a_local_connection_it_is_read_as_always(inbox: Inbox) -> None:
     assert inbox.take_due() >= FIRST
     inbox.close()
     assert inbox.read(100) == b""
+
+
+@pytest.mark.parametrize("error", [OSError(), EOFError(), paramiko.SSHException()])
+def test_input_for_a_command_whose_connection_breaks_is_dropped(error: Exception) -> None:
+    class Broken(paramiko.Channel):
+        def shutdown_write(self) -> None:
+            raise error
+
+        def sendall(self, s: bytes) -> None:
+            """Take all of it."""
+
+    send(Broken(0), b"hello")
