@@ -44,9 +44,9 @@ class RefusalTable(Frozen):
     command: str
     rows: Sequence[RefusalMessage]
     flags: str
-    missing: str
     unheard: str
     jobs: str
+    missing: str = r"(?!)"  # nothing: its submit command says so by not being there
     missing_what: str = ""
     missing_hint: str = "is this the cluster's login node? name it with --host or in a profile"
 

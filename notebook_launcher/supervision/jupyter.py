@@ -55,7 +55,7 @@ from notebook_launcher.tunnel.forwarding import (
 )
 from notebook_launcher.tunnel.kernels import UNSAVED, KernelsRead, busy_kernels, busy_text
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
-from notebook_launcher.tunnel.routes import NodeTarget, find_route
+from notebook_launcher.tunnel.routes import NodeTarget, find_route, wanted_route
 from notebook_launcher.usage.bill_command import show_bill
 
 KEYS_ATTACHED = (
@@ -351,7 +351,7 @@ class JupyterSupervisor(Supervisor):
             self._node_connection.close()
         context, launch_target = self._context, self._context.target
         target = NodeTarget(context.host, context.scheduler, self._session, self._job, self._node, self._access.keys)
-        route = "direct" if self._session.record.route == "direct" else launch_target.profile.route
+        route = wanted_route(self._session, launch_target.profile.route)
         self._has_route = self._is_used = self._is_reached = False
         self._node_connection = NodeConnection(
             self._inbox, lambda: find_route(target, route, launch_target.name), pause

@@ -17,7 +17,7 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys
 from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.tunnel.forwarding import Endpoint, Tunnel, check_jupyter
-from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route
+from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, wanted_route
 
 LOOK_EVERY, LONGEST_LOOK = 3.0, 15.0  # seconds between two looks at the next job, from its beginning on
 QUERY_EVERY = 30.0  # seconds between two queries of the scheduler about it
@@ -123,7 +123,7 @@ class SuccessorWatch:
         endpoint = Endpoint.from_file(written)
         node = JobNode.from_started(json_object(context.host.read_file(f"{directory}/started.json") or b""))
         target = NodeTarget(context.host, context.scheduler, session, job_of(session), node, self._access.keys)
-        wanted = "direct" if session.record.route == "direct" else context.target.profile.route
+        wanted = wanted_route(session, context.target.profile.route)
         _, route = find_route(target, wanted, context.target.name, asks=False)
         tunnel = Tunnel()
         try:

@@ -132,6 +132,11 @@ def last_route(cluster: str) -> str:
     return f"{last} worked last" if last else "none was used from here yet"
 
 
+def wanted_route(session: Session, of_profile: str) -> str:
+    """Return the route to a session's node: the profile's, unless JupyterLab was started for ``direct``."""
+    return "direct" if session.record.route == "direct" else of_profile
+
+
 def may_need_sshd(route: str, cluster: str) -> bool:
     """Return whether a job should start an SSH server: if the route needs one, or if no other has worked."""
     return route == "job-sshd" or (

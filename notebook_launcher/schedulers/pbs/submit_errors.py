@@ -86,7 +86,6 @@ _TABLE = RefusalTable(
     command="qsub",
     rows=_ROWS,
     flags="the flags of qsub: man qsub",
-    missing=r"(?!)",
     unheard=r"timed out|End of File|Premature end of message|Protocol",
     jobs="qstat -u $USER",
 )

@@ -28,7 +28,6 @@ _TABLE = RefusalTable(
     command="sbatch",
     rows=REFUSAL_MESSAGES,
     flags="the flags of sbatch: sbatch --help",
-    missing=r"(?!)",
     unheard=r"timed out|receive failure|\(shutdown failure\)|Zero Bytes were transmitted|Insane message|Header lengths",
     jobs="squeue --me",
 )
