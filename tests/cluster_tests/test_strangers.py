@@ -88,6 +88,6 @@ def test_another_users_port_gets_no_cookie(cluster: PracticeCluster, start: Star
         assert opens_a_terminal(cluster, "gpu1", "bob", port, stolen) == 0
     session.send("\n")
     assert session.end() == 0
-    logs = in_box.launcher(cluster, "login", "alice", "logs", "-n", "0").stdout
+    logs = in_box.launcher(cluster, "login", "alice", "logs", "-n", "0", session.session_id).stdout
     assert "a program of root or of another user was turned away" in logs
     assert_nothing_left(cluster)
