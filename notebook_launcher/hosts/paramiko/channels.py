@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from notebook_launcher.hosts.terminal import (
 PACKET = 32 * 1024  # bytes; what OpenSSH takes at once
 _PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
 _NEVER = 1 << 62  # bytes
+_MSG_DATA = paramiko.common.MSG_CHANNEL_DATA
+_DATA = struct.Struct(">BII")  # RFC 4254, 5.2: the kind of a message with data, the channel and the length
 
 _round_trips: WeakKeyDictionary[paramiko.Transport, float] = WeakKeyDictionary()  # the shortest, in seconds
 
@@ -93,12 +96,29 @@ class ChannelBytes:
 
     def sendall(self, data: bytes | memoryview) -> None:
         """Send all of the data. Raises ``OSError``; paramiko's own copies all that is left for each packet."""
+        if len(data) <= PACKET and self._send_at_once(data):
+            return
         rest = memoryview(data)
         while rest:
             sent = self.send(bytes(rest[:PACKET]))
             if not sent:
                 raise ConnectionResetError("the channel was closed")
             rest = rest[sent:]
+
+    def _send_at_once(self, data: bytes | memoryview) -> bool:
+        """Send data in one packet, in half of paramiko's time; return whether that need not wait for the far end."""
+        channel, count = self._channel, len(data)
+        with channel.lock:
+            room = min(channel.out_window_size, channel.out_max_packet_size - _DATA.size)
+            if channel.closed or channel.eof_sent or not 0 < count <= room:
+                return False
+            channel.out_window_size -= count
+        message = paramiko.Message(_DATA.pack(_MSG_DATA, channel.remote_chanid, count) + data)
+        try:
+            channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
+        except (paramiko.SSHException, EOFError) as error:
+            raise _broken(error) from None
+        return True
 
     def recv(self, count: int) -> bytes:
         """Return the received data. Raises ``ConnectionResetError`` if the transport broke."""
