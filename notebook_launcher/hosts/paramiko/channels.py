@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from notebook_launcher.hosts.base import (
@@ -51,6 +52,15 @@ def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeou
     now = time.monotonic()
     _round_trips[transport] = round_trip = min(now - began, _round_trips.get(transport, timeout))
     return ChannelBytes(channel, ReceiveWindow(round_trip, now))
+
+
+def _send_message(transport: Any, message: paramiko.Message) -> None:
+    """Send a message, as soon as no new keys are being agreed on; usually at once. Raises as paramiko does."""
+    with transport.clear_to_send_lock:
+        if transport.clear_to_send.is_set():
+            transport.packetizer.send_message(message)
+            return
+    transport._send_user_message(message)  # which waits
 
 
 def _broken(error: Exception) -> ConnectionResetError:
@@ -115,7 +125,7 @@ class ChannelBytes:
             channel.out_window_size -= count
         message = paramiko.Message(_DATA.pack(_MSG_DATA, channel.remote_chanid, count) + data)
         try:
-            channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
+            _send_message(channel.get_transport(), message)
         except (paramiko.SSHException, EOFError) as error:
             raise _broken(error) from None
         return True
@@ -142,7 +152,7 @@ class ChannelBytes:
         message.add_int(channel.remote_chanid)
         message.add_int(count)
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):  # what it has sent can still be received
-            channel.get_transport()._send_user_message(message)  # type: ignore[attr-defined]
+            _send_message(channel.get_transport(), message)
 
 
 class ChannelTerminal:

@@ -55,10 +55,17 @@ class Packets(paramiko.packet.Packetizer):
     _in: Gcm | None = None
     _sent = _received = 0  # bytes under the present keys
     _number = 0  # of the next packet that arrives
+    _is_complete = False
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(connection)
         self._sending = threading.RLock()  # packets leave in the order of their nonces
+
+    def complete_handshake(self) -> None:
+        """End the timeout of the handshake; the transport calls this after each message."""
+        if not self._is_complete:
+            super().complete_handshake()
+            self._is_complete = True
 
     def set_outbound_cipher(self, *keys: Any, **named: Any) -> None:
         """Send with these keys from now on."""
