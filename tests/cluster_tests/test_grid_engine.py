@@ -112,11 +112,14 @@ def test_what_is_free_and_what_would_start(cluster: PracticeCluster) -> None:
 
 
 def test_init_writes_a_profile(cluster: PracticeCluster) -> None:
-    code, told = asked(cluster, "init", "login", "--name", "grid")
+    code, told = asked(cluster, "init", "login", "--name", "grid", "--probe")
     text = cluster.run("laptop", "alice", ["cat", ".config/notebook-launcher/clusters/grid.toml"], check=True).stdout
     cluster.run("laptop", "alice", ["rm", ".config/notebook-launcher/clusters/grid.toml"], check=True)
     assert code == 0 and 'scheduler = "gridengine" # qconf was found, and no sinfo' in text, told + text
     assert '"gpu.q" = "2-00:00:00"' in text and "[gpu.flags]" in text, text
+    assert re.search(r'route = "node-ssh" # open to node[12] in a job', text), told + text
+    assert 'command = "apptainer" # command -v on node' in text, text
+    assert_nothing_left(cluster)
     # without a profile it is found as well
     code, told = asked(cluster, "--host", "login", "-n", "1", "-p", "nosuch", "--venv", "~/light")
     assert code == errors.PartitionRefused.exit_code, told
