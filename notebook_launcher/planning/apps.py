@@ -1,4 +1,4 @@
-"""Further programs in a session (``--app``): built-in ones, the profile's and the course's, as the job is told of them."""
+"""Further programs in a session (``--app``): built-in ones, the profile's and the course's, as told to the job."""
 
 from __future__ import annotations
 

@@ -198,7 +198,8 @@ def course_layers(
         result.append(Layer(layer.name, data, layer.text))
     data = dict(_with_image(course, result[-1].data) if course.image else result[-1].data)
     # each as a whole: half of it from the course and half from the profile would be a program that nobody wrote
-    data["apps"] = {name: {**dataclasses.asdict(app), "command": list(app.command)} for name, app in course.apps.items()}
+    apps = {name: dataclasses.asdict(app) for name, app in course.apps.items()}
+    data["apps"] = {name: {**app, "command": list(app["command"])} for name, app in apps.items()}
     return (*result[:-1], Layer(files[-1].name, data, files[-1].text))
 
 
