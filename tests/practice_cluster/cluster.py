@@ -306,7 +306,7 @@ class PracticeCluster(Arrangements):
 def _has_this_checkout(found: state.State) -> bool:
     """Return whether people start this checkout's launcher there."""
     try:
-        return os.path.samefile(f"/proc/{found.pid('laptop')}/root{recipes.CHECKOUT_IN_BOX}", recipes.CHECKOUT)
+        return recipes.CHECKOUT.samefile(f"/proc/{found.pid('laptop')}/root{recipes.CHECKOUT_IN_BOX}")
     except (KeyError, OSError):
         return False
 
