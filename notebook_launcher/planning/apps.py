@@ -1,16 +1,19 @@
-"""Further programs in a session (``--app``): the built-in ones and the profile's, as the job is told of them."""
+"""Further programs in a session (``--app``): built-in ones, the profile's and the course's, as told to the job."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import field
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.planning.target import LaunchOptions
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget
+from notebook_launcher.profiles.layers import merge
 from notebook_launcher.profiles.models import App, ClusterProfile
+from notebook_launcher.profiles.store import profile_layers
 from notebook_launcher.profiles.validation import did_you_mean
 
 #: the name of their file in the session's directory; ``docs/job-script.md`` describes the content
@@ -77,6 +80,21 @@ def requested_apps(words: Sequence[str], profile: ClusterProfile) -> tuple[Reque
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"--app {twice} was given twice.", hint="name each app once")
     return apps
+
+
+def notes_on_apps(words: Sequence[str], target: LaunchTarget) -> list[str]:
+    """Return what the programs of the course among them run, and which other ones they replace."""
+    course = target.course
+    named = [name for name in (word.partition("=")[0] for word in words) if course and name in course.apps]
+    if not named or course is None:
+        return []
+    below = merge(profile_layers(target.cluster)).get("apps", {}) if target.cluster else {}
+    whose = dict.fromkeys(BUILT_IN, "the built-in one") | dict.fromkeys(below, "that of the profile")
+    return [
+        f"The app “{name}” is the course's{f', in place of {whose[name]}' if name in whose else ''}. It runs: "
+        f"{shlex.join(course.apps[name].command)}"
+        for name in named
+    ]
 
 
 def _app(word: str, profile: ClusterProfile) -> RequestedApp:

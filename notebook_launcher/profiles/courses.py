@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -195,9 +196,11 @@ def course_layers(
         data["defaults"] = {**_replaced(below if isinstance(below, Mapping) else {}, flags), **flags}
         data["environments"] = layer.data.get("environments", {})
         result.append(Layer(layer.name, data, layer.text))
-    if course.image:
-        result[-1] = Layer(files[-1].name, _with_image(course, result[-1].data), files[-1].text)
-    return tuple(result)
+    data = dict(_with_image(course, result[-1].data) if course.image else result[-1].data)
+    # each as a whole: half of it from the course and half from the profile would be a program that nobody wrote
+    apps = {name: dataclasses.asdict(app) for name, app in course.apps.items()}
+    data["apps"] = {name: {**app, "command": list(app["command"])} for name, app in apps.items()}
+    return (*result[:-1], Layer(files[-1].name, data, files[-1].text))
 
 
 def flags_of(course: CourseProfile) -> frozenset[str]:

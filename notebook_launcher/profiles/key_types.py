@@ -125,6 +125,12 @@ def _are_lines(flags: dict[str, str | int | bool]) -> dict[str, str | int | bool
     return flags
 
 
+def _is_not_dask(name: str) -> str:
+    if name == "dask":
+        raise ValueError("“dask” is Dask's dashboard, which comes with its workers; choose another name")
+    return name
+
+
 def _is_no_files_name(name: str) -> str:
     if name.endswith(".toml"):
         raise ValueError("ends like a file's name; leave out .toml")
@@ -182,7 +188,7 @@ Count = Annotated[StrictInteger, Field(ge=1)]
 CountOrNone = Annotated[StrictInteger, Field(ge=0)]
 Port = Annotated[StrictInteger, Field(ge=1, le=65535)]
 SampleSeconds = Annotated[StrictInteger, Field(ge=0, le=3600)]
-AppName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")]
+AppName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$"), AfterValidator(_is_not_dask)]
 UrlPath = Annotated[Line, _looks_like(r"/[!-~]*", "a path that begins with /")]
 Rate = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 YesNo = Annotated[bool, Field(strict=True)]

@@ -367,6 +367,7 @@ class CourseProfile(Table):
     open_at: Argument | None = None
     defaults: CourseFlags = field(default_factory=dict)
     environments: dict[Argument, Environment] = field(default_factory=dict)
+    apps: dict[AppName, App] = field(default_factory=dict)  # programs for --app
 
 
 class Configuration(Table):

@@ -181,6 +181,15 @@ def test_it_is_started_again_when_it_dies(app: App) -> None:
     wait_until(lambda: (app.job.root / "began").read_text() != began, 20, "it was started again")
     wait_until(lambda: app.ask("/", cookie=secret)[0] == 200, 20, "it answers, with the same secret")
     assert "Small has ended, and is started again: It ended with exit code 3." in app.job.log.read_text()
+    record = app.job.dir / "runtime" / "apps.json"
+    wait_until(lambda: recorded(record)["small"] == ("running", 1, ""), 20, "and that is recorded")
+    assert recorded(record)["none"] == ("failed", 0, "There is no no-such-program in the session's environment.")
+    assert permissions(record) == 0o600 and secret not in record.read_text()
+
+
+def recorded(path: Path) -> dict[str, tuple[str, int, str]]:
+    states = json.loads(path.read_text())["apps"]
+    return {state["name"]: (state["state"], state["restarts"], state["message"]) for state in states}
 
 
 def test_what_is_not_there_is_reported(app: App) -> None:
