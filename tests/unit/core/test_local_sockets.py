@@ -149,8 +149,7 @@ def test_root_s_programs_may_relay_for_an_ordinary_user(
                 assert is_from_another_user(ours) is is_strange
 
 
-@pytest.mark.parametrize("us", [0, 1000])
-@pytest.mark.parametrize("owner", [0, STRANGER])
+@pytest.mark.parametrize(("owner", "us"), [(0, 0), (0, 1000), (STRANGER, 1000)])
 @pytest.mark.parametrize("how", ["closed", "reset"])
 def test_who_has_hung_up_is_not_let_in(
     listener: socket.socket,
