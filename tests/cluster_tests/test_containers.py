@@ -141,8 +141,10 @@ def test_podman_after_everything_was_killed(alice: PracticeCluster, start: Start
     """
     hold = "podman run --rm --pull=never --network=host --cgroups=disabled localhost/jupyterlab:4 sleep 99"
     names = "podman|podman pause|conmon|sleep|fuse-overlayfs"
-    runs = "for i in $(seq 200); do pgrep -u $(id -u) -fx 'sleep 99' >/dev/null && break; sleep 0.1; done; sleep 1"
-    script = f"{hold} & {runs}; pkill -KILL -u $(id -u) -x '{names}'; ! podman image exists localhost/jupyterlab:4"
+    runs = "pgrep -u $(id -u) -fx 'sleep 99' && podman ps | grep 'sleep 99'"
+    kill = f"pkill -KILL -u $(id -u) -x '{names}'"
+    until = "for i in $(seq 200); do {} >/dev/null && break; sleep 0.1; done"
+    script = f"{hold} & {until.format(runs)}; {until.format(f'! {kill}')}; ! podman image exists localhost/jupyterlab:4"
     alice.run("node1", "alice", ["bash", "-c", script], check=True)
     session = start("-n", "1", "-w", "node1", "--", "podman")
     session.ready()
