@@ -118,12 +118,12 @@ def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start
     write_profile(alice, "laptop", "alice", profile)
     session = start("-n", "1", "-w", "node1", "--", "podman")
     if still_activating:
-        wait_until(lambda: any("sleep 300" in p for p in people_processes(alice, ("node1",))), 30, "the activation")
+        wait_until(lambda: any("sleep 300" in p for p in people_processes(alice, ("node1",))), 60, "the activation")
     else:
         session.ready()
         assert run_cell(alice, session, ZOMBIES).strip() == "[]", "what loses its parent is looked after"
     alice.root("node1", ["pkill", "-KILL", "-u", "alice", "-f", f"slurm_script|{PODMANS_COMMAND}"])
-    wait_until(lambda: not [p for p in people_processes(alice, ("node1",)) if "conmon" in p or "jupyter" in p], 20,
+    wait_until(lambda: not [p for p in people_processes(alice, ("node1",)) if "conmon" in p or "jupyter" in p], 60,
                "the container to end by itself")  # fmt: skip
     session.send("\x03")
     session.end()
