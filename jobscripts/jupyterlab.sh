@@ -322,6 +322,7 @@ conclude() {
 # leave CAUSE EXIT_CODE SENTENCE: end the job, what runs in it first.
 leave() {
   trap '' TERM INT HUP USR2
+  stand_by_podman
   [[ ${want_program-} != notebook ]] || await_last_write 2>/dev/null
   # Reported before the ending, which may take longer than the scheduler waits before it kills.
   conclude "$@"

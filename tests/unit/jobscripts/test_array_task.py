@@ -137,7 +137,7 @@ def test_tasks_are_looked_at_in_turns(array: Task) -> None:
             told.append(watch.stdout.readline().rstrip("\n"))
     finally:
         watch.stdin.close()
-        watch.wait(10)
+        watch.wait(30)
     ended = [line for line in told if line != "."]
     assert sorted(ended) == [f'exit {number} {{"cause":"finished"}}' for number in range(1, 8)]
     assert "." in told[3:], "not all at the first look"

@@ -364,7 +364,7 @@ def test_what_a_dead_app_has_started_ends_with_it(tmp_path: Path) -> None:
     small = Small(tmp_path, "sh", "-c", f"sleep 300 & echo $! >{tmp_path}/pid; printf '\\033[2Jno\\n'; exit 3")
     small.app.run()
     pid = int((tmp_path / "pid").read_text())
-    wait_until(lambda: not is_running(pid), 10, "its child has ended")
+    wait_until(lambda: not is_running(pid), 30, "its child has ended")
     assert small.app.message == "It ended with exit code 3. [2Jno", "and no terminal is changed by what it says"
 
 
@@ -383,9 +383,9 @@ def test_an_app_that_heeds_no_signal_ends_in_time(tmp_path: Path, monkeypatch: p
     every = apps.Apps(wanted, tmp_path, None, print)
     for app in every.apps:
         threading.Thread(target=app.keep_running, daemon=True).start()
-    wait_until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text() == "\n\n\n", 10, "they run")
+    wait_until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text() == "\n\n\n", 30, "they run")
     every.end()
-    wait_until(lambda: not any(app.is_alive() for app in every.apps), 5, "they have ended")
+    wait_until(lambda: not any(app.is_alive() for app in every.apps), 30, "they have ended")
     shutil.rmtree(every.place)
 
 
