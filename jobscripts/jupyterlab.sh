@@ -468,7 +468,10 @@ run_script() {
 # by itself soon after the last one, so that no lost connection keeps a node.
 wait_on_shells() {
   local come='' without=0
-  ssh_port=''
+  start_survey
+  start_sshd
+  start_reverse
+  await_ssh_port
   report_started
   start_sampler
   while ((without < (${#come} ? AFTER_THE_LAST_SHELL : UNTIL_THE_FIRST_SHELL))); do

@@ -70,6 +70,16 @@ end_reverse() {
   for file in "$NBL_SESSION_DIR"/runtime/reverse{,-*}.log; do [[ ! -e $file ]] || end_writers "$file"; done
 }
 
+# ------------------------------------------------------------------------------------------------ what the node has
+
+# Look at the node, where session.env asks for that and a launcher has put survey.sh here: runtime/survey is what that
+# prints, once it is complete.
+start_survey() {
+  local file=$NBL_SESSION_DIR/runtime/survey
+  [[ $want_survey == yes && -r $NBL_SESSION_DIR/survey.sh ]] || return 0
+  { "$BASH" "$NBL_SESSION_DIR/survey.sh" node >"$file.new" && mv -f -- "$file.new" "$file"; } </dev/null 2>/dev/null &
+}
+
 # ------------------------------------------------------------------------------------------------ what the job uses
 
 # Start what watches the program, unless that is done.

@@ -1,9 +1,10 @@
 """Open documents are saved before a session ends: the server tells the pages of JupyterLab when.
 
 In the last minute it tells them every few seconds, so what is typed by then is saved, too; and once more when the job
-is being ended. It is an event of jupyter_server 2, on a connection that each page of JupyterLab has open anyway, so it
-also reaches pages that are not to be seen, whose own clocks browsers hold back. ``panel.js`` saves, and reports what it
-could not save. Python 3.6 must be able to read this file.
+is being ended, or when a launcher asks for that before it ends the session. It is an event of jupyter_server 2, on a
+connection that each page of JupyterLab has open anyway, so it also reaches pages that are not to be seen, whose own
+clocks browsers hold back. ``panel.js`` saves, and reports what it could not save. Python 3.6 must be able to read this
+file.
 """
 
 import asyncio
@@ -28,7 +29,10 @@ SCHEMA = {
     "title": "Documents should be saved",
     "personal-data": False,
     "type": "object",
-    "properties": {"last": {"type": "boolean", "title": "Whether the session is being ended just now"}},
+    "properties": {
+        "last": {"type": "boolean", "title": "Whether the session is being ended just now"},
+        "asked": {"type": "boolean", "title": "Whether each page should answer, as somebody waits for that"},
+    },
     "required": ["last"],
 }
 
@@ -68,8 +72,22 @@ class Saving:
 
         SubscribeWebsocket.open, SubscribeWebsocket.on_close = opened, closed
 
-    def _tell(self, last):
-        self.app.event_logger.emit(schema_id=EVENT, data={"last": last})
+    def _tell(self, last, asked=False):
+        self.app.event_logger.emit(schema_id=EVENT, data={"last": last, "asked": asked})
+
+    async def _await_answers(self):
+        until = time.monotonic() + ANSWERS_WITHIN
+        while time.monotonic() < until and len(self.answered) < len(self.pages):
+            await asyncio.sleep(0.05)
+
+    async def save_now(self):
+        """Have the pages save, and return how many there are, how many have answered, and what they could not save."""
+        self.answered.clear()
+        if self.pages:
+            self._tell(last=False, asked=True)
+            await self._await_answers()
+        unsaved = {path for page in self.answered for path in self.unsaved.get(page, ())}
+        return {"pages": len(self.pages), "answered": len(self.answered), "unsaved": sorted(unsaved)[:MOST_PATHS]}
 
     async def _look(self):
         if not self.pages or self.is_looking:
@@ -101,9 +119,7 @@ class Saving:
         try:
             self.answered.clear()
             self._tell(last=True)
-            until = time.monotonic() + ANSWERS_WITHIN
-            while time.monotonic() < until and len(self.answered) < len(self.pages):
-                await asyncio.sleep(0.05)
+            await self._await_answers()
         finally:
             stop(number, None)
 

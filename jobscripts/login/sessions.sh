@@ -298,7 +298,7 @@ is_ours() {
     apps.json | session_apps.py | app_requests.py | app_tensorboard.py) ;;
     unsaved.json | renew.json | successor.json | panel.json | panel.js | panel_view.js | panel_apps.js | panel.py | panel_facts.py | panel_saving.py) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
-    array_task.sh | watch_tasks.sh | job-[0-9]*.log | reverse.sh) ;;
+    array_task.sh | watch_tasks.sh | job-[0-9]*.log | reverse.sh | survey.sh) ;;
     stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
     import_cache.py | page_files.py | engine.sh | worker_node.sh | torchrun_nodes.sh | engine_node.py | own_connections.py) ;;

@@ -21,8 +21,11 @@ _TERMINATED = re.compile(r"TERM_[A-Z_]+")
 
 
 def unfolded(text: str) -> str:
-    """Join the lines that LSF wraps at 80 columns: a continuation line is indented by 21 or 26 spaces."""
-    return re.sub(r"\n {18,}", "", text)
+    """Join the lines that LSF wraps at 80 columns: a continuation line is indented by 21 or 26 spaces.
+
+    It is cut anywhere, so that what follows these spaces may begin with one that belongs to the text.
+    """
+    return re.sub(r"\n(?: {26}| {21}| {18,20}(?! ))", "", text)
 
 
 def read_long(text: str) -> Iterator[dict[str, str]]:

@@ -395,6 +395,7 @@ def test_a_hidden_page_saves_in_the_last_minute_and_tells_what_it_cannot_save(pa
     told = wait_until(lambda: read_json_if_there(job.dir / "unsaved.json"))
     assert told == {"version": 1, "paths": ["refused.txt"]}
     assert permissions(job.dir / "unsaved.json") == 0o600
+    assert call(job, ADDRESS, b'{"save":true}') == {"pages": 1, "answered": 1, "unsaved": ["refused.txt"]}
 
 
 def close_dialogs(page: Page) -> None:
@@ -415,6 +416,16 @@ def test_the_command_to_come_back_can_be_copied(page: Page, job: Job) -> None:
     command = "launch-notebook connect --cluster 'my cluster' 20261121-014455-k3f9"
     expect(page.get_by_role("status").filter(has_text=f"Copied: {command}")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+def test_a_hidden_page_saves_at_once_for_whoever_ends_the_session_in_a_terminal(page: Page, job: Job) -> None:
+    """A launcher asks for it before it closes the page's connection."""
+    page.locator(EDITOR).click()
+    page.keyboard.type("asked ")
+    be_hidden(page, True)
+    assert call(job, ADDRESS, b'{"save":true}') == {"pages": 1, "answered": 1, "unsaved": []}
+    assert "asked " in (job.work / "notes.txt").read_text()
+    be_hidden(page, False)
 
 
 def test_ending_the_session_asks_once_and_shows_what_it_cost(page: Page, job: Job) -> None:

@@ -42,6 +42,15 @@ def test_what_older_versions_print_instead(name: str, job: str, state: State, no
     assert LSF.read_find("fromscript", answer) == ([JobRef(job)] if "fromscript" in answer.stdout else [])
 
 
+def test_a_line_that_is_cut_before_a_space() -> None:
+    """The recording is an excerpt, without the job's end."""
+    whole = recorded("lsf-bjobs-l-exit-127").stdout + "\n SCHEDULING PARAMETERS:\n"
+    found = LSF.read_query([JobRef("67593160")], CommandResult(0, whole))
+    assert found, whole
+    status = found["67593160"]
+    assert (status.state, status.exit_code, status.node) == (State.FAILED, 127, "node188.hpc.local")
+
+
 def test_older_versions_are_asked_in_their_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = recorded("openlava-bjobs-o-json").stderr
     (tmp_path / "bjobs").write_text(
