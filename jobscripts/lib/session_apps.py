@@ -407,9 +407,21 @@ def bring(app, own, folder):
     def set_up_and_start():
         set_up()
         answer(app, apps)
-        apps.start()
+        when_it_listens(apps.start)
 
     app.init_shutdown_no_activity = set_up_and_start
+
+
+def when_it_listens(act):
+    """Do this once the server listens. Call it before that is prepared.
+
+    The server tries its port first, closes it, and opens it again in the loop's first round. A process that is started
+    in between has a copy of it for a moment, and the server would end: its port is in use.
+    """
+    from tornado.ioloop import IOLoop
+
+    loop = IOLoop.current()
+    loop.add_callback(loop.add_callback, act)  # in the second round
 
 
 running = None
