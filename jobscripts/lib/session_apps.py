@@ -27,7 +27,7 @@ from urllib.parse import urlencode
 
 from app_requests import SECRET, answered, body_length, judge, response, sent
 
-ADDRESS = "api/notebook-launcher/apps"
+ADDRESS, ICONS = "api/notebook-launcher/apps", "api/notebook-launcher/app-icons"
 MOST_HEAD = 64 * 1024  # bytes of a request's first lines
 HEAD_WITHIN, STARTS_WITHIN, ANSWERS_WITHIN, HANGS_UP_WITHIN = 30, 120, 5, 2  # seconds
 RESTARTED_AFTER = 3  # seconds, and longer each time; a job that is ended sends SIGTERM to both
@@ -48,7 +48,7 @@ class App:
 
     def __init__(self, wanted, place, session, own, log):
         self.name, self.title, self.health = wanted["name"], wanted["title"], wanted["health"]
-        self.commands = wanted["commands"]
+        self.commands, self.icon = wanted["commands"], wanted.get("icon", "")
         self.folder = str(Path(wanted.get("folder") or ".").expanduser())
         self.socket, self.session, self.own, self.log = place, session, own, log
         self.secret = secrets.token_urlsafe(32)
@@ -242,7 +242,8 @@ class App:
     def facts(self, local_port):
         """Return what the page and the launcher are told; ``local_port`` leads to it, 0: not known."""
         address = f"http://port-{local_port}.localhost:{local_port}/?{urlencode({SECRET: self.secret})}"
-        return dict(self.record(), port=self.port, secret=self.secret, url=address if local_port else "")
+        icon = "file" if self.icon.startswith("data:") else self.icon  # the page asks for a picture once
+        return dict(self.record(), port=self.port, secret=self.secret, url=address if local_port else "", icon=icon)
 
 
 def filled(word, words):
@@ -406,9 +407,21 @@ def bring(app, own, folder):
     def set_up_and_start():
         set_up()
         answer(app, apps)
-        apps.start()
+        when_it_listens(apps.start)
 
     app.init_shutdown_no_activity = set_up_and_start
+
+
+def when_it_listens(act):
+    """Do this once the server listens. Call it before that is prepared.
+
+    The server tries its port first, closes it, and opens it again in the loop's first round. A process that is started
+    in between has a copy of it for a moment, and the server would end: its port is in use.
+    """
+    from tornado.ioloop import IOLoop
+
+    loop = IOLoop.current()
+    loop.add_callback(loop.add_callback, act)  # in the second round
 
 
 running = None
@@ -437,5 +450,15 @@ def answer(app, apps):
             apps.note_opened(self.request.host, ports)
             self.finish(json.dumps({"apps": apps.facts(self.request.host)}))
 
-    path = url_path_join(app.web_app.settings["base_url"], ADDRESS)
-    app.web_app.add_handlers(".*$", [(path, AppsHandler)])
+    class IconsHandler(APIHandler):
+        """Tells the page the pictures for the cards of apps."""
+
+        _track_activity = False
+
+        @web.authenticated
+        def get(self):
+            self.finish(json.dumps({"icons": {app.name: app.icon for app in apps.apps}}))
+
+    base = app.web_app.settings["base_url"]
+    handlers = [(url_path_join(base, ADDRESS), AppsHandler), (url_path_join(base, ICONS), IconsHandler)]
+    app.web_app.add_handlers(".*$", handlers)

@@ -11,6 +11,8 @@ from dataclasses import field
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget
+from notebook_launcher.profiles.courses import CourseFiles, saved_course
+from notebook_launcher.profiles.icons import data_url, files_among, icon_beside
 from notebook_launcher.profiles.layers import merge
 from notebook_launcher.profiles.models import App, ClusterProfile
 from notebook_launcher.profiles.store import profile_layers
@@ -25,7 +27,8 @@ class RequestedApp(Frozen):
     """A program that the job starts: of its ``commands``, the first whose program is there.
 
     In their words ``{socket}`` is the Unix socket on which it listens, ``{folder}`` the ``folder`` that the user named,
-    "" for JupyterLab's own. ``health``: the path that answers once it is ready.
+    "" for JupyterLab's own. ``health``: the path that answers once it is ready. ``icon``: a name of ``icons.KNOWN``,
+    the name of a file, or what ``with_pictures`` makes of that.
     """
 
     name: str
@@ -33,6 +36,7 @@ class RequestedApp(Frozen):
     commands: tuple[tuple[str, ...], ...] = field(repr=False)
     folder: str = ""
     health: str = "/"
+    icon: str = field(default="", repr=False)
 
 
 BUILT_IN = {
@@ -40,6 +44,7 @@ BUILT_IN = {
         "tensorboard",
         "TensorBoard",
         (("{python}", "-B", "{session}/app_tensorboard.py", "{socket}", "{folder}"),),
+        icon="chart",
     ),
     "code": RequestedApp(
         "code",
@@ -51,6 +56,7 @@ BUILT_IN = {
              "--default-folder", "{folder}"),
         ),
         health="/healthz",
+        icon="code",
     ),
 }  # fmt: skip
 
@@ -80,6 +86,26 @@ def requested_apps(words: Sequence[str], profile: ClusterProfile) -> tuple[Reque
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"--app {twice} was given twice.", hint="name each app once")
     return apps
+
+
+def with_pictures(
+    apps: Sequence[RequestedApp], target: LaunchTarget, files: CourseFiles | None
+) -> tuple[RequestedApp, ...]:
+    """Return programs with the pictures of their icons that are files. ``files``: those of a course not saved.
+
+    Raises ``ProfileError`` if one cannot be read, or is no picture.
+    """
+    return tuple(
+        dataclasses.replace(app, icon=_picture(app, target, files)) if files_among([app.icon]) else app for app in apps
+    )
+
+
+def _picture(app: RequestedApp, target: LaunchTarget, files: CourseFiles | None) -> str:
+    course = target.course
+    if course is None or app.name not in course.apps:
+        return icon_beside(profile_layers(target.cluster or ""), app.name, app.icon)
+    content = files.icons[app.icon] if files else saved_course(course.name).icon(app.icon)
+    return data_url(app.icon, content, f"course “{course.name}”")
 
 
 def notes_on_apps(words: Sequence[str], target: LaunchTarget) -> list[str]:
@@ -116,7 +142,7 @@ def _app(word: str, profile: ClusterProfile) -> RequestedApp:
 
 
 def _of_profile(name: str, app: App) -> RequestedApp:
-    return RequestedApp(name, app.title or name, (app.command,), health=app.health)
+    return RequestedApp(name, app.title or name, (app.command,), health=app.health, icon=app.icon or "")
 
 
 def apps_file(apps: Sequence[RequestedApp]) -> bytes:

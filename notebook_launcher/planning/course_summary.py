@@ -86,7 +86,7 @@ _IN_ENVIRONMENT = {
     "start_timeout": "seconds to start",
     "stage": "copy on the node's disk:",
 }
-_IN_APP = {"command": "runs", "title": "is called", "health": "is ready when this answers:"}
+_IN_APP = {"command": "runs", "title": "is called", "health": "is ready when this answers:", "icon": "has the icon"}
 
 
 def _keys_set(data: Mapping[str, Any], first: Mapping[str, str]) -> list[str]:
@@ -159,10 +159,10 @@ def changes(kept: SavedCourse, found: CourseFiles) -> list[str]:
     lines = [*(f"- {line}" for line in gone.elements()), *(f"+ {line}" for line in new.elements())]
     same = [[line for line in side if line not in gone and line not in new] for side in (before, after)]
     lines += ["! the other lines stand in another order"] if same[0] != same[1] else []
-    digests = old.notebook_digests()
+    digests = old.digests_beside()
     lines += [
         f"! {name} is another version"
-        for name, digest in found.notebook_digests().items()
+        for name, digest in found.digests_beside().items()
         if digests.get(name, digest) != digest
     ]
     return lines or ["nothing but comments or layout"]

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tornado.ioloop import IOLoop
 
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions
@@ -387,6 +388,19 @@ def test_an_app_that_heeds_no_signal_ends_in_time(tmp_path: Path, monkeypatch: p
     every.end()
     wait_until(lambda: not any(app.is_alive() for app in every.apps), 30, "they have ended")
     shutil.rmtree(every.place)
+
+
+def test_no_process_begins_between_the_two_times_that_jupyterlab_opens_its_port() -> None:
+    """It would have a copy of the first, and JupyterLab would find its port in use."""
+    done = []
+
+    async def serve() -> None:
+        apps.when_it_listens(lambda: done.append("app"))
+        IOLoop.current().add_callback(done.append, "listening")  # as jupyter_server does
+        await asyncio.sleep(0.1)
+
+    asyncio.run(serve())
+    assert done == ["listening", "app"]
 
 
 def test_an_impossible_command_is_reported(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core.errors import ProfileError
-from tests.unit.planning.courses.course_files import CLUSTER, COMMON, FILES, plan_on, take, write
+from notebook_launcher.profiles.icons import data_url
+from tests.unit.planning.courses.course_files import CLUSTER, COMMON, FILES, digest_of, plan_on, take, write
 
 BOARD = """
 [apps.board]
@@ -44,3 +45,21 @@ def test_none_of_the_profiles_is_replaced_unsaid_or_by_halves(tmp_path: Path, co
 def test_one_that_would_listen_on_a_port_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"common\.toml:\d+: .*needs \{socket\}"):
         take(with_apps(tmp_path, '\n[apps.board]\ncommand = ["board", "--port", "80"]\n'))
+
+
+def test_an_icon_belongs_to_the_course(tmp_path: Path) -> None:
+    """It is copied, counts in the digest, and is told when it is another one."""
+    course = with_apps(tmp_path, f'{BOARD}icon = "board.svg"\n')
+    with pytest.raises(ProfileError, match=r"board\.svg cannot be read"):
+        take(course)
+    (tmp_path / "board.svg").write_text("<p>")
+    with pytest.raises(ProfileError, match=r"common\.toml:\d+: board\.svg cannot be an icon"):
+        take(course)
+    (tmp_path / "board.svg").write_text("<svg>1</svg>")
+    take(course)
+    digest = digest_of(course)
+    (tmp_path / "board.svg").write_text("<svg>2</svg>")
+    assert digest_of(course) != digest
+    assert plan_on(apps=("board",)).apps[0].icon == data_url("board.svg", b"<svg>1</svg>", "")
+    assert "! board.svg is another version" in take(course)[1].notes
+    assert plan_on(apps=("board",)).apps[0].icon == data_url("board.svg", b"<svg>2</svg>", "")

@@ -36,7 +36,7 @@ WHOLE = {
         "module_use": ["/mu1"], "conda": "co1", "venv": "/v1", "uv": "/u1", "activate": ["a-1", "a-2"],
         "env": {"E1": "ev1"}, "gpu": "auto", "start_timeout": 600, "stage": True,
     }},
-    "apps": {"app1": {"command": ["p1", "--uds {socket}"], "title": "T-1", "health": "/h1"}},
+    "apps": {"app1": {"command": ["p1", "--uds {socket}"], "title": "T-1", "health": "/h1", "icon": "i1.svg"}},
 }  # fmt: skip
 
 
