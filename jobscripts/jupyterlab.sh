@@ -116,29 +116,6 @@ run_jupyterlab() {
   await_end
 }
 
-# A session that somebody has shut down, or that nobody used, does not continue in the next job (continues=NAME). Nor do
-# two jobs of one session run for long: one that was put back into the queue gives way to its next job, if that runs by
-# now (continues_in); and the next job to one that has started again since it was queued.
-leave_if_not_wanted() {
-  local other sessions=${NBL_SESSION_DIR%/*}
-  other=$sessions/$continues_in
-  if [[ -n $continues_in && -e $other/started.json && ! -e $other/exit.json ]]; then
-    leave finished 0 "This session continues in session $continues_in, which runs already."
-  fi
-  [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
-  other=$sessions/$want_continues
-  if ! read_line "$other/exit.json"; then
-    [[ ! -e $NBL_SESSION_DIR/session.json || ! $other/started.json -nt $NBL_SESSION_DIR/session.json ]] ||
-      leave finished 0 "Session $want_continues has started again, so it does not continue in this job yet."
-    return 0
-  fi
-  case $REPLY in
-    *'"message":"This session continues in session '*) ;;
-    *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*)
-      leave finished 0 "Session $want_continues was ended before its walltime, so it does not continue in this job." ;;
-  esac
-}
-
 # ------------------------------------------------------------------------------------------- the session directory
 
 unusable() {

@@ -1,9 +1,50 @@
 # shellcheck shell=bash
 #
-# What runs beside the program in a job: an SSH server into the session, the sampler of what is used, and what notes the
-# image's digest; and what removes the folders of jobs that were killed. jupyterlab.sh sources this file; it is never run.
+# Whether the job is still wanted, if it continues another one. What runs beside the program in a job: an SSH server into
+# the session, the sampler of what is used, and what notes the image's digest; and what removes the folders of jobs that
+# were killed. jupyterlab.sh sources this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
+
+# --------------------------------------------------------------------------------------------------- the job before
+
+# How much earlier than its walltime a session ends that somebody has cancelled.
+readonly EARLY_SECONDS=120
+
+# A session that somebody has shut down or cancelled, or that nobody used, does not continue in the next job
+# (continues=NAME). Nor do two jobs of one session run for long: one that was put back into the queue gives way to its
+# next job, if that runs by now (continues_in); and the next job to one that has started again since it was queued.
+leave_if_not_wanted() {
+  local other sessions=${NBL_SESSION_DIR%/*}
+  other=$sessions/$continues_in
+  if [[ -n $continues_in && -e $other/started.json && ! -e $other/exit.json ]]; then
+    leave finished 0 "This session continues in session $continues_in, which runs already."
+  fi
+  [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
+  other=$sessions/$want_continues
+  if ! read_line "$other/exit.json"; then
+    [[ ! -e $NBL_SESSION_DIR/session.json || ! $other/started.json -nt $NBL_SESSION_DIR/session.json ]] ||
+      leave finished 0 "Session $want_continues has started again, so it does not continue in this job yet."
+    return 0
+  fi
+  case $REPLY in
+    *'"message":"This session continues in session '*) return 0 ;;
+    *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*) ;;
+    *'"cause":"stopped"'*) was_ended_early "$other" || return 0 ;;
+    *) return 0 ;;
+  esac
+  leave finished 0 "Session $want_continues was ended before its walltime, so it does not continue in this job."
+}
+
+# was_ended_early DIRECTORY: whether the session was ended by a signal long before its walltime was over, by what the
+# launcher has noted of that when it queued this job. It was cancelled, or preempted: an attached launcher then ends this
+# job as well. REPLY is the session's exit.json.
+was_ended_early() {
+  local ended ends
+  [[ $REPLY =~ \"ended\":\"([0-9TZ:-]+)\" ]] && ended=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 1
+  read_line "$1/successor.json" && [[ $REPLY =~ \"ends\":\"([0-9TZ:+-]+)\" ]] || return 1
+  ends=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) && ((ends - ended > EARLY_SECONDS))
+}
 
 # ------------------------------------------------------------------------------------------------- the SSH server
 
