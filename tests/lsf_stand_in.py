@@ -116,6 +116,7 @@ def fields(job: Job) -> dict[str, str]:
         "nreq_slot": str(job.cores),
         "exec_host": "-" if began is None else NODE if job.cores == 1 else f"{job.cores}*{NODE}",
         "start_time": "-" if began is None else at_minute(began),
+        "estimated_start_time": "-" if (start := jobs().estimate(job.number)) is None else at_minute(start),
         "finish_time": "-" if limit is None else f"{at_minute(limit)} L" if ended is None else at_minute(ended),
         "runtimelimit": f"{job.seconds / 60:.1f}",
         "exit_code": "-" if stat(job) != "EXIT" else str(exit_code(job)),

@@ -120,6 +120,8 @@ def attributes(job: Job) -> dict[str, str]:
         short = f"ncpus (R: {job.cores} A: {free} T: {CORES})"
         why = "Not Running" if job.cores <= CORES else "Can Never Run"
         found["comment"] = f"{why}: Insufficient amount of resource: {short}"
+        if (start := jobs().estimate(job.number)) is not None:
+            found |= {"estimated.exec_vnode": f"({NODE}:ncpus={job.cores})", "estimated.start_time": moment(start)}
     return found | (ending(job) if job.state == "ended" else {})
 
 

@@ -71,8 +71,11 @@ class Jobs:
         self.settings = {f"{kind.upper()}_STAND_IN": str(folder), "PYTHONPATH": str(paths.ROOT)}
 
     def all(self) -> dict[str, Job]:
-        paths = sorted(self._folder.glob("*.json"), key=lambda path: int(path.stem))
-        return {path.stem: Job(**json.loads(path.read_text())) for path in paths}
+        numbers = sorted((path.stem for path in self._folder.glob("*.json")), key=int)
+        return {number: self._read(number) for number in numbers}
+
+    def _read(self, number: str) -> Job:
+        return Job(**json.loads((self._folder / f"{number}.json").read_text()))
 
     def add(self, job: Job) -> None:
         """Queue a job, which gets the next number, and start it if it can run."""
@@ -97,6 +100,20 @@ class Jobs:
                 words = [sys.executable, "-S", "-m", self._module, "run", job.number]
                 subprocess.Popen(words, start_new_session=True, env=env, stdin=nothing, stdout=nothing, stderr=nothing)
 
+    def estimate(self, number: str) -> float | None:
+        """Return when the first job that waits can start at the latest, ``None`` for all others."""
+        jobs = self.all().values()
+        first = next((job for job in jobs if job.state == "waiting"), None)
+        if first is None or first.number != number or first.cores > CORES:
+            return None
+        runs = sorted(((job.began or 0) + job.seconds, job.cores) for job in jobs if job.state == "running")
+        free = CORES - sum(cores for _, cores in runs)
+        for end, cores in runs:
+            free += cores
+            if free >= first.cores:
+                return end
+        return time.time()
+
     def run(self, number: str, log: Path, own: Mapping[str, str], time_over: signal.Signals) -> Job:
         """Run one job that has been started, and return it when it is over; ``own``: the variables that it gets."""
         job = self.all()[number]
@@ -107,11 +124,16 @@ class Jobs:
             )
         self.change(number, lambda job: setattr(job, "pid", child.pid))
         overran = False
+        left: list[tuple[float, signal.Signals]] = []
         while child.poll() is None:
-            time.sleep(0.02)
+            time.sleep(0.05)
             if not overran and time.time() - (job.began or 0) > job.seconds:
                 overran = True
                 os.killpg(child.pid, time_over)
+            if not left and self._read(number).cancelled:
+                left = [(time.time() + 2, signal.SIGTERM), (time.time() + 10, signal.SIGKILL)]
+            if left and time.time() > left[0][0]:
+                os.killpg(child.pid, left.pop(0)[1])
 
         def end(job: Job) -> None:
             used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -123,7 +145,7 @@ class Jobs:
         return ended
 
     def cancel(self, number: str, by: signal.Signals) -> None:
-        """End a job: one that runs by this signal, which SIGTERM follows."""
+        """End a job: one that runs by this signal, which SIGTERM and SIGKILL follow."""
 
         def end(job: Job) -> None:
             job.cancelled = True

@@ -17,6 +17,7 @@ _STARTED = re.compile(r"(?:\[\d+\] )?[Ss]tarted (?:\d+ Task\(s\) )?on (?:Host\(s
 _ENDED = re.compile(r"Exited(?: with exit code (?P<code>\d{1,3})| by signal (?P<signal>\d{1,3}))?", re.A)
 _LIMIT = re.compile(r"^ RUNLIMIT\s*\n\s*(?P<minutes>\d{1,9}(?:\.\d+)?) min of ", re.M | re.A)
 _REASONS = re.compile(r"^ ?PENDING REASONS:\s*\n(?P<text>(?:.*\S.*\n)+)", re.M)
+_EVENTS = ("exec_host", "start_time", "estimated_start_time", "finish_time")
 _TERMINATED = re.compile(r"TERM_[A-Z_]+")
 
 
@@ -46,10 +47,12 @@ def find_long(text: str, session_id: str) -> list[str]:
 
 
 def _row(head: dict[str, str], block: str) -> dict[str, str]:
-    row = {**head, **dict.fromkeys(("exec_host", "start_time", "finish_time", "exit_code"), "-")}
+    row = {**head, **dict.fromkeys((*_EVENTS, "exit_code"), "-")}
     for event in _EVENT.finditer(block):
         if started := _STARTED.match(event["what"]):
             row |= {"exec_host": started["host"], "start_time": event["at"]}
+        elif event["what"].startswith("Will be started"):  # while it waits, and LSF has an estimate
+            row["estimated_start_time"] = event["at"]
         elif event["what"].startswith("Done successfully"):
             row |= {"exit_code": "0", "finish_time": event["at"]}
         elif ended := _ENDED.match(event["what"]):
