@@ -91,7 +91,7 @@ def test_a_page_is_answered_after_the_network_failed_twice(lab: Job) -> None:
     replacing.close()
     time.sleep(0.5)
     silent.close()
-    wait_until(lambda: connections(lab, kernel) == 0, 10, "the server knows that nobody is connected")
+    wait_until(lambda: connections(lab, kernel) == 0, 30, "the server knows that nobody is connected")
     again = Page(lab, kernel)
     assert again.is_answered()
     again.close()
