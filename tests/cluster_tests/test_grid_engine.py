@@ -134,7 +134,7 @@ FULL = "for node in node1 node2; do qsub -b y -pe smp 20 -q all.q@$node -N full 
 def all_cores_taken(cluster: PracticeCluster) -> Iterator[None]:
     """Bob has all cores of node1 and node2 that the queue gives."""
     cluster.run("login", "bob", ["sh", "-c", FULL], check=True)
-    wait_in(cluster, "login", "[ $(qstat -u bob -s r | grep -c full) = 2 ]", 30)
+    wait_in(cluster, "login", "[ $(qstat -u bob -s r | grep -c full) = 2 ]", 60)
     yield
     cluster.run("login", "bob", ["qdel", "-f", "-u", "bob"])
 
