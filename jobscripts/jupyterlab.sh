@@ -35,7 +35,7 @@ main() {
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
 readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
-  {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view}.js
+  {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view,_apps}.js
   panel{,_facts,_saving}.py {session_apps,app_{requests,tensorboard}}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
@@ -114,29 +114,6 @@ run_jupyterlab() {
     start_staging
   fi
   await_end
-}
-
-# A session that somebody has shut down, or that nobody used, does not continue in the next job (continues=NAME). Nor do
-# two jobs of one session run for long: one that was put back into the queue gives way to its next job, if that runs by
-# now (continues_in); and the next job to one that has started again since it was queued.
-leave_if_not_wanted() {
-  local other sessions=${NBL_SESSION_DIR%/*}
-  other=$sessions/$continues_in
-  if [[ -n $continues_in && -e $other/started.json && ! -e $other/exit.json ]]; then
-    leave finished 0 "This session continues in session $continues_in, which runs already."
-  fi
-  [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
-  other=$sessions/$want_continues
-  if ! read_line "$other/exit.json"; then
-    [[ ! -e $NBL_SESSION_DIR/session.json || ! $other/started.json -nt $NBL_SESSION_DIR/session.json ]] ||
-      leave finished 0 "Session $want_continues has started again, so it does not continue in this job yet."
-    return 0
-  fi
-  case $REPLY in
-    *'"message":"This session continues in session '*) ;;
-    *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*)
-      leave finished 0 "Session $want_continues was ended before its walltime, so it does not continue in this job." ;;
-  esac
 }
 
 # ------------------------------------------------------------------------------------------- the session directory
@@ -322,6 +299,7 @@ conclude() {
 # leave CAUSE EXIT_CODE SENTENCE: end the job, what runs in it first.
 leave() {
   trap '' TERM INT HUP USR2
+  stand_by_podman
   [[ ${want_program-} != notebook ]] || await_last_write 2>/dev/null
   # Reported before the ending, which may take longer than the scheduler waits before it kills.
   conclude "$@"
@@ -468,7 +446,10 @@ run_script() {
 # by itself soon after the last one, so that no lost connection keeps a node.
 wait_on_shells() {
   local come='' without=0
-  ssh_port=''
+  start_survey
+  start_sshd
+  start_reverse
+  await_ssh_port
   report_started
   start_sampler
   while ((without < (${#come} ? AFTER_THE_LAST_SHELL : UNTIL_THE_FIRST_SHELL))); do

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain, UsageError
@@ -17,10 +18,15 @@ from notebook_launcher.jobs.session_choice import choose_session, describe_sessi
 from notebook_launcher.jobs.session_index import LONGEST_WAIT, IndexedSession, SessionIndex
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
-from notebook_launcher.session.context import Context
+from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import read_access
 from notebook_launcher.session.record import Session
 from notebook_launcher.sessions import endpoint_of
+
+if TYPE_CHECKING:
+    from notebook_launcher.supervision.end_check import EndChecked
+
+_Checks = Mapping[str, "EndChecked | None"]
 
 
 def stop(
@@ -35,9 +41,9 @@ def stop(
 ) -> None:
     """Cancel sessions, and wait until their jobs have ended; without a name, the only one.
 
-    ``every``: all live sessions. ``sure``: do not ask, neither about several nor about busy kernels. An ended session
-    is not an error. Raises ``UsageError`` for an empty name, and ``SubmitUncertain``, after the others are cancelled,
-    for those whose job is not known.
+    Pages of JupyterLab save before that. ``every``: all live sessions. ``sure``: do not ask, neither about several nor
+    about what would be lost. An ended session is not an error. Raises ``UsageError`` for an empty name, and
+    ``SubmitUncertain``, after the others are cancelled, for those whose job is not known.
     """
     if "" in names:
         raise UsageError(
@@ -52,9 +58,13 @@ def stop(
         for entry in meant:
             if entry.summary.state == "ended":
                 view.show(events.Note(f"Session {entry.session.id} has ended already."))
-        if not sure and not _is_wanted(context, known):
+        asks = context.prompts.asks and not sure
+        checks = {entry.session.id: _check(context, entry.session, kernels=asks) for entry in known}
+        if asks and not _is_wanted(context, known, checks):
             view.show(events.Note("Nothing was ended."))
             return
+        if not asks:
+            _show_unsaved(context, known, checks)
         interrupts.defer()
         sessions = [select_session(context, entry) for entry in known]
         if len(sessions) == 1:
@@ -109,36 +119,45 @@ def _not_noted(index: SessionIndex) -> list[IndexedSession]:
     return [entry for entry in gone if index.now - entry.session.record.created < LONGEST_WAIT]
 
 
-def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
-    """Ask the user, if there is a terminal, whether to end several sessions, or one in which a kernel is busy."""
-    if not context.prompts.asks or not entries:
+def _show_unsaved(context: Context, entries: Sequence[IndexedSession], checks: _Checks) -> None:
+    for entry in entries:
+        check = checks[entry.session.id]
+        if check is not None and check.saved.unsaved:
+            job = job_of(entry.session).id
+            context.view.show(events.NotSaved(entry.session.id, job, check.saved.unsaved))
+
+
+def _is_wanted(context: Context, entries: Sequence[IndexedSession], checks: _Checks) -> bool:
+    """Ask the user whether to end several sessions, or one that would lose something."""
+    if not entries:
         return True
-    from notebook_launcher.tunnel.kernels import UNSAVED, busy_text
-
     which = "" if len(entries) == 1 else "Session {}: "
-    busy = [
-        which.format(entry.session.id) + busy_text(names)
-        for entry in entries
-        if (names := _busy_here(context, entry.session)) != ()
-    ]
-    if busy:
-        busy[-1] += f" {UNSAVED}"
+    read = [(entry.session.id, checks[entry.session.id]) for entry in entries]
+    lost = [which.format(name) + check.text for name, check in read if check is not None and not check.loses_nothing]
     if len(entries) == 1:
-        return not busy or bool(context.prompts.confirm(f"{busy[0]}\nEnd session {entries[0].session.id} anyway?"))
+        return not lost or bool(context.prompts.confirm(f"{lost[0]}\nEnd session {entries[0].session.id} anyway?"))
     question = f"{describe_sessions(entries, context.clock())}\nEnd these {len(entries)} sessions?"
-    return bool(context.prompts.confirm("\n".join([*busy, question])))
+    return bool(context.prompts.confirm("\n".join([*lost, question])))
 
 
-def _busy_here(context: Context, session: Session) -> tuple[str, ...] | None:
-    """Return what the kernels of a session run, if another launcher on this machine has a tunnel to it.
+def _check(context: Context, session: Session, *, kernels: bool) -> EndChecked | None:
+    """Have pages of JupyterLab save, and ask which ``kernels`` are busy; ``None`` without a tunnel on this machine.
 
-    ``None``: there is a tunnel, and no answer through it.
+    Another launcher has made it. Where none has, the pages save when the job is told to end.
     """
+    ports = local_state.attached_ports(session.id)
+    if not ports:
+        return None
+    from notebook_launcher.supervision.end_check import EndChecked
     from notebook_launcher.tunnel.kernels import busy_kernels
+    from notebook_launcher.tunnel.page_saving import PagesSaved, save_in_pages
 
-    if ports := local_state.attached_ports(session.id):
-        with contextlib.suppress(LauncherError):
-            token, endpoint = read_access(context.host, session.directory).token, endpoint_of(context, session)
-            answers = (busy_kernels(port, endpoint, token) for port in ports)
-            return next((answer for answer in answers if answer is not None), None)
-    return ()
+    with contextlib.suppress(LauncherError):
+        token, endpoint = read_access(context.host, session.directory).token, endpoint_of(context, session)
+        for port in ports:
+            busy = busy_kernels(port, endpoint, token) if kernels else ()
+            saved = save_in_pages(port, endpoint, token) if busy is not None else PagesSaved()
+            if busy is not None and (kernels or saved.pages is not None):
+                break
+        return EndChecked(busy, saved)
+    return None

@@ -1,9 +1,50 @@
 # shellcheck shell=bash
 #
-# What runs beside the program in a job: an SSH server into the session, the sampler of what is used, and what notes the
-# image's digest; and what removes the folders of jobs that were killed. jupyterlab.sh sources this file; it is never run.
+# Whether the job is still wanted, if it continues another one. What runs beside the program in a job: an SSH server into
+# the session, the sampler of what is used, and what notes the image's digest; and what removes the folders of jobs that
+# were killed. jupyterlab.sh sources this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
+
+# --------------------------------------------------------------------------------------------------- the job before
+
+# How much earlier than its walltime a session ends that somebody has cancelled.
+readonly EARLY_SECONDS=120
+
+# A session that somebody has shut down or cancelled, or that nobody used, does not continue in the next job
+# (continues=NAME). Nor do two jobs of one session run for long: one that was put back into the queue gives way to its
+# next job, if that runs by now (continues_in); and the next job to one that has started again since it was queued.
+leave_if_not_wanted() {
+  local other sessions=${NBL_SESSION_DIR%/*}
+  other=$sessions/$continues_in
+  if [[ -n $continues_in && -e $other/started.json && ! -e $other/exit.json ]]; then
+    leave finished 0 "This session continues in session $continues_in, which runs already."
+  fi
+  [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
+  other=$sessions/$want_continues
+  if ! read_line "$other/exit.json"; then
+    [[ ! -e $NBL_SESSION_DIR/session.json || ! $other/started.json -nt $NBL_SESSION_DIR/session.json ]] ||
+      leave finished 0 "Session $want_continues has started again, so it does not continue in this job yet."
+    return 0
+  fi
+  case $REPLY in
+    *'"message":"This session continues in session '*) return 0 ;;
+    *'"cause":"finished"'* | *'"cause":"idle"'* | *'"cause":"class-ended"'*) ;;
+    *'"cause":"stopped"'*) was_ended_early "$other" || return 0 ;;
+    *) return 0 ;;
+  esac
+  leave finished 0 "Session $want_continues was ended before its walltime, so it does not continue in this job."
+}
+
+# was_ended_early DIRECTORY: whether the session was ended by a signal long before its walltime was over, by what the
+# launcher has noted of that when it queued this job. It was cancelled, or preempted: an attached launcher then ends this
+# job as well. REPLY is the session's exit.json.
+was_ended_early() {
+  local ended ends
+  [[ $REPLY =~ \"ended\":\"([0-9TZ:-]+)\" ]] && ended=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 1
+  read_line "$1/successor.json" && [[ $REPLY =~ \"ends\":\"([0-9TZ:+-]+)\" ]] || return 1
+  ends=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) && ((ends - ended > EARLY_SECONDS))
+}
 
 # ------------------------------------------------------------------------------------------------- the SSH server
 
@@ -68,6 +109,16 @@ end_reverse() {
   exec {reverse}>&-
   reverse=''
   for file in "$NBL_SESSION_DIR"/runtime/reverse{,-*}.log; do [[ ! -e $file ]] || end_writers "$file"; done
+}
+
+# ------------------------------------------------------------------------------------------------ what the node has
+
+# Look at the node, where session.env asks for that and a launcher has put survey.sh here: runtime/survey is what that
+# prints, once it is complete.
+start_survey() {
+  local file=$NBL_SESSION_DIR/runtime/survey
+  [[ $want_survey == yes && -r $NBL_SESSION_DIR/survey.sh ]] || return 0
+  { "$BASH" "$NBL_SESSION_DIR/survey.sh" node >"$file.new" && mv -f -- "$file.new" "$file"; } </dev/null 2>/dev/null &
 }
 
 # ------------------------------------------------------------------------------------------------ what the job uses
@@ -278,15 +329,27 @@ is_session_folder() { [[ $1 =~ ^/.*/nl-(kernels|ray|dask)-[[:alnum:]_]{8}$ && -O
 
 # The last task of an array that ends reports the end of all of them (see array_task.sh).
 conclude_array() {
-  local all=${NBL_SESSION_DIR%/tasks/*} file count=0 failed=0 cause=finished code=0 text
+  local all=${NBL_SESSION_DIR%/tasks/*} file count=0 failed=0 stopped=0 cause=finished code=0 text ended
   for file in "$all"/tasks/*/exit.json; do [[ ! -e $file ]] || ((count++)); done
   ((count > 0 && count >= ${SLURM_ARRAY_TASK_COUNT:-count})) || return 0
   for file in "$all"/tasks/*/exit.json; do
     read_line "$file"
-    [[ $REPLY == *'"cause":"finished",'* ]] || ((failed++))
+    case $REPLY in
+      *'"cause":"finished",'*) ;;
+      *'"cause":"stopped",'*) ((stopped++)) ;;
+      *) ((failed++)) ;;
+    esac
   done
-  ((!failed)) || cause=script-failed code=1
+  text="$failed of $count tasks failed."
+  ended='were cancelled, or reached their walltime.'
+  ((stopped != 1)) || ended='was cancelled, or reached its walltime.'
+  if ((failed)); then
+    cause=script-failed code=1
+    ((!stopped)) || text="${text%.}, and $stopped $ended"
+  elif ((stopped)); then
+    cause=stopped code=143 text="$stopped of $count tasks $ended"
+  fi
   json_string "${SLURM_ARRAY_JOB_ID-}"
-  text="{\"version\":1,\"job\":$REPLY,\"cause\":\"$cause\",\"message\":\"$failed of $count tasks failed.\""
+  text="{\"version\":1,\"job\":$REPLY,\"cause\":\"$cause\",\"message\":\"$text\""
   write_file "$all/exit.json" "$text,\"exit_code\":$code,\"ended\":\"$(utc_now)\"}"
 }

@@ -16,6 +16,7 @@ const AGAIN_AFTER = 30; // seconds; each try that fails brings a dialog of Jupyt
 const QUEUED_WITHIN = 100; // seconds for an attached launcher to queue the next job, while the page is to be seen
 const LOOK_EVERY = 2; // seconds, meanwhile
 const SAVED_WITHIN = 5; // seconds; what takes longer is not saved yet
+const SAVED_AT_THE_END_WITHIN = 2; // the same, where the server waits 2.5 s for the answer
 
 // --------------------------------------------------------------------------------------------------- what is known
 
@@ -116,12 +117,12 @@ class Saver {
     this.reported = '';
   }
 
-  // `asked`: whether somebody waits for the answer. Returns the paths of what is not saved.
-  async save(asked) {
+  // `asked`: whether somebody waits for the answer. `within`: seconds. Returns the paths of what is not saved.
+  async save(asked, within = SAVED_WITHIN) {
     const unsaved = [];
     await Promise.all(this.unsaved().map(async context => {
       const waits = !asked && Date.now() - (this.failed.get(context) || 0) < 1000 * AGAIN_AFTER;
-      if (waits || !(await this.saved(context))) {
+      if (waits || !(await this.saved(context, within))) {
         unsaved.push(context.path);
       }
     }));
@@ -147,7 +148,7 @@ class Saver {
   }
 
   // Where the file has changed on disk, or cannot be written, JupyterLab asks, and the answer may never come.
-  saved(context) {
+  saved(context, within) {
     if (!this.saving.has(context)) {
       const saving = context.contentsModel && !context.contentsModel.writable ? Promise.resolve(false)
         : context.save().then(() => true, () => false);
@@ -159,7 +160,7 @@ class Saver {
         }
       });
     }
-    return Promise.race([this.saving.get(context), new Promise(late => setTimeout(late, 1000 * SAVED_WITHIN, false))]);
+    return Promise.race([this.saving.get(context), new Promise(late => setTimeout(late, 1000 * within, false))]);
   }
 }
 
@@ -253,46 +254,6 @@ class Warnings {
   }
 }
 
-// ----------------------------------------------------------------------------------------- programs beside JupyterLab
-
-// A card in JupyterLab's Launcher for each program that the launcher has opened a port for; and a word if one fails.
-class Cards {
-  constructor(app, launcher, warnings) {
-    this.app = app;
-    this.launcher = launcher;
-    this.warnings = warnings;
-    this.urls = {};
-    this.failed = new Set();
-  }
-
-  show(session) {
-    for (const one of (session.facts && session.facts.apps) || []) {
-      const isNews = one.state === 'failed' && !this.failed.has(one.name);
-      if (isNews) {
-        this.failed.add(one.name);
-        this.warnings.say(`app-${one.name}`, `${one.title} is not running. ${one.message}`);
-      }
-      const isNew = one.url && !this.urls[one.name];
-      this.urls[one.name] = one.url || this.urls[one.name];
-      if (isNew) {
-        this.add(one);
-      }
-    }
-  }
-
-  add(one) {
-    const command = `${NAME}:app-${one.name}`;
-    this.app.commands.addCommand(command, {
-      label: one.title,
-      caption: `Open ${one.title}, which runs in this session`,
-      execute: () => { window.open(this.urls[one.name], '_blank', 'noopener,noreferrer'); }
-    });
-    if (this.launcher) {
-      this.launcher.add({ command, category: 'Other', rank: 0 });
-    }
-  }
-}
-
 // ------------------------------------------------------------------------------------------------------- in JupyterLab
 
 let shared = {}; // packages of the page, by name and version
@@ -325,7 +286,7 @@ function activate(packages, app, documents, statusBar, launcher) {
       open();
     }
   }, keep);
-  const cards = new Cards(app, launcher, warnings);
+  const cards = new Cards(app, launcher, warnings, icons, address => session.send(address, {}));
   const saver = new Saver(app.shell, documents, post);
   const panel = new Widget({ node: view.node });
   const session = new Session(services, app.serviceManager.serverSettings, () => {
@@ -453,12 +414,14 @@ function billOf(session) {
   return facts && facts.bill ? [...words, `The usage report is in the terminal, or by: ${facts.bill}`] : words;
 }
 
-// The server tells in the last minute, also a page that is not to be seen, and when its job is being ended.
+// The server tells in the last minute, also a page that is not to be seen; when its job is being ended; and when
+// somebody is about to end the session in a terminal, where they wait for the answer.
 function saveAsAsked(event, saver, warnings) {
   if (event.schema_id !== SAVE) {
     return;
   }
-  saver.save(event.last).then(unsaved => {
+  const asked = event.last || event.asked === true;
+  saver.save(asked, asked ? SAVED_AT_THE_END_WITHIN : SAVED_WITHIN).then(unsaved => {
     if (!event.last) {
       warnings.say('unsaved', unsaved.length ? `Not saved: ${unsaved.join(', ')}` : '');
     }

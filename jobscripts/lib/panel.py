@@ -90,7 +90,8 @@ class SessionHandler(APIHandler):
     async def post(self):
         """Take ``unsaved``, a list of paths, of a ``page``; or a person's ``renew``, for the next job, or ``keep``.
 
-        That this is use of the session, the idle guard sees by itself.
+        To a launcher's ``save`` it answers when the pages have saved. That all this is use of the session, the idle
+        guard sees by itself.
         """
         report = self.get_json_body()
         if not isinstance(report, dict):
@@ -100,6 +101,9 @@ class SessionHandler(APIHandler):
                 self.saving.report(report.get("page"), report["unsaved"])
             except ValueError as problem:
                 raise web.HTTPError(400, str(problem)) from None
+        if report.get("save") is True:
+            self.finish(json.dumps(await self.saving.save_now()))
+            return
         if report.get("renew") is True:
             await asyncio.get_event_loop().run_in_executor(None, ask_for_next_job, self.reader.folder)
         self.set_status(204)
@@ -124,7 +128,7 @@ def ask_for_next_job(folder):
 def lay_out(folder):
     """Put the page's half where JupyterLab looks for it, and return the folder to name to it."""
     place = Path(folder, "runtime", "labextensions")
-    parts = [Path(folder, name).read_bytes() for name in ("panel_view.js", "panel.js")]
+    parts = [Path(folder, name).read_bytes() for name in ("panel_view.js", "panel_apps.js", "panel.js")]
     script = b"(function () {\n'use strict';\n" + b"".join(parts) + b"})();\n"
     package = {
         "name": EXTENSION,

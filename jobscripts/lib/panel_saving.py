@@ -1,9 +1,10 @@
 """Open documents are saved before a session ends: the server tells the pages of JupyterLab when.
 
 In the last minute it tells them every few seconds, so what is typed by then is saved, too; and once more when the job
-is being ended. It is an event of jupyter_server 2, on a connection that each page of JupyterLab has open anyway, so it
-also reaches pages that are not to be seen, whose own clocks browsers hold back. ``panel.js`` saves, and reports what it
-could not save. Python 3.6 must be able to read this file.
+is being ended, or when a launcher asks for that before it ends the session. It is an event of jupyter_server 2, on a
+connection that each page of JupyterLab has open anyway, so it also reaches pages that are not to be seen, whose own
+clocks browsers hold back. ``panel.js`` saves, and reports what it could not save. Python 3.6 must be able to read this
+file.
 """
 
 import asyncio
@@ -19,7 +20,9 @@ from tornado.ioloop import IOLoop, PeriodicCallback
 SAVE_FROM, SAVE_EVERY = 60, 5  # seconds: before the end, and between two times
 GIVEN_UP_AFTER = 300  # seconds after the end: it was another one, then
 ANSWERS_WITHIN = 2.5  # seconds that the pages have when the job is being ended; kernels have 5 afterwards, of 8 in all
+SHARED_WITHIN = 1.2  # seconds of these that documents have that several people edit
 MOST_PAGES, MOST_PATHS, LONGEST_PATH = 20, 50, 1000
+SHARED = "shared documents"  # in place of a page's name
 
 EVENT = "https://notebook-launcher.invalid/save"
 SCHEMA = {
@@ -28,9 +31,68 @@ SCHEMA = {
     "title": "Documents should be saved",
     "personal-data": False,
     "type": "object",
-    "properties": {"last": {"type": "boolean", "title": "Whether the session is being ended just now"}},
+    "properties": {
+        "last": {"type": "boolean", "title": "Whether the session is being ended just now"},
+        "asked": {"type": "boolean", "title": "Whether each page should answer, as somebody waits for that"},
+    },
     "required": ["last"],
 }
+
+
+class SharedDocuments:
+    """The documents that several people edit together, in rooms of jupyter-collaboration 1 or later.
+
+    It saves a document a second after the last change, or when its user's configuration says; so not while a cell goes
+    on printing, and not what was changed just before the end. It has no public way to have one saved.
+    """
+
+    def __init__(self, app):
+        self.app = app
+
+    def has_changed(self):
+        """Whether there are some to save."""
+        return bool(self._changed())
+
+    async def save(self):
+        """Save those that have changed, within ``SHARED_WITHIN``; return the paths of those that could not be saved."""
+        return [path for path in await asyncio.gather(*map(self._not_saved, self._changed())) if path]
+
+    def _changed(self):
+        try:
+            return [room for room in self._rooms() if room._document.dirty]
+        except Exception:  # another version, with other names
+            return []
+
+    def _rooms(self):
+        extensions = getattr(getattr(self.app, "extension_manager", None), "extension_apps", {})
+        servers = [getattr(one, "ywebsocket_server", None) for group in extensions.values() for one in group]
+        rooms = [room for server in servers for room in list(getattr(server, "rooms", {}).values())]
+        # Without a delay, somebody has configured that they are never saved.
+        return [room for room in rooms if getattr(room, "_save_delay", None) is not None]
+
+    async def _not_saved(self, room):
+        try:
+            await asyncio.wait_for(self._save(room), SHARED_WITHIN)
+        except Exception:  # also that the time is over
+            return str(room._file.path)
+        return ""
+
+    async def _save(self, room):
+        delay, before = room._save_delay, self._saved_at(room)
+        room._save_delay = 0
+        try:
+            while room._document.dirty and self._saved_at(room) == before:
+                # The former saves also where its users have turned autosave off; older versions have the latter alone.
+                getattr(room, "_save_to_disc", lambda: room._on_document_change("", None))()
+                if room._saving_document is not None:
+                    await asyncio.wait([room._saving_document])
+                await asyncio.sleep(0.2)  # another change may have cancelled it
+        finally:
+            room._save_delay = delay
+
+    @staticmethod
+    def _saved_at(room):
+        return getattr(room._file, "last_modified", None), getattr(room, "_last_modified", None)
 
 
 class Saving:
@@ -38,6 +100,7 @@ class Saving:
 
     def __init__(self, app, folder, when):
         self.app, self.path, self.when = app, Path(folder, "unsaved.json"), when
+        self.shared = SharedDocuments(app)
         self.pages = set()  # connections of pages that hear events
         self.unsaved = {}  # paths, by page
         self.answered = set()
@@ -68,16 +131,36 @@ class Saving:
 
         SubscribeWebsocket.open, SubscribeWebsocket.on_close = opened, closed
 
-    def _tell(self, last):
-        self.app.event_logger.emit(schema_id=EVENT, data={"last": last})
+    def _tell(self, last, asked=False):
+        self.app.event_logger.emit(schema_id=EVENT, data={"last": last, "asked": asked})
+
+    async def _save_shared(self):
+        """Save what several people edit; report what could not be saved as a page does."""
+        self._note(SHARED, await self.shared.save())
+
+    async def _await_answers(self, until):
+        while time.monotonic() < until and len(self.answered) < len(self.pages):
+            await asyncio.sleep(0.05)
+
+    async def save_now(self):
+        """Have the pages save, and return how many there are, how many have answered, and what they could not save."""
+        until = time.monotonic() + ANSWERS_WITHIN
+        await self._save_shared()
+        self.answered.clear()
+        if self.pages:
+            self._tell(last=False, asked=True)
+            await self._await_answers(until)
+        unsaved = {path for page in (SHARED, *self.answered) for path in self.unsaved.get(page, ())}
+        return {"pages": len(self.pages), "answered": len(self.answered), "unsaved": sorted(unsaved)[:MOST_PATHS]}
 
     async def _look(self):
-        if not self.pages or self.is_looking:
+        if self.is_looking or not (self.pages or self.shared.has_changed()):
             return
         self.is_looking = True
         try:
             ends = await self.when()
             if ends is not None and -GIVEN_UP_AFTER < ends - time.time() <= SAVE_FROM:
+                await self._save_shared()
                 self._tell(last=False)
         finally:
             self.is_looking = False
@@ -88,7 +171,7 @@ class Saving:
         stop = signal.getsignal(signal.SIGTERM)
 
         def end(number, frame):
-            if self.pages and not self.is_ending:
+            if (self.pages or self.shared.has_changed()) and not self.is_ending:
                 self.is_ending = True
                 self.loop.add_callback_from_signal(self._end, stop, number)
             else:
@@ -99,11 +182,11 @@ class Saving:
 
     async def _end(self, stop, number):
         try:
+            until = time.monotonic() + ANSWERS_WITHIN
+            await self._save_shared()
             self.answered.clear()
             self._tell(last=True)
-            until = time.monotonic() + ANSWERS_WITHIN
-            while time.monotonic() < until and len(self.answered) < len(self.pages):
-                await asyncio.sleep(0.05)
+            await self._await_answers(until)
         finally:
             stop(number, None)
 
@@ -115,11 +198,14 @@ class Saving:
             raise ValueError("not a report of a page")
         if not all(isinstance(path, str) and len(path) <= LONGEST_PATH for path in paths):
             raise ValueError("not a list of paths")
+        self.answered.add(page)
+        self._note(page, paths)
+
+    def _note(self, page, paths):
         before = self._paths()
         self.unsaved[page] = paths[:MOST_PATHS]
         while len(self.unsaved) > MOST_PAGES:
             del self.unsaved[next(iter(self.unsaved))]
-        self.answered.add(page)
         if self._paths() != before:
             self.content = json.dumps({"version": 1, "paths": self._paths()})
             threading.Thread(target=self._write, name="unsaved", daemon=True).start()

@@ -30,6 +30,7 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import engine_files, new_keys
 from notebook_launcher.session.record import SESSION_ID, Session, job_in, new_id, session_files
 
+_WHEN = ("begin", "deadline", "dependency", "hold")
 SUCCESSOR_FILE = "successor.json"  # in the directory of the session that it goes on from
 LONGEST_HAND_OVER = timedelta(minutes=5)
 PARTS = 4  # of a walltime, one of which is the hand-over where that is shorter
@@ -37,11 +38,15 @@ _PANEL_FILE = "panel.json"
 
 
 class Successor(Frozen):
-    """What ``successor.json`` says: the session, its job, and when it begins (``None``: as soon as it can)."""
+    """What ``successor.json`` says: the session, its job, and when it begins (``None``: as soon as it can).
+
+    ``ends``: when the walltime of the first one is over, for the next job alone, whose script reads it.
+    """
 
     session: str
     job: JobRef
     begins: datetime | None
+    ends: datetime | None = None
 
     @classmethod
     def from_file(cls, data: Mapping[str, object], now: datetime) -> Successor | None:
@@ -53,8 +58,9 @@ class Successor(Frozen):
     def as_json(self) -> str:
         """Return what the file holds: one line."""
         job = f"{self.job.id};{self.job.cluster}" if self.job.cluster else self.job.id
-        begins = self.begins.isoformat(timespec="seconds") if self.begins else None
-        return json.dumps({"version": 1, "session": self.session, "job": job, "begins": begins}, separators=(",", ":"))
+        begins, ends = (time.isoformat(timespec="seconds") if time else None for time in (self.begins, self.ends))
+        values = {"version": 1, "session": self.session, "job": job, "begins": begins, "ends": ends}
+        return json.dumps(values, separators=(",", ":"))
 
 
 def hand_over(walltime: Walltime) -> timedelta:
@@ -104,9 +110,9 @@ def next_session(session: Session, begin: str, now: datetime) -> Session:
 
 
 def _is_of_one_job(name: str, value: str | None) -> bool:
-    """Whether a flag is not for the next job: a time, or a log without the job's number, which it would truncate."""
+    """Whether a flag is not for the next job: when the first began, or a log that the next one would truncate."""
     is_log = name in ("output", "error")
-    return name == "begin" or (is_log and not any(part in (value or "") for part in ("%j", "%J", "%A")))
+    return name in _WHEN or (is_log and not any(part in (value or "") for part in ("%j", "%J", "%A")))
 
 
 def queue_successor(
@@ -129,7 +135,7 @@ def queue_successor(
     with discarded_if_not_queued(context, new):
         files = _files(context, session, new, token)
         new = dataclasses.replace(new, job=queue_job(context, new, files))
-    successor = Successor(new.id, job_of(new), begin)
+    successor = Successor(new.id, job_of(new), begin, ends)
     with cancelled_on_failure(context, new):
         command = ["sh", "-c", _NOTE, "note-successor", f"{session.directory}/{SUCCESSOR_FILE}"]
         answer = context.host.run(command, stdin=f"{successor.as_json()}\n".encode())

@@ -21,11 +21,7 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
-from notebook_launcher.jobs.cancel import (
-    cancel_job,
-    cancelled_from,
-    report_detached,
-)
+from notebook_launcher.jobs.cancel import cancel_job, cancelled_from, report_detached
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
 from notebook_launcher.jobs.outcome import idle_message
 from notebook_launcher.jobs.status import NoAnswer, query_status
@@ -34,6 +30,7 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.own_computer import show_ssh_login
 from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.end_check import EndCheck, EndChecked
 from notebook_launcher.supervision.jupyter_port import JupyterPort
 from notebook_launcher.supervision.supervisor import (
     ConnectionGivenUp,
@@ -53,7 +50,6 @@ from notebook_launcher.tunnel.forwarding import (
     port_owner,
     read_port,
 )
-from notebook_launcher.tunnel.kernels import UNSAVED, KernelsRead, busy_kernels, busy_text
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
 from notebook_launcher.tunnel.routes import NodeTarget, find_route, wanted_route
 from notebook_launcher.usage.bill_command import show_bill
@@ -108,6 +104,7 @@ class JupyterSupervisor(Supervisor):
         self._place = place
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
         self._sure_until = 0.0  # until when a request to end the session is a repeated one
+        self._end_check = EndCheck(self._inbox, access.token)
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
         self._strangers_ports: set[int] = set()  # of this run: ports that were not forwarded, because they are not ours
 
@@ -128,6 +125,8 @@ class JupyterSupervisor(Supervisor):
     def _stop(self) -> None:
         endpoint, is_ours = self._endpoint, False
         if endpoint is not None and self._is_reached and self._tunnel.alive:
+            if unsaved := self._end_check.save(self._tunnel.jupyter(endpoint), endpoint):
+                self._context.view.show(events.NotSaved(self._session.id, self._job.id, unsaved))
             is_ours = self._port.shut_while_ours(self._tunnel, endpoint, self._access.token)
         self._cancel()
         self._has_left_port = is_ours
@@ -190,7 +189,7 @@ class JupyterSupervisor(Supervisor):
         self._end_requested()
 
     def _end_requested(self) -> None:
-        """End the session, the first time only after JupyterLab has said that no kernel is busy.
+        """End the session, the first time only after all is saved, and JupyterLab has said that no kernel is busy.
 
         What a second request does is shown before there can be one.
         """
@@ -199,32 +198,24 @@ class JupyterSupervisor(Supervisor):
         if endpoint is None or not is_reached or not self._has_keys or now < self._sure_until:
             raise StopRequested
         self._sure_until = until = now + CONFIRM_WITHIN
-        self._note(f"Asking JupyterLab whether a kernel is busy; {self._end_keys} again ends the session now.")
-        inbox, token, local_port = self._inbox, self._access.token, self._tunnel.jupyter(endpoint)
-
-        def check() -> None:
-            busy = None
-            try:
-                busy = busy_kernels(local_port, endpoint, token)
-            finally:  # whatever goes wrong, the user is told
-                inbox.put(KernelsRead(until, busy))
-
-        threading.Thread(target=check, daemon=True).start()
+        asked = "Having JupyterLab save open documents, and asking whether a kernel is busy"
+        self._note(f"{asked}; {self._end_keys} again ends the session now.")
+        self._end_check.start(self._tunnel.jupyter(endpoint), endpoint, until)
 
     @property
     def _end_keys(self) -> str:
         return "ENTER or Ctrl-C" if self._ours else "ENTER"
 
-    def _kernels_read(self, item: KernelsRead) -> None:
-        """End the session if no kernel is busy; if one is, or that is not known, the user has to confirm it."""
+    def _end_checked(self, item: EndChecked) -> None:
+        """End the session if nothing is lost by that; if something is, or may be, the user has to confirm."""
         if item.until != self._sure_until:
             return  # the user has typed something else meanwhile
-        if item.busy == ():
+        self._end_check.read(item)
+        if item.loses_nothing:
             raise StopRequested
-        keys = self._end_keys
         self._note(
-            f"{busy_text(item.busy)} {UNSAVED} Press {keys} again within {CONFIRM_WITHIN:.0f} s to end the session and "
-            "its job anyway, or d and ENTER to detach and leave it running."
+            f"{item.text} Press {self._end_keys} again within {CONFIRM_WITHIN:.0f} s to end the session and its job "
+            "anyway, or d and ENTER to detach and leave it running."
         )
 
     def _forward_typed(self, word: str) -> None:
@@ -360,8 +351,8 @@ class JupyterSupervisor(Supervisor):
     def _handle_other(self, item: object) -> None:
         if isinstance(item, PortChecked):
             self._port_checked(item)
-        elif isinstance(item, KernelsRead):
-            self._kernels_read(item)
+        elif isinstance(item, EndChecked):
+            self._end_checked(item)
         if not isinstance(item, RouteOpened | JupyterAnswered | NodeUnconnected):
             return
         if item.by is not self._node_connection:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
 
@@ -17,16 +16,6 @@ _LONGEST_NAME = 60
 #: what the server cannot know
 _A_KERNEL = "a kernel ("  # begins what is said of one without a file
 UNSAVED = "Check in the browser that your notebooks are saved."
-
-
-class KernelsRead(Frozen):
-    """What the busy kernels run, when a session is to end; ``None``: not known.
-
-    ``until``: how long the user may confirm that.
-    """
-
-    until: float
-    busy: tuple[str, ...] | None
 
 
 def busy_kernels(local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:

@@ -46,8 +46,12 @@ def test_one_tab_sees_three_jobs(cluster: PracticeCluster, start: Start, browser
 
     assert len(set(jobs)) == 3
     wait_until(lambda: len(cluster.squeue()) == 1, 60, "the jobs before are gone")
+    page.locator(".jp-Notebook .jp-CodeCell .cm-content").last.click()
+    page.keyboard.type("typed_and_never_run = 42")
     session.send("\n")
     assert session.end() == 0
+    saved = cluster.run("login", "alice", ["sh", "-c", "cat ~/Untitled.ipynb"]).stdout
+    assert "typed_and_never_run = 42" in saved, "ENTER has the page save first"
     assert_nothing_left(cluster)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.successor import Successor, as_told_there, begin_of, hand_over, next_session
-from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.schedulers.base import JobRef, Submission
+from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.record import Session, SessionRecord
 
 ZONE = timezone(timedelta(hours=1))
@@ -42,6 +45,26 @@ def test_it_does_not_write_over_the_log_of_the_first_one(output: str | None, log
     assert (new.record.flags["begin"], new.record.continues) == ("2026-11-21T13:55:00", NAME)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "words"),
+    [
+        ("slurm", ["--begin=2026-11-21T13:55:00"]),
+        ("gridengine", ["-a", "202611211355.00"]),
+        ("pbs", ["-a", "202611211355.00"]),
+        ("lsf", ["-b", "11:21:13:55"]),
+    ],
+)
+def test_each_scheduler_lets_it_wait_until_then(scheduler: str, words: list[str]) -> None:
+    """And for nothing else that the first one waited for: another job, or its user's word."""
+    flags: dict[str, str | None] = {"time": "1:00:00", "begin": "now+1hour", "dependency": "afterany:7", "hold": None}
+    first = Session(SessionRecord(NAME, NOW, scheduler, flags, "/log"), f"/s/{NAME}", JobRef("7"))
+    new = next_session(first, "2026-11-21T13:55:00", NOW)
+    submission = Submission(new.id, new.directory, f"{new.directory}/jupyterlab.sh", new.record.log, NOW)
+    command = make_scheduler(scheduler, "").submit(Request(new.record.flags), submission)
+    assert command[command.index(words[0]) :][: len(words)] == words
+    assert not any(re.search("depend|hold|-H|-h$|-w$|-d$", word) for word in command), command
+
+
 def test_it_begins_by_the_clock_that_is_valid_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the night when summer time ends, the offset that was read is not that of the begin time."""
     monkeypatch.setenv("TZ", "Europe/Stockholm")
@@ -53,6 +76,7 @@ def test_it_begins_by_the_clock_that_is_valid_then(monkeypatch: pytest.MonkeyPat
 def test_what_is_written_is_read(job: JobRef) -> None:
     successor = Successor(NAME, job, NOW)
     assert Successor.from_file(json.loads(successor.as_json()), NOW) == successor
+    assert json.loads(Successor(NAME, job, NOW, NOW).as_json())["ends"] == "2026-11-21T12:00:00+01:00"
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,37 @@ def test_the_next_job_of_a_session_that_was_ended_before_its_time(
     assert not (quick.dir / "endpoint.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("ended", "noted", "is_early"),
+    [
+        ("2026-11-21T11:57:00Z", '"ends":"2026-11-21T13:00:00+01:00"', True),
+        ("2026-11-21T11:58:30Z", '"ends":"2026-11-21T13:00:00+01:00"', False),
+        ("2026-11-21T12:00:05Z", '"ends":"2026-11-21T13:00:00+01:00"', False),
+        ("2026-11-21T11:00:00Z", '"begins":null', False),
+        ("2026-11-21T11:00:00Z", '"ends":"soon"', False),
+        ("x", '"ends":"2026-11-21T13:00:00+01:00"', False),
+    ],
+)
+def test_whether_a_session_was_cancelled_is_seen_by_its_walltime(
+    tmp_path: Path, ended: str, noted: str, is_early: bool
+) -> None:
+    (tmp_path / "successor.json").write_text(f'{{"version":1,"session":"a",{noted}}}\n')
+    code = 'source "$1/job_services.sh"; REPLY=$2; ! was_ended_early "$3" || echo early'
+    record = f'{{"version":1,"cause":"stopped","ended":"{ended}"}}'
+    told = library(code, str(job_script("job_services.sh").parent), record, str(tmp_path))
+    assert told == ("early\n" if is_early else "")
+
+
+def test_the_next_job_of_a_session_that_was_cancelled_ends(quick: Job) -> None:
+    before = quick.dir.parent / "20261120-014455-abcd"
+    before.mkdir(parents=True)
+    (before / "exit.json").write_text('{"version":1,"cause":"stopped","message":"","ended":"2026-11-20T02:00:00Z"}\n')
+    (before / "successor.json").write_text('{"version":1,"ends":"2026-11-20T03:45:00+00:00"}\n')
+    quick.ask(f"continues={before.name}")
+    report = quick.run()
+    assert (report["cause"], "so it does not continue in this job" in report["message"]) == ("finished", True)
+
+
 @pytest.mark.parametrize("began", ["before", "since"])
 def test_the_next_job_of_a_session_that_was_put_back_into_the_queue(quick: Job, began: str) -> None:
     """One that has begun again since its next job was queued goes on for long."""

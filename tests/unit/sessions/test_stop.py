@@ -14,7 +14,8 @@ from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import CancelFailed, SessionNotFound, SubmitUncertain, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.session.record import Session
-from notebook_launcher.tunnel import kernels
+from notebook_launcher.tunnel import kernels, page_saving
+from notebook_launcher.tunnel.page_saving import PagesSaved
 from tests.doubles import FakePrompts, RecordingHost, wait_until
 from tests.session_directories import name_of, plant
 from tests.unit.conftest import SetTiming
@@ -172,7 +173,7 @@ def test_two_stops_at_once_do_not_disturb_each_other(tmp_path: Path, submit: Cal
 def test_a_job_that_was_never_noted_is_looked_for(tmp_path: Path, submit: Callable[..., Session]) -> None:
     session = submit()
     (tmp_path / session.id / "job").unlink()
-    wait_until(lambda: not (tmp_path / session.id / "job").exists(), 5, "the note is gone")
+    wait_until(lambda: not (tmp_path / session.id / "job").exists(), 30, "the note is gone")
     assert listed(tmp_path).seen == {session.id: "gone"}
     assert stop(tmp_path, session.id).ended == {session.id}
 
@@ -204,7 +205,7 @@ def test_of_several_the_busy_ones_are_said_in_the_same_question(
     (question,) = person.asked
     assert question.count("train.ipynb is still running.") == 2 and "End these 2 sessions?" in question
     assert all(f"Session {name}: train.ipynb is still running." in question for name in names)
-    assert question.count("Check in the browser that your notebooks are saved.") == 1
+    assert question.count("Check in the browser that your notebooks are saved.") == 2
 
 
 def test_each_tunnel_here_is_asked_until_one_answers(
@@ -231,6 +232,22 @@ def test_one_without_a_tunnel_here_is_ended_without_a_question(tmp_path: Path, s
     person = FakePrompts()
     assert len(stop(tmp_path, name_of(NOW, 0), prompts=person).ended) == 1
     assert not person.asked
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_pages_that_are_reached_from_here_save_first(
+    tmp_path: Path, reached: list[int], slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """By whatever signal the scheduler ends jobs; without a terminal, what is lost is told all the same."""
+    monkeypatch.setattr(kernels, "busy_kernels", lambda *_: ())
+    monkeypatch.setattr(page_saving, "save_in_pages", lambda *_: PagesSaved(1, 0, ("a.csv",)))
+    plant(tmp_path, name_of(NOW, 0), NOW, job="7", started=NOW, listens=True, secrets=True)
+    person = FakePrompts(confirms=[False], asks=asks)
+    view = stop(tmp_path, name_of(NOW, 0), prompts=person)
+    if asks:
+        assert "JupyterLab's page could not save a.csv.\nEnd session" in person.asked[0] and not view.ended
+    else:
+        assert view.one(events.NotSaved).paths == ("a.csv",) and len(view.ended) == 1
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.session import connect as opening
-from notebook_launcher.supervision import jupyter
+from notebook_launcher.supervision import end_check, jupyter
 from notebook_launcher.tunnel import node_connection, page_port
 from tests.unit.conftest import SetTiming
 from tests.unit.supervision.launcher_doubles import QUICK, Launcher
@@ -28,7 +28,8 @@ def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_timing: SetTim
     monkeypatch.setattr(node_connection, "check_jupyter", launcher.routes.check_jupyter)
     monkeypatch.setattr(page_port, "is_answered", launcher.routes.is_answered)
     monkeypatch.setattr(jupyter, "port_owner", launcher.routes.port_owner)
-    monkeypatch.setattr(jupyter, "busy_kernels", launcher.routes.busy_kernels)
+    monkeypatch.setattr(end_check, "busy_kernels", launcher.routes.busy_kernels)
+    monkeypatch.setattr(end_check, "save_in_pages", launcher.routes.save_in_pages)
     set_timing(**QUICK)
     yield launcher
     for event in launcher.blocked:

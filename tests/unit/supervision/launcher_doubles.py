@@ -33,6 +33,7 @@ from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.tunnel import forwarding as tunnel
 from notebook_launcher.tunnel.forwarding import Endpoint, PortOwner
+from notebook_launcher.tunnel.page_saving import PagesSaved
 from notebook_launcher.tunnel.routes import NodeTarget
 from tests.doubles import FakePrompts, RecordingView, wait_until
 from tests.unit.conftest import SetTiming
@@ -113,6 +114,7 @@ class Routes:
         self.refusals: list[Exception] = []
         self.port_owners: dict[int, PortOwner] = {}  # whose programs listen on ports of the node
         self.busy: tuple[str, ...] | None = ()  # what kernels run
+        self.saved = PagesSaved()  # what comes of it when the pages are to save
         self.answers = True  # whether JupyterLab still does when the session is ended
 
     def find_route(self, target: NodeTarget, wanted: str, cluster: str) -> tuple[str, FakeRoute]:
@@ -137,6 +139,10 @@ class Routes:
     def is_answered(self, local_port: int, endpoint: Endpoint, token: str) -> bool:
         self._hooks.reached("is_answered")
         return self.answers
+
+    def save_in_pages(self, local_port: int, endpoint: Endpoint, token: str) -> PagesSaved:
+        self._hooks.reached("save_in_pages")
+        return self.saved
 
     def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:
         self._hooks.reached("busy_kernels")

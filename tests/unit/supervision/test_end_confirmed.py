@@ -11,6 +11,7 @@ from notebook_launcher import launch
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import Interrupted
 from notebook_launcher.supervision import jupyter
+from notebook_launcher.tunnel.page_saving import PagesSaved
 from tests.unit.supervision.launcher_doubles import Launcher, failing
 
 ENDS: dict[str, Callable[[Launcher], None]] = {
@@ -18,7 +19,10 @@ ENDS: dict[str, Callable[[Launcher], None]] = {
     "Ctrl-C": lambda launcher: launcher.presses_ctrl_c(1),
 }
 
-ASKING = "Asking JupyterLab whether a kernel is busy; ENTER or Ctrl-C again ends the session now."
+ASKING = (
+    "Having JupyterLab save open documents, and asking whether a kernel is busy; "
+    "ENTER or Ctrl-C again ends the session now."
+)
 
 
 @pytest.fixture
@@ -60,6 +64,47 @@ def test_with_idle_kernels_it_ends_at_once(attached: Launcher, end: str) -> None
     attached.well()
     assert attached.host.commands("scancel") == ["scancel 7"]
     assert attached.notes == [ASKING]
+
+
+@pytest.mark.parametrize(
+    ("saved", "words"),
+    [
+        (
+            PagesSaved(1, 0, ("a/table.csv",)),
+            "JupyterLab's page could not save a/table.csv. Press ENTER or Ctrl-C again",
+        ),
+        (
+            PagesSaved(2, 1),
+            "A page of JupyterLab has not answered. Check in the browser that your notebooks are saved.",
+        ),
+    ],
+)
+def test_what_a_page_cannot_save_is_confirmed_as_well(attached: Launcher, saved: PagesSaved, words: str) -> None:
+    attached.routes.saved = saved
+    attached.types("")
+    attached.noted(words)
+    assert attached.host.count("scancel") == 0
+    attached.types("")
+    attached.well()
+    assert attached.host.count("scancel") == 1
+
+
+def test_the_pages_save_while_their_connection_is_there(attached: Launcher) -> None:
+    connected: list[bool] = []
+    attached.hooks.at("save_in_pages", lambda: connected.append(attached.routes.opened[-1].alive))
+    attached.types("")
+    attached.well()
+    assert connected == [True]
+
+
+def test_where_nobody_is_asked_what_is_not_saved_is_told(launcher: Launcher) -> None:
+    launcher.routes.saved = PagesSaved(1, 0, ("a/table.csv",))
+    launcher.launch()
+    launcher.attach()
+    launcher.presses_ctrl_c(1)
+    launcher.well()
+    assert launcher.shown(events.NotSaved).paths == ("a/table.csv",)
+    assert launcher.host.count("scancel") == 1
 
 
 def test_a_command_that_follows_its_own_job_says_nothing_of_keys(

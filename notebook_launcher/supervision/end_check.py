@@ -1,0 +1,67 @@
+"""What would be lost if an attached session was ended now: JupyterLab is asked, and saves what it can first."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.tunnel.forwarding import Endpoint
+from notebook_launcher.tunnel.kernels import busy_kernels, busy_text
+from notebook_launcher.tunnel.page_saving import PagesSaved, save_in_pages
+
+JUST_NOW = 2.0  # seconds within which nothing is saved again
+
+
+class EndChecked(Frozen):
+    """The answer: what the ``busy`` kernels run (``None``: not known), and what pages have ``saved``."""
+
+    busy: tuple[str, ...] | None
+    saved: PagesSaved
+    until: float = 0.0
+    at: float = 0.0
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether no kernel is busy, and no page has something that is not saved, as far as that can be known."""
+        return self.busy == () and not self.saved.is_doubtful
+
+    @property
+    def text(self) -> str:
+        """What would be lost, as sentences."""
+        return " ".join([*([busy_text(self.busy)] if self.busy != () else []), self.saved.advice])
+
+
+class EndCheck:
+    """Asks JupyterLab, by a local ``port``; the answers go to the inbox."""
+
+    def __init__(self, inbox: queue.SimpleQueue[object], token: str) -> None:
+        self._inbox, self._token = inbox, token
+        self._saved_at = float("-inf")
+
+    def start(self, port: int, endpoint: Endpoint, until: float) -> None:
+        """Have the pages save, and ask which kernels are busy, on a thread: ``EndChecked`` comes in any case.
+
+        ``until``: how long the user may confirm what it says, which it repeats.
+        """
+
+        def check() -> None:
+            saved, busy = PagesSaved(), None
+            try:
+                saved = save_in_pages(port, endpoint, self._token)
+                busy = busy_kernels(port, endpoint, self._token)
+            finally:
+                self._inbox.put(EndChecked(busy, saved, until, time.monotonic()))
+
+        threading.Thread(target=check, daemon=True).start()
+
+    def read(self, checked: EndChecked) -> None:
+        """Note that the pages have saved."""
+        self._saved_at = checked.at
+
+    def save(self, port: int, endpoint: Endpoint) -> tuple[str, ...]:
+        """Have the pages save, unless they have just done so; return the paths of what they could not save."""
+        if time.monotonic() - self._saved_at < JUST_NOW:
+            return ()
+        return save_in_pages(port, endpoint, self._token).unsaved

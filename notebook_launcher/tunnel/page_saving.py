@@ -1,0 +1,56 @@
+"""Has the open pages of a session's JupyterLab save their documents, before the session is ended."""
+
+from __future__ import annotations
+
+import http.client
+import json
+
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.text import listed, printable
+from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
+from notebook_launcher.tunnel.kernels import UNSAVED
+
+ANSWERS_WITHIN = 3.0  # seconds; JupyterLab answers at once where no page is open, else after 2.5 at the latest
+_PATH, _REQUEST = "api/notebook-launcher/session", b'{"save":true}'
+_KEYS = ("pages", "answered", "unsaved")
+_MOST, _MOST_SHOWN = 50, 3
+
+
+class PagesSaved(Frozen):
+    """What came of it; ``None`` for what is not known: of JupyterLab 3, for example, which cannot tell its pages.
+
+    ``silent``: how many pages have not answered. ``unsaved``: the paths that the others could not save.
+    """
+
+    pages: int | None = None
+    silent: int = 0
+    unsaved: tuple[str, ...] = ()
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether something is known not to be saved, or a page should have told, and has not."""
+        return bool(self.unsaved or self.silent)
+
+    @property
+    def advice(self) -> str:
+        """What to tell the user before they end the session all the same."""
+        words = []
+        if self.unsaved:
+            words.append(f"JupyterLab's page could not save {listed(self.unsaved, _MOST_SHOWN)}.")
+        if self.silent:
+            words.append(f"A page of JupyterLab has not answered. {UNSAVED}")
+        return " ".join(words) or ("Open documents are saved." if self.pages else UNSAVED)
+
+
+def save_in_pages(local_port: int, endpoint: Endpoint, token: str) -> PagesSaved:
+    """Have the pages save, and return what came of it; within 3 s, and at once where no page is open."""
+    try:
+        with jupyter_answer(local_port, endpoint, token, _PATH, ANSWERS_WITHIN, _REQUEST) as answer:
+            data = json.loads(answer.read(MOST_BYTES)) if answer.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
+        return PagesSaved()
+    pages, answered, paths = (data.get(key) for key in _KEYS) if isinstance(data, dict) else (None,) * 3
+    if type(pages) is not int or type(answered) is not int or not isinstance(paths, list):
+        return PagesSaved()
+    unsaved = (printable(path) for path in paths[:_MOST] if isinstance(path, str))
+    return PagesSaved(pages, max(0, pages - answered), tuple(unsaved))

@@ -1,0 +1,89 @@
+"""Documents that several people edit together are saved by the server, when the session is about to end.
+
+The rooms are stand-ins of those of jupyter-collaboration, in the two forms that it has had: they save a while after the
+last change, and each change begins to wait anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.jobscripts.written_usage import loaded
+
+saving = loaded("panel_saving")
+
+
+class Room:
+    """Of jupyter-collaboration 1 to 3. ``fails``: how often the disk is full."""
+
+    def __init__(self, path: str = "a.ipynb", *, dirty: bool = True, fails: int = 0, delay: float | None = 60) -> None:
+        self._file, self._last_modified = SimpleNamespace(path=path), 0
+        self._document, self._save_delay, self._saving_document = SimpleNamespace(dirty=dirty), delay, None
+        self.fails, self.goes_on, self.tries = fails, False, 0
+
+    def _on_document_change(self, _target: str, _event: object) -> None:
+        if self._saving_document is not None:
+            self._saving_document.cancel()
+        self._saving_document = asyncio.get_running_loop().create_task(self._maybe_save())
+
+    async def _maybe_save(self) -> None:
+        assert self._save_delay is not None
+        await asyncio.sleep(self._save_delay)
+        self.tries += 1
+        if self.tries > self.fails:
+            self._last_modified += 1
+            self._document.dirty = self.goes_on
+
+
+class NewRoom(Room):
+    """Since 4.0: what a change begins is left out where nobody wants autosave."""
+
+    def _save_to_disc(self) -> None:
+        super()._on_document_change("", None)
+
+    def _on_document_change(self, _target: str, _event: object) -> None:
+        pass
+
+
+def server(*rooms: object) -> Any:
+    extension = SimpleNamespace(ywebsocket_server=SimpleNamespace(rooms=dict(enumerate(rooms))))
+    found = {"jupyter_server_ydoc": [extension], "jupyterlab": [SimpleNamespace()]}
+    return saving.SharedDocuments(SimpleNamespace(extension_manager=SimpleNamespace(extension_apps=found)))
+
+
+@pytest.mark.parametrize("kind", [Room, NewRoom])
+@pytest.mark.parametrize("goes_on", [False, True], ids=["", "is edited all the time"])
+def test_what_has_changed_is_saved_at_once(kind: type[Room], goes_on: bool) -> None:
+    async def act() -> None:
+        room, unchanged, never = kind(fails=1), kind(dirty=False), kind(delay=None)
+        room.goes_on = goes_on
+        room._saving_document = asyncio.get_running_loop().create_task(room._maybe_save())
+        shared = server(room, unchanged, SimpleNamespace(), never)
+        assert shared.has_changed()
+        assert await shared.save() == []
+        assert (room._last_modified, unchanged.tries, never.tries, room._save_delay) == (1, 0, 0, 60)
+        assert shared.has_changed() == goes_on
+
+    asyncio.run(act())
+
+
+def test_what_cannot_be_saved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "SHARED_WITHIN", 0.5)
+    rooms = Room("full.ipynb", fails=99), Room("kept.ipynb")
+    assert asyncio.run(server(*rooms).save()) == ["full.ipynb"]
+    assert rooms[0]._save_delay == 60
+
+
+@pytest.mark.parametrize("app", [SimpleNamespace(), SimpleNamespace(extension_manager=7)])
+def test_where_there_are_no_rooms_nothing_is_saved(app: object) -> None:
+    shared = saving.SharedDocuments(app)
+    assert not shared.has_changed()
+    assert asyncio.run(shared.save()) == []
+
+
+def test_rooms_of_another_shape_are_left_alone() -> None:
+    assert not server(SimpleNamespace(_save_delay=1)).has_changed()
