@@ -54,7 +54,13 @@ from notebook_launcher.tunnel.forwarding import (
     read_port,
 )
 from notebook_launcher.tunnel.kernels import UNSAVED, KernelsRead, busy_kernels, busy_text
-from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
+from notebook_launcher.tunnel.node_connection import (
+    JupyterAnswered,
+    NodeConnection,
+    NodeUnconnected,
+    RouteOpened,
+    RouteSlow,
+)
 from notebook_launcher.tunnel.routes import NodeTarget, find_route, wanted_route
 from notebook_launcher.usage.bill_command import show_bill
 
@@ -354,7 +360,7 @@ class JupyterSupervisor(Supervisor):
         route = wanted_route(self._session, launch_target.profile.route)
         self._has_route = self._is_used = self._is_reached = False
         self._node_connection = NodeConnection(
-            self._inbox, lambda: find_route(target, route, launch_target.name), pause
+            self._inbox, lambda trying: find_route(target, route, launch_target.name, trying=trying), pause
         )
 
     def _handle_other(self, item: object) -> None:
@@ -362,11 +368,13 @@ class JupyterSupervisor(Supervisor):
             self._port_checked(item)
         elif isinstance(item, KernelsRead):
             self._kernels_read(item)
-        if not isinstance(item, RouteOpened | JupyterAnswered | NodeUnconnected):
+        if not isinstance(item, RouteOpened | RouteSlow | JupyterAnswered | NodeUnconnected):
             return
         if item.by is not self._node_connection:
             return  # of an earlier run of the job, or an earlier connection
-        if isinstance(item, NodeUnconnected):
+        if isinstance(item, RouteSlow):
+            self._note(f"Still trying to reach {self._node} by the route “{item.name}”.")
+        elif isinstance(item, NodeUnconnected):
             self._node_connection_failed(item.error)
         elif isinstance(item, RouteOpened):
             if item.by.route is not None:
