@@ -35,7 +35,7 @@ main() {
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
 readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
-  {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view}.js
+  {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view,_apps}.js
   panel{,_facts,_saving}.py {session_apps,app_{requests,tensorboard}}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
@@ -299,6 +299,7 @@ conclude() {
 # leave CAUSE EXIT_CODE SENTENCE: end the job, what runs in it first.
 leave() {
   trap '' TERM INT HUP USR2
+  stand_by_podman
   [[ ${want_program-} != notebook ]] || await_last_write 2>/dev/null
   # Reported before the ending, which may take longer than the scheduler waits before it kills.
   conclude "$@"
@@ -445,7 +446,10 @@ run_script() {
 # by itself soon after the last one, so that no lost connection keeps a node.
 wait_on_shells() {
   local come='' without=0
-  ssh_port=''
+  start_survey
+  start_sshd
+  start_reverse
+  await_ssh_port
   report_started
   start_sampler
   while ((without < (${#come} ? AFTER_THE_LAST_SHELL : UNTIL_THE_FIRST_SHELL))); do

@@ -488,7 +488,8 @@ end_container() {
   for file; do
     read_line "$file" || continue
     name=${REPLY%% *} command=${REPLY#* }
-    within 10 "$command" rm --force --time 0 --ignore "$name" </dev/null >/dev/null 2>&1 ||
+    # It may leave another process in which Podman rests: that is known by the mark, too.
+    NBL_CONTAINER=$NBL_SESSION_DIR within 10 "$command" rm --force --time 0 --ignore "$name" </dev/null >/dev/null 2>&1 ||
       log "Podman did not remove the container $name; what of it still runs is ended"
     rm -f -- "$file"
   done

@@ -111,6 +111,16 @@ end_reverse() {
   for file in "$NBL_SESSION_DIR"/runtime/reverse{,-*}.log; do [[ ! -e $file ]] || end_writers "$file"; done
 }
 
+# ------------------------------------------------------------------------------------------------ what the node has
+
+# Look at the node, where session.env asks for that and a launcher has put survey.sh here: runtime/survey is what that
+# prints, once it is complete.
+start_survey() {
+  local file=$NBL_SESSION_DIR/runtime/survey
+  [[ $want_survey == yes && -r $NBL_SESSION_DIR/survey.sh ]] || return 0
+  { "$BASH" "$NBL_SESSION_DIR/survey.sh" node >"$file.new" && mv -f -- "$file.new" "$file"; } </dev/null 2>/dev/null &
+}
+
 # ------------------------------------------------------------------------------------------------ what the job uses
 
 # Start what watches the program, unless that is done.
@@ -319,15 +329,27 @@ is_session_folder() { [[ $1 =~ ^/.*/nl-(kernels|ray|dask)-[[:alnum:]_]{8}$ && -O
 
 # The last task of an array that ends reports the end of all of them (see array_task.sh).
 conclude_array() {
-  local all=${NBL_SESSION_DIR%/tasks/*} file count=0 failed=0 cause=finished code=0 text
+  local all=${NBL_SESSION_DIR%/tasks/*} file count=0 failed=0 stopped=0 cause=finished code=0 text ended
   for file in "$all"/tasks/*/exit.json; do [[ ! -e $file ]] || ((count++)); done
   ((count > 0 && count >= ${SLURM_ARRAY_TASK_COUNT:-count})) || return 0
   for file in "$all"/tasks/*/exit.json; do
     read_line "$file"
-    [[ $REPLY == *'"cause":"finished",'* ]] || ((failed++))
+    case $REPLY in
+      *'"cause":"finished",'*) ;;
+      *'"cause":"stopped",'*) ((stopped++)) ;;
+      *) ((failed++)) ;;
+    esac
   done
-  ((!failed)) || cause=script-failed code=1
+  text="$failed of $count tasks failed."
+  ended='were cancelled, or reached their walltime.'
+  ((stopped != 1)) || ended='was cancelled, or reached its walltime.'
+  if ((failed)); then
+    cause=script-failed code=1
+    ((!stopped)) || text="${text%.}, and $stopped $ended"
+  elif ((stopped)); then
+    cause=stopped code=143 text="$stopped of $count tasks $ended"
+  fi
   json_string "${SLURM_ARRAY_JOB_ID-}"
-  text="{\"version\":1,\"job\":$REPLY,\"cause\":\"$cause\",\"message\":\"$failed of $count tasks failed.\""
+  text="{\"version\":1,\"job\":$REPLY,\"cause\":\"$cause\",\"message\":\"$text\""
   write_file "$all/exit.json" "$text,\"exit_code\":$code,\"ended\":\"$(utc_now)\"}"
 }

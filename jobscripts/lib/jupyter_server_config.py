@@ -220,7 +220,7 @@ class PortHandler(APIHandler):
         """Answer with ``yours``, ``others``, or ``nobody``."""
         every_address = ("0.0.0.0", "::")  # noqa: S104
         reached = {name for ip in (address, *every_address) for name in own.names_of(ip, int(port))}
-        owners = {owner for local, _, state, owner in own.tcp_sockets() if state == own.LISTENING and local in reached}
+        owners = {owner for here, _, state, owner, _ in own.tcp_sockets() if state == own.LISTENING and here in reached}
         # root's programs can be trusted as little or as much as the node itself
         owner = "nobody" if not owners else "yours" if owners <= {0, os.geteuid()} else "others"
         self.finish(json.dumps({"owner": owner}))

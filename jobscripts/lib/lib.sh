@@ -17,7 +17,7 @@ log() { printf '%(%H:%M:%S)T notebook-launcher: %s\n' -1 "$*" >&"$log_fd"; }
 # The file is data. Its values are taken literally, whatever they contain; it is never sourced.
 read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
-  want_uv='' want_with='' want_continues='' want_reverse=no
+  want_uv='' want_with='' want_continues='' want_reverse=no want_survey=no
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
   want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes want_script='' want_input=''
   want_stage=no want_stage_dir='' want_stage_limit=50 want_class_folder='' want_course_folder='' want_panel=yes
@@ -46,6 +46,7 @@ read_settings() {
       start_timeout)     want_start_timeout=$value ;;
       sshd)              want_sshd=$value ;;
       reverse)           want_reverse=$value ;;
+      survey)            want_survey=$value ;;
       listen)            want_listen=$value ;;
       usage)             want_usage=$value ;;
       idle_stop)         want_idle_stop=$value ;;

@@ -5,6 +5,7 @@ Runs in whatever Python the session's environment has.
 """
 
 import contextlib
+import errno
 import ipaddress
 import os
 import socket
@@ -18,6 +19,8 @@ CONNECTED, LISTENING = "01", "0A"  # states of a socket, as /proc/net/tcp has th
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, HEADER_SIZE = 4, 20, 1, 16
 ANY_STATE, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 OVERFLOW = 65534  # the number of all users that a user namespace does not have
+NOBODY = -1  # the owner of a socket that its program has closed, where the kernel has forgotten whose it was
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def is_root_seen(path="/proc/self/uid_map") -> bool:
@@ -28,21 +31,25 @@ def is_root_seen(path="/proc/self/uid_map") -> bool:
 
 
 def tcp_sockets(having=("",)):
-    """Yield the local and the remote address, the state and the owner of each TCP socket of this machine.
+    """Yield the local and the remote address, the state, the owner and the inode of each TCP socket of this machine.
 
     ``having``: only those with one of these addresses, at either end; a node may have thousands of others.
 
     Linux tells this to everybody. An owner outside of a container's user namespace has the number 65534 there, and who
-    runs this the one of ``os.geteuid``.
+    runs this the one of ``os.geteuid``. Raises ``OSError`` if too many files are open.
     """
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError), Path(table).open(encoding="ascii") as rows:
-            next(rows, "")
-            for row in rows:
-                if not any(address in row for address in having):
-                    continue
-                fields = row.split()
-                yield fields[1], fields[2], fields[3], int(fields[7])
+        try:
+            with Path(table).open(encoding="ascii") as rows:
+                next(rows, "")
+                for row in rows:
+                    if not any(address in row for address in having):
+                        continue
+                    fields = row.split()
+                    yield fields[1], fields[2], fields[3], int(fields[7]), int(fields[9])
+        except OSError as error:
+            if error.errno in NO_ROOM:  # a socket that is not seen would pass for another machine's
+                raise
 
 
 def names_of(address: str, port: int) -> set:
@@ -53,8 +60,8 @@ def names_of(address: str, port: int) -> set:
     return {"".join(f"{word:08X}" for word in each) + f":{port:04X}" for each in words}
 
 
-def state_and_owner(local: tuple, remote: tuple) -> "tuple | None":
-    """Return the state and the owner of this machine's TCP socket with exactly these ends; the kernel is asked for it.
+def owner_of(local: tuple, remote: tuple) -> "int | None":
+    """Return the owner of this machine's TCP socket with exactly these ends, or ``NOBODY``; the kernel is asked for it.
 
     That takes microseconds. To print its tables, the kernel goes through room for as many connections as the node's
     memory could hold, which takes milliseconds each time, while the server waits. ``None`` says nothing: the tables may
@@ -73,33 +80,35 @@ def state_and_owner(local: tuple, remote: tuple) -> "tuple | None":
             answer, (sender, _groups) = kernel.recvfrom(4096)
         # Otherwise it is not the kernel's, or an error, or a listener that would take such a connection.
         if sender == 0 and struct.unpack_from("=H", answer, 4)[0] == SOCK_DIAG_BY_FAMILY and answer[20:24] == ports:
-            return f"{answer[17]:02X}", struct.unpack_from("=I", answer, 80)[0]
+            uid, inode = struct.unpack_from("=II", answer, 80)
+            return NOBODY if uid == inode == 0 and answer[17] != int(CONNECTED, 16) else uid
     return None
 
 
 def stranger_behind(connection: socket.socket) -> "int | None":
     """Return the number of another user of this node whose program made this connection; ``None``: it is none.
 
-    Programs of root are let in: some SSH servers connect as root, and root can read the token anyway. A socket that its
-    owner has closed is root's in these tables, and not connected any more; whose it was nobody knows (-1).
+    Programs of root are let in: some SSH servers connect as root, and root can read the token anyway. ``NOBODY``: the
+    socket has been closed. Such a one may be called root's, is not connected any more, and has no inode.
     """
-    peer = connection.getpeername()
-    found = state_and_owner(peer[:2], connection.getsockname()[:2])
-    if found and (found[0] == CONNECTED or found[1] != 0):
-        return None if found[1] in (0, os.geteuid()) else found[1]
+    peer, us = connection.getpeername(), os.geteuid()
+    owner = owner_of(peer[:2], connection.getsockname()[:2])
+    if owner is not None:
+        return None if owner in (0, us) else owner
     here, there, is_listed = names_of(*connection.getsockname()[:2]), names_of(*peer[:2]), False
     for _ in range(3):  # a table may change while it is read
-        for local, remote, state, owner in tcp_sockets(there):
+        for local, remote, state, owner, inode in tcp_sockets(there):
             if local in there and remote in here:
-                if owner == 0 and state != CONNECTED and os.geteuid() != 0:
-                    return -1
-                return None if owner in (0, os.geteuid()) else owner
+                # a socket may be closed while its row is printed: first its inode, and then root as its owner
+                if owner == 0 and state != CONNECTED and (us != 0 or inode == 0):
+                    return NOBODY
+                return None if owner in (0, us) else owner
             is_listed = is_listed or (local in here and remote in there)
     if is_listed and ipaddress.ip_address(peer[0]).is_loopback:
-        return -1
+        return NOBODY
     # It comes from another machine, or it was there and is no more: what it has sent could still be read.
     is_open = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == int(CONNECTED, 16)
-    return None if is_open else -1
+    return None if is_open else NOBODY
 
 
 def turn_strangers_away(warn) -> None:
@@ -119,7 +128,7 @@ def turn_strangers_away(warn) -> None:
         try:
             stranger = stranger_behind(stream.socket)
         except OSError:  # it has hung up
-            stranger = -1
+            stranger = NOBODY
         if stranger is None:
             return serve(server, stream, address)
         stream.close()

@@ -255,46 +255,6 @@ class Warnings {
   }
 }
 
-// ----------------------------------------------------------------------------------------- programs beside JupyterLab
-
-// A card in JupyterLab's Launcher for each program that the launcher has opened a port for; and a word if one fails.
-class Cards {
-  constructor(app, launcher, warnings) {
-    this.app = app;
-    this.launcher = launcher;
-    this.warnings = warnings;
-    this.urls = {};
-    this.failed = new Set();
-  }
-
-  show(session) {
-    for (const one of (session.facts && session.facts.apps) || []) {
-      const isNews = one.state === 'failed' && !this.failed.has(one.name);
-      if (isNews) {
-        this.failed.add(one.name);
-        this.warnings.say(`app-${one.name}`, `${one.title} is not running. ${one.message}`);
-      }
-      const isNew = one.url && !this.urls[one.name];
-      this.urls[one.name] = one.url || this.urls[one.name];
-      if (isNew) {
-        this.add(one);
-      }
-    }
-  }
-
-  add(one) {
-    const command = `${NAME}:app-${one.name}`;
-    this.app.commands.addCommand(command, {
-      label: one.title,
-      caption: `Open ${one.title}, which runs in this session`,
-      execute: () => { window.open(this.urls[one.name], '_blank', 'noopener,noreferrer'); }
-    });
-    if (this.launcher) {
-      this.launcher.add({ command, category: 'Other', rank: 0 });
-    }
-  }
-}
-
 // ------------------------------------------------------------------------------------------------------- in JupyterLab
 
 let shared = {}; // packages of the page, by name and version
@@ -327,7 +287,7 @@ function activate(packages, app, documents, statusBar, launcher) {
       open();
     }
   }, keep);
-  const cards = new Cards(app, launcher, warnings);
+  const cards = new Cards(app, launcher, warnings, icons, address => session.send(address, {}));
   const saver = new Saver(app.shell, documents, post);
   const panel = new Widget({ node: view.node });
   const session = new Session(services, app.serviceManager.serverSettings, () => {

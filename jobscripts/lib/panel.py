@@ -128,7 +128,7 @@ def ask_for_next_job(folder):
 def lay_out(folder):
     """Put the page's half where JupyterLab looks for it, and return the folder to name to it."""
     place = Path(folder, "runtime", "labextensions")
-    parts = [Path(folder, name).read_bytes() for name in ("panel_view.js", "panel.js")]
+    parts = [Path(folder, name).read_bytes() for name in ("panel_view.js", "panel_apps.js", "panel.js")]
     script = b"(function () {\n'use strict';\n" + b"".join(parts) + b"})();\n"
     package = {
         "name": EXTENSION,

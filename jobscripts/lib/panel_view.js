@@ -1,5 +1,5 @@
 // What the session's panel in JupyterLab's page shows: words in the status bar, and the panel itself. `panel.py` puts
-// this file in front of `panel.js`, with a function around both.
+// this file in front of `panel_apps.js` and `panel.js`, with a function around them.
 //
 // What comes from the server is shown as text and never as HTML.
 const NAME = 'notebook-launcher';

@@ -113,6 +113,34 @@ end_what_is_left() {
   end_stragglers
 }
 
+# A scheduler may not wait until all has ended, and kill this script with its children. The process in which Podman rests
+# is none of these, and would stay for ever: so another one that is none waits until the script is gone, and ends what is
+# left. Where the script comes to its end, end_stragglers ends both.
+stand_by_podman() {
+  [[ -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
+  set -m
+  (
+    set +m
+    trap - TERM
+    outlast_job &
+  ) </dev/null >/dev/null 2>&1 &
+  set +m
+}
+
+outlast_job() {
+  local looks
+  for ((looks = 0; looks < 1200; looks++)); do
+    kill -0 "$$" || break
+    pause 0.1
+  done
+  # The container learns that nobody is there any more (`guard`), and takes itself off Podman's record.
+  for ((looks = 0; looks < 100; looks++)); do
+    is_conmon_running || break
+    pause 0.1
+  done
+  end_tagged "NBL_RUN=$NBL_RUN"
+}
+
 # The program's, and those of shells (shell.sh).
 end_containers() {
   local file files=()

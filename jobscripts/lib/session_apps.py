@@ -27,7 +27,7 @@ from urllib.parse import urlencode
 
 from app_requests import SECRET, answered, body_length, judge, response, sent
 
-ADDRESS = "api/notebook-launcher/apps"
+ADDRESS, ICONS = "api/notebook-launcher/apps", "api/notebook-launcher/app-icons"
 MOST_HEAD = 64 * 1024  # bytes of a request's first lines
 HEAD_WITHIN, STARTS_WITHIN, ANSWERS_WITHIN, HANGS_UP_WITHIN = 30, 120, 5, 2  # seconds
 RESTARTED_AFTER = 3  # seconds, and longer each time; a job that is ended sends SIGTERM to both
@@ -48,11 +48,12 @@ class App:
 
     def __init__(self, wanted, place, session, own, log):
         self.name, self.title, self.health = wanted["name"], wanted["title"], wanted["health"]
-        self.commands = wanted["commands"]
+        self.commands, self.icon = wanted["commands"], wanted.get("icon", "")
         self.folder = str(Path(wanted.get("folder") or ".").expanduser())
         self.socket, self.session, self.own, self.log = place, session, own, log
         self.secret = secrets.token_urlsafe(32)
         self.state, self.message, self.process, self.ends = "starting", "", None, threading.Event()
+        self.restarts, self.news = 0, threading.Event()
         self.output = Path(session, "runtime", f"app-{self.name}.log")
         self.listeners = listening_sockets()
         self.port = self.listeners[0].getsockname()[1]
@@ -73,11 +74,17 @@ class App:
             deaths = 1 if time.monotonic() - began > FORGOTTEN_AFTER else deaths + 1
             if deaths > MOST_DEATHS or self.process is None:
                 break
-            self.state = "starting"
+            self.restarts += 1
+            self.change_to("starting")
             self.log("notebook-launcher: %s has ended, and is started again: %s", self.title, self.message)
             self.ends.wait(RESTARTED_AFTER * deaths)
-        self.state = "failed"
+        self.change_to("failed")
         self.log("notebook-launcher: %s is not running: %s", self.title, self.message)
+
+    def change_to(self, state):
+        """Be in another state, and have it recorded."""
+        self.state = state
+        self.news.set()
 
     def run(self):
         """Run it once, until it ends."""
@@ -110,7 +117,8 @@ class App:
                 return
             time.sleep(0.2)
         if self.process.poll() is None:
-            self.state, self.message = "running", ""
+            self.message = ""
+            self.change_to("running")
         code = self.process.wait()
         self.message = f"It ended with exit code {code}. {self.last_lines()}".strip()
 
@@ -221,18 +229,21 @@ class App:
             return response("503 Service Unavailable", text)
         return response("503 Service Unavailable", f"{self.title} is starting …", "Refresh: 2\r\n")
 
-    def facts(self, local_port):
-        """Return what the page and the launcher are told; ``local_port`` leads to it, 0: not known."""
-        address = f"http://port-{local_port}.localhost:{local_port}/?{urlencode({SECRET: self.secret})}"
+    def record(self):
+        """Return what ``status`` shows of it. Without the secret: this goes into a file."""
         return {
             "name": self.name,
             "title": self.title,
             "state": self.state,
             "message": self.message,
-            "port": self.port,
-            "secret": self.secret,
-            "url": address if local_port else "",
+            "restarts": self.restarts,
         }
+
+    def facts(self, local_port):
+        """Return what the page and the launcher are told; ``local_port`` leads to it, 0: not known."""
+        address = f"http://port-{local_port}.localhost:{local_port}/?{urlencode({SECRET: self.secret})}"
+        icon = "file" if self.icon.startswith("data:") else self.icon  # the page asks for a picture once
+        return dict(self.record(), port=self.port, secret=self.secret, url=address if local_port else "", icon=icon)
 
 
 def filled(word, words):
@@ -280,14 +291,17 @@ class Apps:
         self.held = socket.socket(socket.AF_UNIX)
         self.held.bind(f"{self.place}/held")
         self.apps = [App(one, f"{self.place}/{at}", session, own, log) for at, one in enumerate(wanted)]
-        self.ended = threading.Event()
+        self.ended, self.news = threading.Event(), threading.Event()
+        for one in self.apps:
+            one.news = self.news
+        self.states = Path(session, "runtime", "apps.json")
         self.opened = {}  # by the local port of JupyterLab: by name, the app's local port
 
     def start(self):
         """Start all of them, and what serves their ports."""
         atexit.register(self.end)
         threading.Thread(target=self.serve, name="apps", daemon=True).start()
-        threading.Thread(target=self.limit_outputs, name="apps-output", daemon=True).start()
+        threading.Thread(target=self.keep_files, name="apps-files", daemon=True).start()
         for app in self.apps:
             threading.Thread(target=app.keep_running, name="app-" + app.name, daemon=True).start()
 
@@ -300,15 +314,36 @@ class Apps:
                 loop.run_until_complete(server)
         loop.run_forever()
 
-    def limit_outputs(self):
-        """Keep what they print within bounds. A thread of its own: the home's file server may not answer."""
-        while not self.ended.wait(OUTPUT_EVERY):
+    def keep_files(self):
+        """Record their states, and keep what they print within bounds.
+
+        A thread of its own: the home's file server may not answer.
+        """
+        recorded = None
+        while not self.ended.is_set():
+            self.news.clear()
+            states = [app.record() for app in self.apps]
+            if states != recorded and self.write_states(states):
+                recorded = states
             for app in self.apps:
                 app.limit_output()
+            self.news.wait(OUTPUT_EVERY)
+
+    def write_states(self, states):
+        """Write how they are for ``status``, and return whether that worked."""
+        new = self.states.with_name("apps.json.new")
+        try:
+            with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(json.dumps({"version": 1, "apps": states}) + "\n")
+            new.replace(self.states)
+        except OSError:
+            return False
+        return True
 
     def end(self):
         """End all of them, within the same few seconds. Python 3.12 starts no thread any more when it ends."""
         self.ended.set()
+        self.news.set()
         for app in self.apps:
             app.ends.set()
         alive = [app for app in self.apps if app.is_alive()]
@@ -372,9 +407,21 @@ def bring(app, own, folder):
     def set_up_and_start():
         set_up()
         answer(app, apps)
-        apps.start()
+        when_it_listens(apps.start)
 
     app.init_shutdown_no_activity = set_up_and_start
+
+
+def when_it_listens(act):
+    """Do this once the server listens. Call it before that is prepared.
+
+    The server tries its port first, closes it, and opens it again in the loop's first round. A process that is started
+    in between has a copy of it for a moment, and the server would end: its port is in use.
+    """
+    from tornado.ioloop import IOLoop
+
+    loop = IOLoop.current()
+    loop.add_callback(loop.add_callback, act)  # in the second round
 
 
 running = None
@@ -403,5 +450,15 @@ def answer(app, apps):
             apps.note_opened(self.request.host, ports)
             self.finish(json.dumps({"apps": apps.facts(self.request.host)}))
 
-    path = url_path_join(app.web_app.settings["base_url"], ADDRESS)
-    app.web_app.add_handlers(".*$", [(path, AppsHandler)])
+    class IconsHandler(APIHandler):
+        """Tells the page the pictures for the cards of apps."""
+
+        _track_activity = False
+
+        @web.authenticated
+        def get(self):
+            self.finish(json.dumps({"icons": {app.name: app.icon for app in apps.apps}}))
+
+    base = app.web_app.settings["base_url"]
+    handlers = [(url_path_join(base, ADDRESS), AppsHandler), (url_path_join(base, ICONS), IconsHandler)]
+    app.web_app.add_handlers(".*$", handlers)

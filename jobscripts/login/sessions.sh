@@ -112,7 +112,8 @@ tell() {
     [[ $name != exit ]] || exit_line=$REPLY
   done
   if read_job "$dir/job"; then text+="$id job $REPLY"$'\n'; fi
-  if [[ -z $exit_line || $exit_line == *'"script-failed"'* ]] && read_cancelled "$dir/ended-from"; then
+  if [[ -z $exit_line || $exit_line == *'"script-failed"'* || $exit_line == *' cancelled, or reached '* ]] &&
+    read_cancelled "$dir/ended-from"; then
     text+="$id cancelled $REPLY"$'\n'
   fi
   if has_secrets "$dir"; then
@@ -296,9 +297,9 @@ is_ours() {
     started.json | endpoint.json | exit.json | idle.json | image.json | notice.json | usage.csv | local.state | ended-from) ;;
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256 | arguments) ;;
     apps.json | session_apps.py | app_requests.py | app_tensorboard.py) ;;
-    unsaved.json | renew.json | successor.json | panel.json | panel.js | panel_view.js | panel.py | panel_facts.py | panel_saving.py) ;;
+    unsaved.json | renew.json | successor.json | panel.json | panel.js | panel_view.js | panel_apps.js | panel.py | panel_facts.py | panel_saving.py) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
-    array_task.sh | watch_tasks.sh | job-[0-9]*.log | reverse.sh) ;;
+    array_task.sh | watch_tasks.sh | job-[0-9]*.log | reverse.sh | survey.sh) ;;
     stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
     import_cache.py | page_files.py | engine.sh | worker_node.sh | torchrun_nodes.sh | engine_node.py | own_connections.py) ;;

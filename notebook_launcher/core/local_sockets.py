@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import os
 import socket
@@ -14,6 +15,8 @@ from notebook_launcher.core.frozen import Frozen
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 CONNECTED, LISTENING = "01", "0A"  # states
+NOBODY = -1  # the owner of a socket that its program has closed, where the kernel has forgotten whose it was
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 # linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, HEADER_SIZE = 4, 20, 1, 16
@@ -21,12 +24,16 @@ ANY_STATE, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 
 
 class LocalSocket(Frozen):
-    """A socket of this machine: its address and that of its other end, as the kernel writes them, and its owner."""
+    """A socket of this machine: its address and that of its other end, as the kernel writes them, and its owner.
+
+    ``uid``: one that no program has any more may be listed as root's. ``inode``: 0 if no program has it.
+    """
 
     local: str
     remote: str
     state: str
     uid: int
+    inode: int
 
     @property
     def port(self) -> int:
@@ -37,15 +44,24 @@ class LocalSocket(Frozen):
 def local_sockets(having: Iterable[str] = ("",)) -> Iterator[LocalSocket]:
     """Yield the TCP sockets of this machine; none where that cannot be read.
 
-    ``having``: only those with one of these addresses, at either end. A machine may have thousands of others.
+    ``having``: only those with one of these addresses, at either end. A machine may have thousands of others. Raises
+    ``OSError`` if too many files are open.
     """
     having = tuple(having)
     for table in TABLES:
-        with contextlib.suppress(OSError):  # another system, or no IPv6
-            for row in Path(table).read_text(encoding="ascii").splitlines()[1:]:
-                if any(address in row for address in having):
-                    fields = row.split()
-                    yield LocalSocket(fields[1], fields[2], fields[3], int(fields[7]))
+        for row in _rows(table):
+            if any(address in row for address in having):
+                fields = row.split()
+                yield LocalSocket(fields[1], fields[2], fields[3], int(fields[7]), int(fields[9]))
+
+
+def _rows(table: str) -> list[str]:
+    try:
+        return Path(table).read_text(encoding="ascii").splitlines()[1:]
+    except OSError as error:
+        if error.errno in NO_ROOM:  # a socket that is not seen would pass for another machine's
+            raise
+        return []  # another system, or no IPv6
 
 
 def others_listen(port: int) -> bool:
@@ -54,12 +70,13 @@ def others_listen(port: int) -> bool:
     return any(one.state == LISTENING and one.port == port and one.uid != us for one in local_sockets())
 
 
-def state_and_owner(local: tuple[str, int], remote: tuple[str, int]) -> tuple[str, int] | None:
-    """Return the state and the owner of this machine's TCP socket with exactly these ends; the kernel is asked for it.
+def owner_of(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+    """Return the owner of this machine's TCP socket with exactly these ends, or ``NOBODY``; the kernel is asked for it.
 
     That takes microseconds. To print its tables, the kernel goes through room for as many connections as the machine's
-    memory could hold, which takes milliseconds each time. ``None`` says nothing: the tables may still list the socket,
-    such as one that is bound to a device, and some systems answer no such question.
+    memory could hold, which takes milliseconds each time: a page's connections, opened at once, then wait for each
+    other. ``None`` says nothing: the tables may still list the socket, such as one that is bound to a device, and some
+    systems answer no such question.
     """
     with contextlib.suppress(AttributeError, OSError, ValueError, struct.error):  # not Linux; an address with a zone
         ends = [ipaddress.ip_address(address) for address, _ in (local, remote)]
@@ -74,7 +91,8 @@ def state_and_owner(local: tuple[str, int], remote: tuple[str, int]) -> tuple[st
             answer, (sender, _groups) = kernel.recvfrom(4096)
         # Otherwise it is not the kernel's, or an error, or a listener that would take such a connection.
         if sender == 0 and struct.unpack_from("=H", answer, 4)[0] == SOCK_DIAG_BY_FAMILY and answer[20:24] == ports:
-            return f"{answer[17]:02X}", struct.unpack_from("=I", answer, 80)[0]
+            uid, inode = struct.unpack_from("=II", answer, 80)
+            return NOBODY if uid == inode == 0 and answer[17] != int(CONNECTED, 16) else int(uid)
     return None
 
 
@@ -88,16 +106,16 @@ def is_from_another_user(connection: socket.socket) -> bool | None:
         return False
     try:
         peer = connection.getpeername()
-        found = state_and_owner(peer[:2], connection.getsockname()[:2])
-        if found and (found[0] == CONNECTED or found[1] != 0):
-            return found[1] not in (0, us)
+        owner = owner_of(peer[:2], connection.getsockname()[:2])
+        if owner is not None:
+            return _is_strange(owner, us)
         here, there, is_listed = _names(connection.getsockname()), _names(peer), False
         for _ in range(3):  # a list may change while it is read
             for one in local_sockets(there):
                 if one.local in there and one.remote in here:
-                    if one.uid == 0 and one.state != CONNECTED and us != 0:
-                        return None  # one that nobody owns any more is listed as root's
-                    return one.uid not in (0, us)
+                    # a socket may be closed while its row is printed: first its inode, and then root as its owner
+                    is_open = one.state == CONNECTED or (us == 0 and one.inode != 0)
+                    return _is_strange(one.uid if one.uid or is_open else NOBODY, us)
                 is_listed = is_listed or (one.local in here and one.remote in there)
         if is_listed and ipaddress.ip_address(peer[0]).is_loopback:
             return None  # it has been on this machine
@@ -105,6 +123,10 @@ def is_from_another_user(connection: socket.socket) -> bool | None:
         return False if is_open else None  # open, and on no list: it is on another machine
     except OSError:
         return None
+
+
+def _is_strange(owner: int, us: int) -> bool | None:
+    return None if owner == NOBODY else owner not in (0, us)
 
 
 def _our_uid() -> int | None:

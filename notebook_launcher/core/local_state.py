@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from notebook_launcher.core.bounded_read import open_regular
@@ -139,7 +140,15 @@ def last_port(session: str) -> int:
 def record_attached(session: str, port: int) -> None:
     """Record that this process is attached to a session, by which local port, for as long as it is."""
     remember("ports", session, str(port), at_most=_PORTS)
-    _write(_attached(session), {"machine": socket.gethostname(), "pid": str(os.getpid()), "port": str(port)})
+    apps = {key: value for key, value in _read(_attached(session)).items() if key.startswith(_APP)}
+    _write(_attached(session), {"machine": socket.gethostname(), "pid": str(os.getpid()), "port": str(port), **apps})
+
+
+def record_apps(session: str, ports: Mapping[str, int]) -> None:
+    """Record by which local ports this process, which is attached, leads to the session's programs (``--app``)."""
+    attached = {key: value for key, value in _read(_attached(session)).items() if not key.startswith(_APP)}
+    if attached:
+        _write(_attached(session), {**attached, **{f"{_APP}{name}": str(port) for name, port in ports.items()}})
 
 
 def forget_attached(session: str) -> None:
@@ -149,9 +158,24 @@ def forget_attached(session: str) -> None:
 
 
 def attached_ports(session: str) -> list[int]:
-    """Return the local ports by which this user's other processes are attached, the newest first.
+    """Return the local ports by which this user's other processes are attached, the newest first."""
+    return [port for port, _ in _attachments(session)]
 
-    Records of processes that no longer exist are removed.
+
+def app_ports(session: str) -> dict[str, int]:
+    """Return the local ports that lead to the session's programs (``--app``), by name: of the newest process."""
+    for _, record in _attachments(session):
+        apps = {key.removeprefix(_APP): value for key, value in record.items() if key.startswith(_APP)}
+        if apps:
+            ports = {name: int(value) for name, value in apps.items() if value.isdecimal()}
+            return {name: port for name, port in ports.items() if not others_listen(port)}
+    return {}
+
+
+def _attachments(session: str) -> list[tuple[int, dict[str, str]]]:
+    """Return the local port and the record of each of this user's other processes that is attached.
+
+    The newest comes first. Records of processes that no longer exist are removed.
     """
     found = []
     with contextlib.suppress(OSError):
@@ -161,7 +185,7 @@ def attached_ports(session: str) -> list[int]:
             if machine and machine != socket.gethostname():
                 continue  # the folder may be shared by several login nodes
             if pid.isdecimal() and port.isdecimal() and _is_ours(int(pid)) and not others_listen(int(port)):
-                found.append(int(port))
+                found.append((int(port), record))
             else:
                 path.unlink(missing_ok=True)
     return found
@@ -177,6 +201,7 @@ def forget_port(session: str, port: int) -> None:
 
 
 _PORTS = 200  # sessions whose ports are remembered
+_APP = "app "  # prefix of keys for a program's port
 
 
 def _attached(session: str) -> str:

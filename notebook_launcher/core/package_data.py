@@ -25,7 +25,7 @@ _PYTHON = (
     *("own_connections.py", "engine_node.py", "dask_node.py", "ray_node.py"),
     *("panel.py", "panel_facts.py", "panel_saving.py", "session_apps.py", "app_requests.py", "app_tensorboard.py"),
 )
-_PAGE = ("panel.js", "panel_view.js")
+_PAGE = ("panel.js", "panel_view.js", "panel_apps.js")
 
 # copied into each session directory, side by side, so that the cluster needs nothing installed
 JOB_FILES = ("jupyterlab.sh", *_LIB, *_LOGIN, *_PYTHON, *_PAGE)

@@ -62,7 +62,7 @@ def probe_findings(probed: ProbeResult, draft: Draft) -> Iterator[CheckResult]:
             "route to the node",
             "fault",
             f"no route to {probed.node} works",
-            "two routes were not tried: launch with --route reverse, or --route job-sshd",
+            "what each needs: docs/ssh.md; or --route direct, which opens Jupyter's port to everybody on the cluster",
         )
     node = probed.software
     if node is None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -51,7 +52,7 @@ from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.jobs.evidence import run_queries, run_query
-from notebook_launcher.launch import queue_session, submitted
+from notebook_launcher.launch import Payload, queue_payload, submitted
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.layers import parse_layer
@@ -68,9 +69,13 @@ from notebook_launcher.supervision.until_started import await_start
 from notebook_launcher.tunnel.routes import LAST_ROUTES, ROUTES, JobNode, NodeTarget
 
 READ_WITHIN = 90.0  # seconds for the whole survey; the script itself starts no command after 70
+_LOOK_EVERY = 0.5  # seconds, for the survey of the job's node
 _ATTEMPTS = 3  # attempts
 
 Probing = Literal["ask", "no", "cpu", "gpu"]
+
+#: of ``session.env``: the job surveys its node, and each route may be tried
+_PROBE_LINES = {"survey": "yes", "sshd": "yes", "reverse": "yes"}
 
 
 class InitRequest(Frozen):
@@ -105,7 +110,7 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
         view.show(events.Saved(f"the profile “{path.stem}”", str(path)))
         kind = _probing(request, draft, prompts)
         if request.probe in ("cpu", "gpu") and not kind:
-            view.show(events.Note("No job was submitted: that needs Slurm, and sinfo did not answer here."))
+            view.show(events.Note(f"No job was submitted, as {_silent(draft)} did not answer here."))
         if kind:
             draft = replace(draft, probed=_probe(draft, profile, context, with_gpu=kind == "gpu"))
             _keep(draft, path)
@@ -359,21 +364,31 @@ def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
 
 
 def _probing(request: InitRequest, draft: Draft, prompts: Prompts) -> Literal["cpu", "gpu"] | None:
-    if request.probe in ("cpu", "gpu") and draft.survey.version:
+    survey = draft.survey
+    answers = bool(survey.version or (survey.another and survey.partitions))
+    if request.probe in ("cpu", "gpu") and answers:
         return request.probe
-    if request.probe == "no" or not draft.survey.version or not prompts.asks:
+    if request.probe == "no" or not answers or not prompts.asks:
         return None
     question = "Submit a job of 5 minutes at most, to see what a compute node has and how to reach it?"
     return "cpu" if prompts.confirm(question) else None
 
 
+def _silent(draft: Draft) -> str:
+    kind = draft.survey.another
+    return f"{kind.title} ({draft.survey.source})" if kind else "Slurm (sinfo)"
+
+
 def _probe(draft: Draft, profile: ClusterProfile, context: Context, *, with_gpu: bool) -> ProbeResult:
     """Submit the smallest job, find a route to its node, inspect it, and cancel the job. Raises a ``LauncherError``."""
-    launch_target = replace(context.target, profile=profile, cluster=draft.name)
+    kind = draft.survey.another.name if draft.survey.another else context.target.scheduler
+    launch_target = replace(context.target, profile=profile, cluster=draft.name, scheduler=kind)
     flags = sample_flags(draft, draft.spelling if with_gpu else None)
     plan = Plan(launch_target, Request(flags), None, Environment(), None)
-    context = replace(context, target=launch_target)
-    session, access = queue_session(plan, context, program="shell", purpose="init --probe")
+    scheduler = make_scheduler(kind, context.root, profile.scheduler_options)
+    context = replace(context, target=launch_target, scheduler=scheduler)
+    payload = Payload("shell", lines=_PROBE_LINES, files={"survey.sh": _script()})
+    session, access = queue_payload(plan, context, payload, purpose="init --probe")
     await_start(context, session, submitted(plan, context, session))
     try:
         probed = _inspect_node(context, session, access)
@@ -416,19 +431,19 @@ def _open_route(target: NodeTarget, about: str) -> tuple[str | None, tuple[str, 
         else:
             local_state.remember(LAST_ROUTES, about, name)
             return name, tuple(closed)
-    # a job for a terminal starts no server, and waits for no call
-    return None, tuple(name for name in closed if name not in ("reverse", "job-sshd"))
+    return None, tuple(closed)
 
 
 def _software(context: Context, session: Session) -> Software | None:
-    step = context.scheduler.step(job_of(session), ["bash", "-s", "--", "node"])
-    if step is None:
-        return None
-    try:
-        answer = context.host.run(step, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
-    except HostCommandFailed:
-        return None
-    return read_node(answer.stdout)
+    """Return what the job's survey of its node found, once that is there; ``None`` if it does not come."""
+    deadline = time.monotonic() + READ_WITHIN
+    while time.monotonic() < deadline:
+        with contextlib.suppress(HostCommandFailed):
+            if text := context.host.read_file(f"{session.directory}/runtime/survey"):
+                return read_node(text.decode(errors="replace"))
+        _end_if_interrupted(context)
+        time.sleep(_LOOK_EVERY)
+    return None
 
 
 def _end_if_interrupted(context: Context) -> None:

@@ -131,17 +131,13 @@ def login_pattern(hostname: str | None) -> str | None:
 
 def _route(doc: Container, draft: Draft) -> None:
     probed = draft.probed
-    if probed is None and draft.survey.another:
-        _section(doc, "Not known: the route to the compute nodes. A launch tries the routes in turn.")
-        _suggestion(doc, "route", "node-ssh", "or job-sshd")
-        return
     if probed is None:
         _section(
             doc,
             "Not known without a job, which launch-notebook init … --probe queues for a moment: which route "
             "leads to the compute nodes, and what there is on them. A launch tries the routes in turn.",
         )
-        _suggestion(doc, "route", "node-ssh", "or step, reverse, job-sshd")
+        _suggestion(doc, "route", "node-ssh", f"or {'' if draft.survey.another else 'step, '}reverse, job-sshd")
         return
     _section(doc)
     closed = f"; not open: {_list(probed.closed)}" if probed.closed else ""

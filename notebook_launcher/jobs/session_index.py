@@ -310,8 +310,12 @@ def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
         if cause == "stopped" and (status is None or status.state is State.CANCELLED):
             word = _END_STATES[State.TIMEOUT] if _used_its_time(record) else ""
         by_user = record.cancelled is not None or (status is not None and status.state is State.CANCELLED)
-        if cause == "script-failed" and by_user and "array" in record.session.record.flags:
-            return _END_STATES[State.CANCELLED]  # a task of it that was ended is recorded like one that failed
+        is_array = "array" in record.session.record.flags
+        if cause == "script-failed" and by_user and is_array:
+            return _END_STATES[State.CANCELLED]  # earlier versions record a task that was ended as one that failed
+        if cause == "stopped" and status is None and is_array:
+            # its tasks may have run one after the other: in this time, none of them can have reached its walltime
+            return _ENDS["stopped"] if _used_its_time(record) and not by_user else _END_STATES[State.CANCELLED]
         if cause == "finished" and record.session.record.program != "jupyterlab":
             return ""  # there is no JupyterLab that somebody could shut down
         return word or _ENDS.get(cause, cause.replace("-", " "))

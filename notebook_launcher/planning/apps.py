@@ -1,16 +1,21 @@
-"""Further programs in a session (``--app``): the built-in ones and the profile's, as the job is told of them."""
+"""Further programs in a session (``--app``): built-in ones, the profile's and the course's, as told to the job."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import field
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.planning.target import LaunchOptions
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget
+from notebook_launcher.profiles.courses import CourseFiles, saved_course
+from notebook_launcher.profiles.icons import data_url, files_among, icon_beside
+from notebook_launcher.profiles.layers import merge
 from notebook_launcher.profiles.models import App, ClusterProfile
+from notebook_launcher.profiles.store import profile_layers
 from notebook_launcher.profiles.validation import did_you_mean
 
 #: the name of their file in the session's directory; ``docs/job-script.md`` describes the content
@@ -22,7 +27,8 @@ class RequestedApp(Frozen):
     """A program that the job starts: of its ``commands``, the first whose program is there.
 
     In their words ``{socket}`` is the Unix socket on which it listens, ``{folder}`` the ``folder`` that the user named,
-    "" for JupyterLab's own. ``health``: the path that answers once it is ready.
+    "" for JupyterLab's own. ``health``: the path that answers once it is ready. ``icon``: a name of ``icons.KNOWN``,
+    the name of a file, or what ``with_pictures`` makes of that.
     """
 
     name: str
@@ -30,6 +36,7 @@ class RequestedApp(Frozen):
     commands: tuple[tuple[str, ...], ...] = field(repr=False)
     folder: str = ""
     health: str = "/"
+    icon: str = field(default="", repr=False)
 
 
 BUILT_IN = {
@@ -37,6 +44,7 @@ BUILT_IN = {
         "tensorboard",
         "TensorBoard",
         (("{python}", "-B", "{session}/app_tensorboard.py", "{socket}", "{folder}"),),
+        icon="chart",
     ),
     "code": RequestedApp(
         "code",
@@ -48,6 +56,7 @@ BUILT_IN = {
              "--default-folder", "{folder}"),
         ),
         health="/healthz",
+        icon="code",
     ),
 }  # fmt: skip
 
@@ -79,6 +88,41 @@ def requested_apps(words: Sequence[str], profile: ClusterProfile) -> tuple[Reque
     return apps
 
 
+def with_pictures(
+    apps: Sequence[RequestedApp], target: LaunchTarget, files: CourseFiles | None
+) -> tuple[RequestedApp, ...]:
+    """Return programs with the pictures of their icons that are files. ``files``: those of a course not saved.
+
+    Raises ``ProfileError`` if one cannot be read, or is no picture.
+    """
+    return tuple(
+        dataclasses.replace(app, icon=_picture(app, target, files)) if files_among([app.icon]) else app for app in apps
+    )
+
+
+def _picture(app: RequestedApp, target: LaunchTarget, files: CourseFiles | None) -> str:
+    course = target.course
+    if course is None or app.name not in course.apps:
+        return icon_beside(profile_layers(target.cluster or ""), app.name, app.icon)
+    content = files.icons[app.icon] if files else saved_course(course.name).icon(app.icon)
+    return data_url(app.icon, content, f"course “{course.name}”")
+
+
+def notes_on_apps(words: Sequence[str], target: LaunchTarget) -> list[str]:
+    """Return what the programs of the course among them run, and which other ones they replace."""
+    course = target.course
+    named = [name for name in (word.partition("=")[0] for word in words) if course and name in course.apps]
+    if not named or course is None:
+        return []
+    below = merge(profile_layers(target.cluster)).get("apps", {}) if target.cluster else {}
+    whose = dict.fromkeys(BUILT_IN, "the built-in one") | dict.fromkeys(below, "that of the profile")
+    return [
+        f"The app “{name}” is the course's{f', in place of {whose[name]}' if name in whose else ''}. It runs: "
+        f"{shlex.join(course.apps[name].command)}"
+        for name in named
+    ]
+
+
 def _app(word: str, profile: ClusterProfile) -> RequestedApp:
     name, has_folder, folder = word.partition("=")
     if "\n" in folder or "\0" in folder or (has_folder and not folder):
@@ -98,7 +142,7 @@ def _app(word: str, profile: ClusterProfile) -> RequestedApp:
 
 
 def _of_profile(name: str, app: App) -> RequestedApp:
-    return RequestedApp(name, app.title or name, (app.command,), health=app.health)
+    return RequestedApp(name, app.title or name, (app.command,), health=app.health, icon=app.icon or "")
 
 
 def apps_file(apps: Sequence[RequestedApp]) -> bytes:

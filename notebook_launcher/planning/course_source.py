@@ -23,10 +23,13 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.view import View
 from notebook_launcher.profiles.courses import (
     CourseFiles,
+    icon_files,
     stacked,
     validated_course,
 )
+from notebook_launcher.profiles.icons import data_url
 from notebook_launcher.profiles.layers import Layer, origin, parse_layer
+from notebook_launcher.profiles.models import CourseProfile
 
 MAX_COURSE = 256 * 1024  # bytes of a course's file
 MAX_NOTEBOOK = 16 * 1024 * 1024  # bytes of one notebook
@@ -159,13 +162,24 @@ def read_files(source: CourseSource, view: View) -> CourseFiles:
         course = validated_course(layers)
         notebooks: dict[str, bytes] = {}
         where = f"{origin(layers, ['notebooks'])}: "
-        _check_names(where, names[:-1], course.notebooks)
+        icons = icon_files(course)
+        _check_names(where, names[:-1], (*course.notebooks, *icons))
     for number, name in enumerate(course.notebooks, 1):
         tell(f"{name} ({number} of {len(course.notebooks)})")
         notebooks[name] = _named(where, lambda name=name: source.read(name, MAX_NOTEBOOK))  # type: ignore[misc]
         if sum(map(len, notebooks.values())) > MAX_NOTEBOOKS:
             raise ProfileError(f"{where}the notebooks are larger than {MAX_NOTEBOOKS // 1024**2} MiB.", hint=_LARGE)
-    return CourseFiles(course, layers, names, tuple(contents), notebooks)
+    pictures = {name: _icon(source, layers, course, name) for name in icons}
+    return CourseFiles(course, layers, names, tuple(contents), notebooks, pictures)
+
+
+def _icon(source: CourseSource, layers: Sequence[Layer], course: CourseProfile, name: str) -> bytes:
+    """Return a file that is the icon of a program of the course, if it can be one. Raises ``ProfileError``."""
+    app = next(app for app, one in course.apps.items() if one.icon == name)
+    where = origin(layers, ["apps", app, "icon"])
+    content = _named(f"{where}: ", lambda: source.read(name, MAX_COURSE))
+    data_url(name, content, where)
+    return content
 
 
 _CONTACT = re.compile(r"""^[ \t]*contact[ \t]*=[ \t]*(?:"([^"\\]+)"|'([^']+)')""", re.M)

@@ -17,7 +17,7 @@ from notebook_launcher.profiles.courses import (
     SavedCourse,
 )
 from notebook_launcher.profiles.layers import merge
-from notebook_launcher.profiles.models import CourseProfile, Environment
+from notebook_launcher.profiles.models import App, CourseProfile, Environment
 from notebook_launcher.profiles.store import (
     as_flags,
 )
@@ -64,6 +64,7 @@ _IN_COURSE = {
     "reservations": "reservation",
     "defaults": "flags",
     "environments": "environment",
+    "apps": "app",
     "notebooks": "notebook",
     "folder": "notebooks go to",
     "class_folder": "sessions leave their state and timing results for the teacher in",
@@ -85,6 +86,7 @@ _IN_ENVIRONMENT = {
     "start_timeout": "seconds to start",
     "stage": "copy on the node's disk:",
 }
+_IN_APP = {"command": "runs", "title": "is called", "health": "is ready when this answers:", "icon": "has the icon"}
 
 
 def _keys_set(data: Mapping[str, Any], first: Mapping[str, str]) -> list[str]:
@@ -102,6 +104,8 @@ def _lines(course: CourseProfile, key: str, data: Mapping[str, Any]) -> list[str
     if key == "environments":
         tables = zip(course.environments.items(), data[key].values(), strict=True)  # a name may have been stripped
         return [f"{word} {name}: {line}" for (name, one), table in tables for line in _environment(one, table)]
+    if key == "apps":
+        return [f"{word} {name}: {line}" for name, one in course.apps.items() for line in _app(one, data[key][name])]
     if key == "reservations" and course.reservations:
         return [
             f"{word} {one.name}: {one.first} to {one.last}" + (f", opens with {one.open_at}" if one.open_at else "")
@@ -126,6 +130,15 @@ def _environment(environment: Environment, data: Mapping[str, Any]) -> list[str]
     return lines or ["as the node finds it"]
 
 
+def _app(app: App, data: Mapping[str, Any]) -> list[str]:
+    """Return what a program beside JupyterLab runs, its words quoted as for a shell."""
+    lines = []
+    for key in _keys_set(data, _IN_APP):
+        value = shlex.join(app.command) if key == "command" else getattr(app, key)
+        lines.append(f"{_IN_APP.get(key, _plain(key))} {value}")
+    return lines
+
+
 def _values(value: object) -> list[str]:
     """Return a value as lines, one for each item of a list and each key of a table."""
     if isinstance(value, Mapping):
@@ -146,10 +159,10 @@ def changes(kept: SavedCourse, found: CourseFiles) -> list[str]:
     lines = [*(f"- {line}" for line in gone.elements()), *(f"+ {line}" for line in new.elements())]
     same = [[line for line in side if line not in gone and line not in new] for side in (before, after)]
     lines += ["! the other lines stand in another order"] if same[0] != same[1] else []
-    digests = old.notebook_digests()
+    digests = old.digests_beside()
     lines += [
         f"! {name} is another version"
-        for name, digest in found.notebook_digests().items()
+        for name, digest in found.digests_beside().items()
         if digests.get(name, digest) != digest
     ]
     return lines or ["nothing but comments or layout"]

@@ -16,7 +16,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, override_flags, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, unlisted
 from notebook_launcher.core.walltime import Walltime
-from notebook_launcher.planning.apps import RequestedApp, requested_apps, with_dask
+from notebook_launcher.planning.apps import RequestedApp, notes_on_apps, requested_apps, with_dask, with_pictures
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -126,12 +126,12 @@ def make_plan(
         user_flags=frozenset(options.flags),
         forwards=options.forwards,
         local_lab=options.local_lab,
-        apps=requested_apps(options.apps, target.profile),
+        apps=with_pictures(requested_apps(options.apps, target.profile), target, options.course_files),
         command=_relaunch_arguments(typed, target),
         idle_stop=parse_idle(idle) if idle else 0,
         panel=target.profile.panel and not options.no_panel,
         always_new=options.always_new,
-        notes=(*([on_time] if on_time else []), *translated.notes, *course_notes),
+        notes=(*([on_time] if on_time else []), *translated.notes, *course_notes, *notes_on_apps(options.apps, target)),
         gpu_type=translated.gpu_type,
         container_typed=chosen.image_typed,
         open_at=options.open_at,

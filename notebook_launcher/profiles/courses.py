@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from notebook_launcher.core.errors import LauncherError, ProfileError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import merge_flags
 from notebook_launcher.profiles.edit import save_setting
+from notebook_launcher.profiles.icons import files_among
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration
@@ -35,7 +38,8 @@ _PLAIN_NAME = re.compile(r"[^./\\\s~?#%:][^/\\?#%:]*")
 class CourseFiles(Frozen):
     """A course with all its files: the TOML files as layers, the lowest first, and its notebooks by name.
 
-    ``names`` and ``contents`` are those of the layers; the last one is the course's own file.
+    ``names`` and ``contents`` are those of the layers; the last one is the course's own file. ``icons``: those of its
+    programs that are files, by name.
     """
 
     course: CourseProfile
@@ -43,18 +47,19 @@ class CourseFiles(Frozen):
     names: tuple[str, ...]
     contents: tuple[bytes, ...]
     notebooks: Mapping[str, bytes]
+    icons: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         """The SHA-256 of the course in hexadecimal digits: of its file, or, where there are more, of their list.
 
         The list is in the format of ``sha256sum``: the course's file as ``course.toml``, then its base files, then the
-        notebooks, in the order of the file.
+        notebooks and the icons, in the order of the file.
         """
-        if len(self.contents) == 1 and not self.notebooks:
+        if len(self.contents) == 1 and not self.notebooks and not self.icons:
             return self.own_digest
         below = zip(self.names[:-1], map(_sha256, self.contents[:-1]), strict=True)
-        listed = [(_FILE, self.own_digest), *reversed(list(below)), *self.notebook_digests().items()]
+        listed = [(_FILE, self.own_digest), *reversed(list(below)), *self.digests_beside().items()]
         return _sha256("".join(f"{digest}  {name}\n" for name, digest in listed).encode())
 
     @property
@@ -62,9 +67,9 @@ class CourseFiles(Frozen):
         """The SHA-256 of the course's own file, without the others."""
         return _sha256(self.contents[-1])
 
-    def notebook_digests(self) -> dict[str, str]:
-        """Return the SHA-256 of each notebook."""
-        return {name: _sha256(content) for name, content in self.notebooks.items()}
+    def digests_beside(self) -> dict[str, str]:
+        """Return the SHA-256 of each notebook and icon."""
+        return {name: _sha256(content) for name, content in (*self.notebooks.items(), *self.icons.items())}
 
 
 class SavedCourse(Frozen):
@@ -83,9 +88,22 @@ class SavedCourse(Frozen):
     def files(self) -> CourseFiles:
         """Return it with its notebooks. Raises ``ProfileError`` if one cannot be read."""
         paths = [Path(layer.name) for layer in self.layers]
-        notebooks = {name: _read(self.folder / _OTHERS / name) for name in self.course.notebooks}
+        notebooks = {name: self._read(name) for name in self.course.notebooks}
+        icons = {name: self._read(name) for name in icon_files(self.course)}
         names = tuple(path.name for path in paths)
-        return CourseFiles(self.course, self.layers, names, tuple(map(_read, paths)), notebooks)
+        return CourseFiles(self.course, self.layers, names, tuple(map(_read, paths)), notebooks, icons)
+
+    def icon(self, name: str) -> bytes:
+        """Return an icon. Raises ``ProfileError`` if it cannot be read."""
+        return self._read(name)
+
+    def _read(self, name: str) -> bytes:
+        return _read(self.folder / _OTHERS / name)
+
+
+def icon_files(course: CourseProfile) -> tuple[str, ...]:
+    """Return the names of the files that are icons of a course's programs."""
+    return files_among(app.icon for app in course.apps.values())
 
 
 def courses_folder() -> Path:
@@ -195,9 +213,11 @@ def course_layers(
         data["defaults"] = {**_replaced(below if isinstance(below, Mapping) else {}, flags), **flags}
         data["environments"] = layer.data.get("environments", {})
         result.append(Layer(layer.name, data, layer.text))
-    if course.image:
-        result[-1] = Layer(files[-1].name, _with_image(course, result[-1].data), files[-1].text)
-    return tuple(result)
+    data = dict(_with_image(course, result[-1].data) if course.image else result[-1].data)
+    # each as a whole: half of it from the course and half from the profile would be a program that nobody wrote
+    apps = {name: dataclasses.asdict(app) for name, app in course.apps.items()}
+    data["apps"] = {name: {**app, "command": list(app["command"])} for name, app in apps.items()}
+    return (*result[:-1], Layer(files[-1].name, data, files[-1].text))
 
 
 def flags_of(course: CourseProfile) -> frozenset[str]:
@@ -254,7 +274,7 @@ def save_course(files: CourseFiles, source: str, day: date) -> Path:
         _write(new / _FILE, files.contents[-1])
         for name, content in zip(files.names[:-1], files.contents[:-1], strict=True):
             _write(new / _OTHERS / name, content)
-        for name, content in files.notebooks.items():
+        for name, content in (*files.notebooks.items(), *files.icons.items()):
             _write(new / _OTHERS / name, content)
         _write(new / _SOURCE, _record(source, files.digest, day))
     return folder

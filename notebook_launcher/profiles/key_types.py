@@ -14,6 +14,7 @@ from notebook_launcher.core.common_options import place_of_command
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.request import parse_idle
 from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.profiles.icons import FILE, KNOWN
 
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # controls, format characters such as zero-width spaces, line separators
 _MOST_NOTEBOOKS = 200  # each is a file to fetch
@@ -125,6 +126,20 @@ def _are_lines(flags: dict[str, str | int | bool]) -> dict[str, str | int | bool
     return flags
 
 
+def _is_an_icon(icon: str) -> str:
+    if icon not in KNOWN and not FILE.fullmatch(icon):
+        raise ValueError(
+            f"“{icon}” is neither one of {', '.join(KNOWN)}, nor the name of an .svg or .png file in this file's folder"
+        )
+    return icon
+
+
+def _is_not_dask(name: str) -> str:
+    if name == "dask":
+        raise ValueError("“dask” is Dask's dashboard, which comes with its workers; choose another name")
+    return name
+
+
 def _is_no_files_name(name: str) -> str:
     if name.endswith(".toml"):
         raise ValueError("ends like a file's name; leave out .toml")
@@ -182,7 +197,8 @@ Count = Annotated[StrictInteger, Field(ge=1)]
 CountOrNone = Annotated[StrictInteger, Field(ge=0)]
 Port = Annotated[StrictInteger, Field(ge=1, le=65535)]
 SampleSeconds = Annotated[StrictInteger, Field(ge=0, le=3600)]
-AppName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")]
+AppName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$"), AfterValidator(_is_not_dask)]
+AppIcon = Annotated[Line, AfterValidator(_is_an_icon)]
 UrlPath = Annotated[Line, _looks_like(r"/[!-~]*", "a path that begins with /")]
 Rate = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 YesNo = Annotated[bool, Field(strict=True)]

@@ -174,7 +174,7 @@ def origin(layers: Sequence[Layer], keys: Sequence[str]) -> str:
     """
     for count in range(len(keys), 0, -1):
         for layer in reversed(layers):
-            if _has(layer.data, keys[:count]):
+            if has_key(layer.data, keys[:count]):
                 line = layer.line_of(keys[:count])
                 return f"{layer.name}:{line}" if line else layer.name
     return f"{layers[-1].name}:1" if layers[-1].text else layers[-1].name
@@ -188,7 +188,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
-def _has(data: Any, keys: Sequence[str]) -> bool:
+def has_key(data: Any, keys: Sequence[str]) -> bool:
     """Whether a table has the key; an item of a list counts as the list, which is replaced as a whole."""
     for key in keys:
         if isinstance(data, list):

@@ -24,6 +24,7 @@ else:
 if TYPE_CHECKING:
     from notebook_launcher.profiles.key_types import (
         Account,
+        AppIcon,
         AppName,
         Argument,
         BalancePattern,
@@ -239,11 +240,13 @@ class App(Table):
 
     ``command``: its words, no shell's; in them ``{socket}`` is the Unix socket on which it has to listen, ``{folder}``
     the folder that the user named, else JupyterLab's. ``health``: the path that answers once it is ready.
+    ``icon``: a name of ``icons.KNOWN``, or a file beside the profile or course.
     """
 
     command: Command
     title: Line | None = None
     health: UrlPath = "/"
+    icon: AppIcon | None = None
 
     def __post_init__(self) -> None:
         if not any("{socket}" in word for word in self.command):
@@ -367,6 +370,7 @@ class CourseProfile(Table):
     open_at: Argument | None = None
     defaults: CourseFlags = field(default_factory=dict)
     environments: dict[Argument, Environment] = field(default_factory=dict)
+    apps: dict[AppName, App] = field(default_factory=dict)  # programs for --app
 
 
 class Configuration(Table):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from notebook_launcher.core import events
+from notebook_launcher.core import events, local_state
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.supervision.jupyter import JupyterSupervisor
 from notebook_launcher.tunnel.apps import OpenApp, read_apps, report_opened
@@ -55,6 +55,7 @@ class AppsSupervisor(JupyterSupervisor):
                     app.message,
                 )
             )
+        local_state.record_apps(self._session.id, ports)
         if endpoint is None or not apps:
             return
         jupyters_port = self._tunnel.jupyter(endpoint)

@@ -233,22 +233,29 @@ class Tunnel:
         deadline = time.monotonic() + ROUTE_TIMEOUT
         while time.monotonic() < deadline:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or (self.alive and target() is not None), 1.0)
+                self._changed.wait_for(lambda: self._closed or None not in (self._route, target()), 1.0)
                 route, address = self._route, target()
             if self._closed:
                 break
-            if route is None or not route.alive or address is None:
+            # asked without the lock: a silent route may take seconds to answer, and another one is to be set meanwhile
+            if route is None or address is None or not route.alive:
                 if not wanted():
                     break
+                if route is not None and address is not None:
+                    self._wait_for_another(route, 1.0)
                 continue
             try:
                 return route.hand_over(local, address) or route.open(address)
             except (ConnectionRefusedError, PermissionError, HandOverFailed):  # refused by the far end, or out of reach
                 raise
             except OSError:  # the route has just broken, or is silent: there may soon be another one
-                with self._changed:
-                    self._changed.wait_for(lambda old=route: self._closed or self._route is not old, 0.5)  # type: ignore[misc]
+                self._wait_for_another(route, 0.5)
         raise TimeoutError("there is no route to the node")
+
+    def _wait_for_another(self, route: Route | None, seconds: float) -> None:
+        """Wait until there is another route than this one, at most so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._route is not route, seconds)
 
     def close(self) -> None:
         """Close every port and connection; may be called twice."""

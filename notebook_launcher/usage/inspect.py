@@ -32,12 +32,14 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.accounting_wait import note_if_slow
+from notebook_launcher.usage.app_states import read_app_states
 from notebook_launcher.usage.series import Used, add_rows, used
 
 SHOWN_TIME = timedelta(hours=1)  # by status; usage shows the rest
 SHOWN_BYTES = 2_000_000  # of the end of usage.csv: an hour of eight GPUs, sampled every second
 MOST_BYTES = 64_000_000
 SHOW_EVERY = 4.5  # seconds between two reads of one's samples, at least: a little less than the usual interval
+APPS_EVERY = 30.0  # seconds between two looks at the programs beside JupyterLab
 ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, what was asked for is the limit, and nobody asks again
 LATER_TIMEOUT = 2.0  # seconds for a further query: of status --watch, which Ctrl-C would not interrupt
 MOST_ACCOUNTING = 3  # queries of the accounting: a job that has just begun may not be in it
@@ -155,6 +157,8 @@ class _Inspection:
         self._read_to = 0  # lines of usage.csv
         self.samples: list[Sample] = []
         self._accounting = _Accounting(context, session)
+        self._apps: tuple[events.AppState, ...] = ()
+        self._apps_at = -APPS_EVERY
 
     @property
     def is_live(self) -> bool:
@@ -193,8 +197,18 @@ class _Inspection:
                 shown.series,
                 whole,
                 shown.notes,
+                () if whole else self._apps_now(),
             )
         )
+
+    def _apps_now(self) -> tuple[events.AppState, ...]:
+        """Return the programs beside JupyterLab; they are not asked about at each of many looks."""
+        if not self.is_live:
+            return ()
+        if time.monotonic() - self._apps_at >= APPS_EVERY:
+            self._apps = read_app_states(self._context.host, self.session, self._entry.record.endpoint)
+            self._apps_at = time.monotonic()
+        return self._apps
 
     def used(self, window: timedelta | None = None, **settings: int) -> Used:
         """Return what it used, of what the scheduler has allocated."""

@@ -229,7 +229,7 @@ def status(scene: Scene, box: str, user: str, url: str, *options: str, data: str
 
 WEBSOCKET = (
     *("-H", "Connection: Upgrade", "-H", "Upgrade: websocket", "-H", "Sec-WebSocket-Version: 13"),
-    *("-H", "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==", "-m", "2"),
+    *("-H", "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg=="),
 )
 
 

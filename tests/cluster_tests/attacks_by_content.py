@@ -40,8 +40,8 @@ def by_a_page(scene: Scene) -> str:
         starts = f"curl -s -X POST -H 'Authorization: token {scene.token}' {url}/api/kernels"
         kernel = json.loads(scene.must("laptop", "alice", starts))["id"]
         channels = f"{url}/api/kernels/{kernel}/channels"
-        opens = functools.partial(status, scene, "laptop", "alice", channels, *jar, *WEBSOCKET)
-        wait_until(lambda: opens() == "101", 20, "the websocket works")
+        opens = functools.partial(status, scene, "laptop", "alice", channels, *jar, *WEBSOCKET, "-m", "2")
+        wait_until(lambda: opens() == "101", 60, "the websocket works")
         seen = {
             "post": status(scene, "laptop", "alice", f"{url}/api/terminals", *jar, *evil, "-X", "POST"),
             "post without origin": status(scene, "laptop", "alice", f"{url}/api/terminals", *jar, "-X", "POST"),

@@ -136,7 +136,7 @@ def connected(scene: Scene, route: str, name: str = "") -> str:
     """Connect to the session once more, and return the error that this ends with."""
     words = ("connect", name or scene.session.session_id, "--engine", "openssh", "--route", route)
     session = scene.terminal(*words)
-    code = session.end(timeout=40)
+    code = session.end(timeout=90)
     assert code != 0, session.printed
     assert "http://127.0.0.1" not in session.printed, session.printed
     assert_no_escapes(printed_by(session))

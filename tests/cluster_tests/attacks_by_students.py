@@ -153,7 +153,7 @@ def came_before_her(scene: Scene) -> str:
             "root",
             ["sh", "-c", f"mkdir -p {session}; {copies} {session}; chmod -R a+rX {session}"],
         )
-        done = as_member(scene, "carol", f"timeout 5 bash {session}/heartbeat.sh {session} {FOLDER} /home/carol $$ $$")
+        done = as_member(scene, "carol", f"timeout 30 bash {session}/heartbeat.sh {session} {FOLDER} /home/carol $$ $$")
         assert "is not a folder of this user" in done.stderr, done
         [problem] = {read_by_teacher(scene)["carol"]["problem"]}
         assert as_member(scene, "carol", f"grep -q version {folder}/heartbeat.json").returncode != 0
@@ -234,16 +234,16 @@ def spoilt_results(scene: Scene) -> str:
 
 def knocked_at_the_page(scene: Scene) -> str:
     """Let bob, on the teacher's machine, ask for the page with its own address, and look for that in all processes."""
-    page = scene.terminal("classroom", "watch", "--page", "--course", "course.toml", "three.csv", user=TEACHER)
     give(scene.cluster, TEACHER, "three.csv", "alice\nbob\ncarol\n")
+    page = scene.terminal("classroom", "watch", "--page", "--course", "course.toml", "three.csv", user=TEACHER)
     url = page.expect(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/").group(0)
     try:
-        ask = f"curl -s -o /dev/null -m 5 -w '%{{http_code}}' {url}"
+        ask = f"curl -s -o /dev/null -m 20 -w '%{{http_code}}' {url}"
         assert scene.run("laptop", TEACHER, ask).stdout == "200"
         assert scene.run("laptop", "bob", ask).stdout == "000"
-        other = f"curl -s -o /dev/null -m 5 -w '%{{http_code}}' -H 'Host: evil.example' {url}"
+        other = f"curl -s -o /dev/null -m 20 -w '%{{http_code}}' -H 'Host: evil.example' {url}"
         assert scene.run("laptop", TEACHER, other).stdout == "404"
-        guess = f"curl -s -o /dev/null -m 5 -w '%{{http_code}}' {url.rsplit('/', 2)[0]}/"
+        guess = f"curl -s -o /dev/null -m 20 -w '%{{http_code}}' {url.rsplit('/', 2)[0]}/"
         assert scene.run("laptop", TEACHER, guess).stdout == "404"
         cookies = scene.run("laptop", TEACHER, f"curl -s -D - -o /dev/null {url} | grep -ic set-cookie").stdout.strip()
         listed = scene.run("laptop", "bob", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").stdout

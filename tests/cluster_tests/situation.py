@@ -279,7 +279,7 @@ def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 
 def killed_and_stopped(cluster: PracticeCluster, session: Session) -> str:
     """Kill ivan's launcher, and let him stop the session with another command."""
     session.child.kill(signal.SIGKILL)
-    stopped = in_box.launcher(cluster, "laptop", "ivan", "stop")
+    stopped = in_box.launcher(cluster, "laptop", "ivan", "stop", session.session_id)
     return f"{stopped.stdout}\n{stopped.stderr}"
 
 

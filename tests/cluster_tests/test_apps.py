@@ -61,6 +61,11 @@ def test_a_program_of_the_profile(cluster: PracticeCluster, start: Callable[...,
         named = ("-H", "Host: port-1.localhost:1")
         assert opened(cluster, node["node"], "alice", there, "--max-redirs", "0", "-w", "%{http_code}", *named) == "303"
         assert opened(cluster, node["node"], "bob", there, *named) == ""
+        record = cluster.run("laptop", "alice", ["launch-notebook", "status", "--json", "--cluster", "apps",
+                                                 session.session_id], check=True).stdout  # fmt: skip
+        (shown,) = json.loads(record.splitlines()[-1])["apps"]
+        assert (shown["state"], shown["restarts"], shown["url"]) == ("running", 0, url.partition("?")[0])
+        assert app["secret"] not in record
         session.send("\n")
         assert session.end() == 0
     assert_nothing_left(cluster)

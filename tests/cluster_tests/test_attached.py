@@ -48,7 +48,7 @@ def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start
     )
     for host in ("127.0.0.1", "[::1]"):
         address = f"http://{host}:16006"
-        wait_until(lambda url=address: fetch(cluster, "laptop", url)[0] == 200, 20, "the server is reached")  # type: ignore[misc]
+        wait_until(lambda url=address: fetch(cluster, "laptop", url)[0] == 200, 30, "the server is reached")  # type: ignore[misc]
     server.terminate()
 
     for terminal in (session, ports):
@@ -62,7 +62,7 @@ def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start
     assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
     session.send("\n")
     assert session.end() == 0
-    server.wait(10)
+    server.wait(60)
     assert_nothing_left(cluster)
 
 
@@ -71,7 +71,8 @@ def test_open_reconnect_and_two_launchers_on_one_session(cluster: PracticeCluste
     first = start("-t", "10", *LIGHT)
     url = first.ready()
     first.read_along()
-    opened = in_box.launcher(cluster, "laptop", "alice", "open", BROWSER="/home/alice/bin/stand-in-browser")
+    browser = "/home/alice/bin/stand-in-browser"
+    opened = in_box.launcher(cluster, "laptop", "alice", "open", first.session_id, BROWSER=browser)
     assert opened.returncode == 0, opened.stderr
     assert "another launch-notebook here is attached to it" in f"{opened.stdout}{opened.stderr}"
     saw = cluster.run("laptop", "alice", ["sh", "-c", "cat ~/browser-saw; ls ~/.cache/notebook-launcher"]).stdout
@@ -119,7 +120,8 @@ def test_the_next_session_finds_its_environment_on_the_nodes_own_disk(cluster: P
             second.ready()
             assert '"state":"kept"' in staging(cluster, second)
             look = "grep -o '/home/alice/light ro' /proc/self/mountinfo; touch ~/light/x"
-            shell = in_box.launcher(cluster, "laptop", "alice", "shell", "--cluster", "staging", "--command", look)
+            words = ("shell", second.session_id, "--cluster", "staging", "--command", look)
+            shell = in_box.launcher(cluster, "laptop", "alice", *words)
             assert "/home/alice/light ro" in shell.stdout
             assert "Read-only file system" in shell.stdout + shell.stderr
             second.send("\n")

@@ -49,11 +49,11 @@ def burn(cluster: PracticeCluster, session: Session) -> None:
     program = (
         "import sys, urllib.request\n"
         "url, token = sys.stdin.read().split()\n"
-        "urllib.request.urlopen(urllib.request.Request(url, b'{}', {'Authorization': 'token ' + token}), timeout=20)\n"
+        "urllib.request.urlopen(urllib.request.Request(url, b'{}', {'Authorization': 'token ' + token}), timeout=60)\n"
     )
     cluster.run("laptop", "alice", ["python3", "-c", program], input=f"{url}\n{session.token}", check=True)
     wait_until(
-        lambda: cluster.run("login", "alice", ["sh", "-c", "test -e ~/burnt"]).returncode == 0, 30, "the kernel worked"
+        lambda: cluster.run("login", "alice", ["sh", "-c", "test -e ~/burnt"]).returncode == 0, 90, "the kernel worked"
     )
 
 

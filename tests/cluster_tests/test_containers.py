@@ -118,12 +118,12 @@ def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start
     write_profile(alice, "laptop", "alice", profile)
     session = start("-n", "1", "-w", "node1", "--", "podman")
     if still_activating:
-        wait_until(lambda: any("sleep 300" in p for p in people_processes(alice, ("node1",))), 30, "the activation")
+        wait_until(lambda: any("sleep 300" in p for p in people_processes(alice, ("node1",))), 60, "the activation")
     else:
         session.ready()
         assert run_cell(alice, session, ZOMBIES).strip() == "[]", "what loses its parent is looked after"
     alice.root("node1", ["pkill", "-KILL", "-u", "alice", "-f", f"slurm_script|{PODMANS_COMMAND}"])
-    wait_until(lambda: not [p for p in people_processes(alice, ("node1",)) if "conmon" in p or "jupyter" in p], 20,
+    wait_until(lambda: not [p for p in people_processes(alice, ("node1",)) if "conmon" in p or "jupyter" in p], 60,
                "the container to end by itself")  # fmt: skip
     session.send("\x03")
     session.end()
@@ -141,8 +141,10 @@ def test_podman_after_everything_was_killed(alice: PracticeCluster, start: Start
     """
     hold = "podman run --rm --pull=never --network=host --cgroups=disabled localhost/jupyterlab:4 sleep 99"
     names = "podman|podman pause|conmon|sleep|fuse-overlayfs"
-    runs = "for i in $(seq 200); do pgrep -u $(id -u) -fx 'sleep 99' >/dev/null && break; sleep 0.1; done; sleep 1"
-    script = f"{hold} & {runs}; pkill -KILL -u $(id -u) -x '{names}'; ! podman image exists localhost/jupyterlab:4"
+    runs = "pgrep -u $(id -u) -fx 'sleep 99' && podman ps | grep 'sleep 99'"
+    kill = f"pkill -KILL -u $(id -u) -x '{names}'"
+    until = "for i in $(seq 200); do {} >/dev/null && break; sleep 0.1; done"
+    script = f"{hold} & {until.format(runs)}; {until.format(f'! {kill}')}; ! podman image exists localhost/jupyterlab:4"
     alice.run("node1", "alice", ["bash", "-c", script], check=True)
     session = start("-n", "1", "-w", "node1", "--", "podman")
     session.ready()

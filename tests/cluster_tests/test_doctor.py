@@ -269,7 +269,7 @@ def test_an_environment_that_hangs_goes_on_nowhere(cluster: PracticeCluster, sta
 
     with profile('[environments.slow]\nactivate = "sleep 987; sleep 987"')(cluster):
         interrupted, killed = (start("doctor", "faulty", "--no-node", "--", "slow") for _ in range(2))
-        wait_until(lambda: hanging() >= 2, 20, "both environments hang")
+        wait_until(lambda: hanging() >= 2, 60, "both environments hang")
         interrupted.send("\x03")
         assert interrupted.end() == 130
         killed.child.kill(signal.SIGKILL)

@@ -42,11 +42,11 @@ def crowd(cluster: PracticeCluster) -> Iterator[dict[str, str]]:
         "t4": sbatch(cluster, "bob", "-p", "gpu", "--gpus=t4:2", "-t", "60"),
         "a100": sbatch(cluster, "bob", "-p", "gpu", "--gpus=a100:4", "-t", "30"),
     }
-    wait_until(lambda: states(cluster, *jobs.values()) == {"RUNNING"}, 30, "bob has the GPUs")
+    wait_until(lambda: states(cluster, *jobs.values()) == {"RUNNING"}, 60, "bob has the GPUs")
     jobs["bobs"] = sbatch(cluster, "bob", "-p", "gpu", "--gpus=t4:1", "-t", "20", "--array=1-3")
     jobs["held"] = sbatch(cluster, "bob", "-p", "gpu", "--gpus=t4:1", "-t", "20", "--hold")
     jobs["alices"] = sbatch(cluster, "alice", "-A", "proj2", "-p", "gpu", "--gpus=t4:1", "-t", "30")
-    wait_until(lambda: reason(cluster, jobs["alices"]) == "Priority", 30, "alice waits behind bob")
+    wait_until(lambda: reason(cluster, jobs["alices"]) == "Priority", 60, "alice waits behind bob")
     yield jobs
     clear(cluster)
 
@@ -193,9 +193,9 @@ def test_ctrl_c_ends_at_once_and_leaves_nothing(cluster: PracticeCluster, crowd:
     before = cluster.squeue()
     with slow_sbatch(cluster):
         session = launch(cluster, "laptop", "when", *T4, "--engine", "openssh")
-        wait_until(lambda: calls() == 1, 30, "sbatch is asked")
+        wait_until(lambda: calls() == 1, 60, "sbatch is asked")
         session.send("\x03")
-        assert session.end(timeout=15) == 130
-        wait_until(lambda: not people_processes(cluster, ("laptop", "login")), 30, "nothing of alice runs")
+        assert session.end(timeout=20) == 130  # and sbatch takes longer
+        wait_until(lambda: not people_processes(cluster, ("laptop", "login")), 60, "nothing of alice runs")
         assert calls() == 1
     assert cluster.squeue() == before

@@ -4,6 +4,9 @@ own, which are played as those of Slurm are."""
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
+import json
 import re
 import types
 from collections.abc import Callable, Iterator
@@ -11,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from notebook_launcher.core import errors
+from notebook_launcher.core.package_data import folder
 from tests.cluster_tests import in_box, test_bench, test_copy, test_doctor, test_main_job, test_run, test_sessions
 from tests.cluster_tests.situation import (
     CTRL_C,
@@ -37,6 +41,7 @@ __all__ = ["lab", "root"]  # fixtures of the tests that are run again
 LAUNCH = in_box.launch
 Start = Callable[..., Session]
 PEOPLE = ("alice", "ivan", "grace")
+BENCH_IN = ("--at-once", "2", "--", "tf-mkl")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,6 +85,21 @@ def asked(cluster: PracticeCluster, *words: str) -> tuple[int, str]:
     return done.returncode, " ".join(f"{done.stdout}{done.stderr}".split())
 
 
+def test_a_bench_of_two_runs_to_its_end(alice: PracticeCluster) -> None:
+    notebook = json.dumps(test_bench.NOTEBOOK).replace("work=SIZE", "work=timing.allotted_cores()")
+    test_bench.write(alice, "tiny.ipynb", notebook)
+    test_bench.write(alice, "timing.py", (folder("notebooks") / "timing.py").read_text())
+    words = ["launch-notebook", "bench", "tiny.ipynb", "--matrix", "cores=1,2", "-t", "5", "--gpus", "0", *BENCH_IN]
+    done = alice.run("laptop", "alice", test_bench.in_lab(words), timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = list(csv.DictReader(io.StringIO(test_bench.read(alice, "report.csv"))))
+    assert [(row["state"], row["cores"], row["work"]) for row in rows] == [
+        ("done", cores, f"{cores}.0") for cores in ("1", "2")
+    ], rows
+    assert all(0 < float(row["run_time_s"]) < 120 for row in rows), rows
+    assert_nothing_left(alice)
+
+
 def test_what_is_free_and_what_would_start(cluster: PracticeCluster) -> None:
     code, told = asked(cluster, "queue")
     assert code == 0 and "all.q" in told and "gpu.q" in told, told
@@ -92,11 +112,14 @@ def test_what_is_free_and_what_would_start(cluster: PracticeCluster) -> None:
 
 
 def test_init_writes_a_profile(cluster: PracticeCluster) -> None:
-    code, told = asked(cluster, "init", "login", "--name", "grid")
+    code, told = asked(cluster, "init", "login", "--name", "grid", "--probe")
     text = cluster.run("laptop", "alice", ["cat", ".config/notebook-launcher/clusters/grid.toml"], check=True).stdout
     cluster.run("laptop", "alice", ["rm", ".config/notebook-launcher/clusters/grid.toml"], check=True)
     assert code == 0 and 'scheduler = "gridengine" # qconf was found, and no sinfo' in text, told + text
     assert '"gpu.q" = "2-00:00:00"' in text and "[gpu.flags]" in text, text
+    assert re.search(r'route = "node-ssh" # open to node[12] in a job', text), told + text
+    assert 'command = "apptainer" # command -v on node' in text, text
+    assert_nothing_left(cluster)
     # without a profile it is found as well
     code, told = asked(cluster, "--host", "login", "-n", "1", "-p", "nosuch", "--venv", "~/light")
     assert code == errors.PartitionRefused.exit_code, told
@@ -111,7 +134,7 @@ FULL = "for node in node1 node2; do qsub -b y -pe smp 20 -q all.q@$node -N full 
 def all_cores_taken(cluster: PracticeCluster) -> Iterator[None]:
     """Bob has all cores of node1 and node2 that the queue gives."""
     cluster.run("login", "bob", ["sh", "-c", FULL], check=True)
-    wait_in(cluster, "login", "[ $(qstat -u bob -s r | grep -c full) = 2 ]", 30)
+    wait_in(cluster, "login", "[ $(qstat -u bob -s r | grep -c full) = 2 ]", 60)
     yield
     cluster.run("login", "bob", ["qdel", "-f", "-u", "bob"])
 

@@ -160,7 +160,7 @@ def test_slurm_that_only_a_module_brings_works_from_init_to_stop(
         assert session.session_id in told("list") and "running" in told("list")
         again = start("connect", session.session_id, "--cluster", "hidden", user=user, columns=200)
         again.ready(started_here=False)
-        words = ("shell", "--cluster", "hidden", "-c", "echo in $SLURM_JOB_ID; exit 3")
+        words = ("shell", session.session_id, "--cluster", "hidden", "-c", "echo in $SLURM_JOB_ID; exit 3")
         inside = in_box.launcher(cluster, "laptop", user, *words)
         assert (inside.returncode, inside.stdout) == (3, f"in {session.job_id}\n"), inside.stderr
         told("stop", session.session_id, "--yes")

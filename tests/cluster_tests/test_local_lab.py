@@ -81,7 +81,7 @@ def test_files_here_kernels_there_until_the_job_is_cancelled(
 
     cluster.run("login", "alice", ["scancel", session.job_id], check=True)
     assert page.stdout.read() == "dead\n"
-    assert page.wait(10) == 0
+    assert page.wait(60) == 0
     note = "stays open without kernels, so that you can save. Press ENTER to end it."
     session.saw(r"\s+".join(map(re.escape, note.split())))
     session.send("\n")

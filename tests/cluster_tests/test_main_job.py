@@ -105,7 +105,7 @@ def test_a_begin_time_that_has_passed_means_tomorrow_and_a_closed_terminal_leave
     assert "Reason=BeginTime" in text
     assert "TimeLimit=03:00:00" in text
     close_terminal(cluster, session, "laptop")
-    stop(cluster)
+    stop(cluster, session.session_id)
     assert_nothing_left(cluster)
 
 
@@ -135,7 +135,7 @@ def forwarded_as_told(cluster: PracticeCluster, session: Session) -> Iterator[No
     try:
         port = session.url.split(":")[2].split("/")[0]
         listens = f"ss -Hltn sport = :{port}"
-        wait_until(lambda: cluster.root("laptop", ["sh", "-c", listens]).stdout, 20, "the port is open on the laptop")
+        wait_until(lambda: cluster.root("laptop", ["sh", "-c", listens]).stdout, 60, "the port is open on the laptop")
         yield
     finally:
         child.terminate()

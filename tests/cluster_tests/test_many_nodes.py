@@ -192,7 +192,7 @@ def listening(cluster: PracticeCluster, node: str) -> list[str]:
 def test_ray_on_two_nodes(cluster: PracticeCluster, start: Start) -> None:
     modules = ("--module", "jupyterlab/4", "--module", provide_ray(cluster))
     session = start(*TWO_NODES, "--with", "ray", *modules, "--", "plain", columns=200)
-    session.ready(within=150)  # Ray takes ten seconds of processor time
+    session.ready(within=300)  # Ray takes ten seconds of processor time
     session.expect("Ray: 2 nodes, with 2 cores and")
     session.expect("There is no dashboard: it needs ray")
     folder = f"/home/alice/.notebook-launcher/sessions/{session.session_id}"

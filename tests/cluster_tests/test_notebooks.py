@@ -188,7 +188,8 @@ def test_a_notebook_runs_to_its_end_and_is_brought_back(made: Runs, run: Run) ->
     assert "finished" in done.said
     about = json.loads((done.folder / "run.json").read_text())
     assert (about["cause"], about["exit_code"], about["done"]) == ("finished", 0, about["cells"])
-    assert about["image"]["digest"].startswith("sha256:")
+    digest = about["image"]["digest"]  # taken at the lowest priority: a short run may be over before it is known
+    assert digest is None or digest.startswith("sha256:")
     (header, *samples) = csv.reader((done.folder / "usage.csv").read_text().splitlines())
     assert tuple(header) == COLUMNS
     assert samples, "its use was sampled"
@@ -204,7 +205,7 @@ def test_a_notebook_runs_to_its_end_and_is_brought_back(made: Runs, run: Run) ->
     assert (done.folder / f"{run.notebook}.html").exists() == (run == WITH_HTML)
     source = "\n".join(cell.source for cell in nbformat.read(bundled()[run.notebook], as_version=4).cells)
     if RECORDS.search(source):
-        check_records(run, done.folder / "results.jsonl", about["job"], about["image"]["digest"])
+        check_records(run, done.folder / "results.jsonl", about["job"], digest)
 
 
 def text_of(cell: nbformat.NotebookNode) -> str:

@@ -121,7 +121,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
             asked.expect("Your login shell on login runs no commands")
             asked.expect("Line 1 of ~/.bash_profile ends or replaces it: exec sh")
             assert asked.end() == 18
-    opened = start("open")
+    opened = start("open", name)
     opened.expect("has no JupyterLab")
     assert opened.end() == 2
     lab("touch", "goes-on", box="login")

@@ -38,7 +38,7 @@ def start_kernel(cluster: PracticeCluster, session: Session) -> None:
     program = (
         "import sys, urllib.request\n"
         "url, token = sys.stdin.read().split()\n"
-        "urllib.request.urlopen(urllib.request.Request(url, b'{}', {'Authorization': 'token ' + token}), timeout=20)\n"
+        "urllib.request.urlopen(urllib.request.Request(url, b'{}', {'Authorization': 'token ' + token}), timeout=60)\n"
     )
     url = re.sub(r"lab\?.*", "api/kernels", session.url)
     cluster.run("laptop", "alice", ["python3", "-c", program], input=f"{url} {session.token}", check=True)

@@ -30,7 +30,7 @@ def test_a_terminal_in_a_running_session(cluster: PracticeCluster, start: Start)
     """Inside is the image's Python and the job's GPU, outside is sbatch; a variable of the user's changes neither."""
     held = start("-t", "10", "--gpus", "1", "-n", "2")
     held.ready()
-    inside = start("shell", columns=111)
+    inside = start("shell", held.session_id, columns=111)
     inside.expect(INSIDE)
     inside.send("stty size; which python3; command -v sbatch; echo GPU=$CUDA_VISIBLE_DEVICES $JUPYTER_TOKEN; tty\r")
     inside.expect(r"24 111\n/opt/jupyterlab/bin/python3\nGPU=0\n/dev/pts".replace("\\n", "\\r\\n"))
@@ -46,7 +46,7 @@ def test_a_terminal_in_a_running_session(cluster: PracticeCluster, start: Start)
         assert session.end() == code
         assert "srun:" not in session.printed
     script = "nproc; echo $SLURM_JOB_ID; sbatch --version; printf 'half a line' >&2; exit 3"
-    command = start("shell", "--outside", "-c", script, box="login")
+    command = start("shell", "--outside", "-c", script, held.session_id, box="login")
     assert command.end() == 3
     assert "srun:" not in command.printed and "half a line" in command.printed
     lines = command.printed.replace("half a line", "").splitlines()  # its errors' channel
@@ -78,7 +78,7 @@ def test_the_job_of_a_terminal_ends_with_a_launcher_that_is_killed(cluster: Prac
     session.expect(r"\(plain on \w+\) alice:~\$ ")
     session.child.kill(signal.SIGKILL)
     began = time.monotonic()
-    wait_until(lambda: not cluster.squeue(), 20, "the job has ended")
+    wait_until(lambda: not cluster.squeue(), 60, "the job has ended")
     print(f"the job had ended {time.monotonic() - began:.1f} s after the launcher was killed")
     assert_nothing_left(cluster)
 
@@ -87,7 +87,7 @@ def test_a_closed_terminal_ends_the_job(cluster: PracticeCluster, start: Start) 
     session = start("shell", "-t", "5", "-n", "1", "--", "plain", box="login")
     session.expect(r"\(plain on \w+\) alice:~\$ ")
     session.child.kill(signal.SIGHUP)
-    wait_until(lambda: not cluster.squeue(), 20, "the job has ended")
+    wait_until(lambda: not cluster.squeue(), 60, "the job has ended")
     assert_nothing_left(cluster)
 
 
@@ -104,7 +104,7 @@ def test_a_command_of_several_lines_in_a_job_of_its_own_where_the_shell_is_tcsh(
     """What the start-up files print stays out of its output."""
     script = "echo 'wow!now'\necho '\\n'; python3 -c 'print(6 * 7)'; exit 4"
     words = ["launch-notebook", "shell", "-t", "5", "-n", "1", "-c", script, "--", "tf-gpu"]
-    done = subprocess.run(cluster.argv("laptop", "frank", words), capture_output=True, timeout=60, check=False)
+    done = subprocess.run(cluster.argv("laptop", "frank", words), capture_output=True, timeout=120, check=False)
     assert (done.stdout, done.returncode) == (b"wow!now\n\\n\n42\n", 4)
     assert_nothing_left(cluster)
 

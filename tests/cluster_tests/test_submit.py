@@ -67,7 +67,7 @@ def test_a_script_of_ones_own_from_the_laptop_to_what_it_used(
     for text in (r"State +COMPLETED", r"Timelimit +0:04:00", "CPUTime", "ReqMem", r"AllocTRES +billing"):
         shown.expect(text)
     assert shown.end() == 0
-    listed = start("list")
+    listed = start("list", columns=200)  # others are listed as well, which may be wide
     listed.expect("mine.sh")
     assert listed.end() == 0
     assert_nothing_left(cluster)

@@ -81,7 +81,7 @@ def test_a_job_under_slurm(cluster: PracticeCluster) -> None:
             wait_until(lambda: len(samplers_of(cluster, "gpu1")) == 2, 30, "there is one of each")
             cluster.run("login", "alice", ["scancel", job], check=True)
             wait_until(lambda: not cluster.squeue(), 30, "the job is gone")
-            assert samplers_of(cluster, "gpu1") == []
+            wait_until(lambda: not samplers_of(cluster, "gpu1"), 30, "they have ended with it")
             log = cluster.run("login", "alice", ["cat", "busy/job.log"]).stdout
             assert "sampling took" in log, log
         finally:

@@ -84,6 +84,8 @@ class PracticeCluster(Arrangements):
     def up(self, *, pam_slurm: bool = False, until_end_of: int | None = None) -> None:
         """Start the cluster, building what is missing; a healthy one is left alone, a damaged one replaced.
 
+        So is one that another checkout has started: its launcher is that one's, or was removed with it.
+
         With `pam_slurm`, compute nodes let only those in by ssh who have a job there. With `until_end_of`, the
         cluster goes down when that process ends, however it ends.
         """
@@ -91,7 +93,8 @@ class PracticeCluster(Arrangements):
         state.prepare_root()
         with self._locked(), _plain_umask():
             found = state.load(self.generation)
-            if found.is_healthy() and found.pam_slurm == pam_slurm and self._answers():
+            is_wanted = found.pam_slurm == pam_slurm and _has_this_checkout(found)
+            if found.is_healthy() and is_wanted and self._answers():
                 say(f"The practice cluster (Slurm {self.generation}) is up already.")
                 return
             self._clean()
@@ -298,6 +301,14 @@ class PracticeCluster(Arrangements):
 
     def _checked_run(self, box: str, user: str, argv: Sequence[str]) -> str:
         return _output(box, argv, self.run(box, user, argv, login=False))
+
+
+def _has_this_checkout(found: state.State) -> bool:
+    """Return whether people start this checkout's launcher there."""
+    try:
+        return recipes.CHECKOUT.samefile(f"/proc/{found.pid('laptop')}/root{recipes.CHECKOUT_IN_BOX}")
+    except (KeyError, OSError):
+        return False
 
 
 def _output(box: str, argv: Sequence[str], result: subprocess.CompletedProcess[str]) -> str:

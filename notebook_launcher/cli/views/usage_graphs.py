@@ -143,6 +143,16 @@ def _one_line(event: events.Status, now: datetime) -> tuple[str, str]:
     return _one(f"{now:%H:%M:%S}  {event.session.state}  {', '.join(used)}"), ""
 
 
+def _app_text(app: events.AppState) -> str:
+    """Return how a program beside JupyterLab is, and its address here."""
+    state = "not running" if app.state == "failed" else app.state
+    if app.restarts:
+        state += f", restarted {'once' if app.restarts == 1 else f'{app.restarts} times'}"
+    where = f", {app.url}" if app.url and app.state != "failed" else ""
+    why = f". {app.message}" if app.message and app.state != "running" else ""
+    return f"{app.title}: {state}{where}{why}"
+
+
 class _Picture:
     """A session's facts, a graph for each thing that it uses, and what should be known of it.
 
@@ -194,6 +204,8 @@ class _Picture:
         about += [f"launched{source} at {clock(created, now)}"] if created else []
         yield _one(f"  {', '.join(about)}"), ""
         yield _one(f"  asked for {event.flags}"), "dim"
+        for app in event.apps:
+            yield _one(f"  {_app_text(app)}"), "bold yellow" if app.state == "failed" else ""
         if event.idle_stop:
             yield f"  it ends by itself after {duration(event.idle_stop)} without use", "dim"
         yield _one(f"  log       {event.log}"), "dim"

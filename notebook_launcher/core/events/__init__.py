@@ -86,6 +86,7 @@ from notebook_launcher.core.events.profiles import (
     Saved,
 )
 from notebook_launcher.core.events.sessions import (
+    AppState,
     Bill,
     CostEstimate,
     FileWritten,
@@ -101,6 +102,7 @@ from notebook_launcher.core.events.transfer import Copied, Copying
 __all__ = [
     "Alternative",
     "AppOpened",
+    "AppState",
     "Attached",
     "BenchProgress",
     "BenchReported",

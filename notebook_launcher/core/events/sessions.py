@@ -82,13 +82,29 @@ class Series(Frozen):
     latest: float | None = None
 
 
+class AppState(Frozen):
+    """A program beside JupyterLab. ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it ended last.
+
+    ``restarts``: how often it was started again. ``url``: its address on this machine, without its secret, ``None`` if
+    no launcher here is attached.
+    """
+
+    app: str
+    title: str
+    state: str
+    restarts: int
+    message: str
+    url: str | None = None
+
+
 class Status(Event, name="status"):
     """One session in full: the fields of ``session``, and its use.
 
     ``flags``: as submitted. ``log``: the job's log on the cluster. ``launcher``: the version that launched it.
     ``idle_stop``: seconds of idleness after which it ends, 0: never. ``since`` and ``until``: the time that the series
     cover (ISO, UTC), ``None``: there are no samples. ``whole_session``: whether that is the session's whole time
-    (``usage``), or its last hour (``status``). ``notes``: remarks on its use, in sentences.
+    (``usage``), or its last hour (``status``). ``notes``: remarks on its use, in sentences. ``apps``: the programs
+    beside JupyterLab (``--app``).
     """
 
     session: SessionEntry
@@ -101,6 +117,7 @@ class Status(Event, name="status"):
     series: tuple[Series, ...]
     whole_session: bool = False
     notes: tuple[str, ...] = ()
+    apps: tuple[AppState, ...] = ()
 
 
 class LogLine(Event, name="log"):

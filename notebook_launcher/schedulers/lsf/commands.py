@@ -1,6 +1,7 @@
 """IBM Spectrum LSF: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
 
-Written from recordings of LSF's and openlava's commands; never tested on a cluster that runs LSF.
+Written from recordings of LSF's and openlava's commands, and tried on a stand-in that answers like them; never tried on
+a cluster that runs LSF.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ from notebook_launcher.schedulers.translation import UNSUBMITTED, signal_of, wit
 
 # the reason last: it is free text, and may continue on further lines
 _FIELDS = (
-    *("jobid", "stat", "queue", "exec_host", "start_time", "finish_time", "proj_name", "runtimelimit"),
-    *("exit_code", "exit_reason", "pend_reason"),
+    *("jobid", "stat", "queue", "exec_host", "start_time", "estimated_start_time", "finish_time", "proj_name"),
+    *("runtimelimit", "exit_code", "exit_reason", "pend_reason"),
 )
 _APART = "^"
 _FORMAT = f'{" ".join(_FIELDS)} delimiter="{_APART}"'
 _TO_FIND = f'jobid job_name command delimiter="{_APART}"'
 
-# ``bjobs -o``; where that flag is not known, as in older versions, ``bjobs -l``
+# ``bjobs -o``; where that flag is not known, as in older versions, ``bjobs -l``. Where one of the fields is not, as
+# perhaps that of the estimate is not everywhere, another one is in its place, which has no value while a job waits.
 _QUERY = (
-    f'{PLAIN_BASH}{{ errors=$(bjobs -noheader -o "$0" "$@" 2>&1 >&3); code=$?; }} 3>&1; '
+    f'{PLAIN_BASH}ask() {{ {{ errors=$(bjobs -noheader -o "$@" 2>&1 >&3); code=$?; }} 3>&1; }}; ask "$0" "$@"; '
     "[[ $errors != *'option -- '*o* ]] || exec bjobs -l \"$@\"; "
+    "[[ $code == 0 || $errors != *estimated_start* && $errors != *[Ff]ield* ]] || "
+    'ask "${0/estimated_start_time/start_time}" "$@"; '
     "[[ -z $errors ]] || printf '%s\\n' \"$errors\" >&2; exit $code"
 )
 _SUBMITTED = re.compile(r"Job <(\d{1,12})> is submitted", re.A)
@@ -234,13 +238,13 @@ def _status(row: Mapping[str, str]) -> JobStatus:
     node = _first_host(values["exec_host"])
     if row["stat"] == "EXIT":
         state = ended(values["exit_reason"] or "", code, ran=node is not None)
-    start, finish = _iso(values["start_time"]), _iso(values["finish_time"])
+    start, finish = (_iso(values[name]) for name in ("start_time", "finish_time"))
     return JobStatus(
         JobRef(row["jobid"]),
         state,
         reason=_reason(values["pend_reason"]) if state.waits else None,
         node=node,
-        start=start,
+        start=_iso(values["estimated_start_time"]) if state.waits else start,
         # before a job has ended, its exit code is meaningless
         exit_code=(0 if state is State.COMPLETED else code) if state.ended else None,
         signal=signal_of(code) if state.ended else None,

@@ -17,12 +17,16 @@ _STARTED = re.compile(r"(?:\[\d+\] )?[Ss]tarted (?:\d+ Task\(s\) )?on (?:Host\(s
 _ENDED = re.compile(r"Exited(?: with exit code (?P<code>\d{1,3})| by signal (?P<signal>\d{1,3}))?", re.A)
 _LIMIT = re.compile(r"^ RUNLIMIT\s*\n\s*(?P<minutes>\d{1,9}(?:\.\d+)?) min of ", re.M | re.A)
 _REASONS = re.compile(r"^ ?PENDING REASONS:\s*\n(?P<text>(?:.*\S.*\n)+)", re.M)
+_EVENTS = ("exec_host", "start_time", "estimated_start_time", "finish_time")
 _TERMINATED = re.compile(r"TERM_[A-Z_]+")
 
 
 def unfolded(text: str) -> str:
-    """Join the lines that LSF wraps at 80 columns: a continuation line is indented by 21 or 26 spaces."""
-    return re.sub(r"\n {18,}", "", text)
+    """Join the lines that LSF wraps at 80 columns: a continuation line is indented by 21 or 26 spaces.
+
+    It is cut anywhere, so that what follows these spaces may begin with one that belongs to the text.
+    """
+    return re.sub(r"\n(?: {26}| {21}| {18,20}(?! ))", "", text)
 
 
 def read_long(text: str) -> Iterator[dict[str, str]]:
@@ -43,10 +47,12 @@ def find_long(text: str, session_id: str) -> list[str]:
 
 
 def _row(head: dict[str, str], block: str) -> dict[str, str]:
-    row = {**head, **dict.fromkeys(("exec_host", "start_time", "finish_time", "exit_code"), "-")}
+    row = {**head, **dict.fromkeys((*_EVENTS, "exit_code"), "-")}
     for event in _EVENT.finditer(block):
         if started := _STARTED.match(event["what"]):
             row |= {"exec_host": started["host"], "start_time": event["at"]}
+        elif event["what"].startswith("Will be started"):  # while it waits, and LSF has an estimate
+            row["estimated_start_time"] = event["at"]
         elif event["what"].startswith("Done successfully"):
             row |= {"exit_code": "0", "finish_time": event["at"]}
         elif ended := _ENDED.match(event["what"]):

@@ -27,6 +27,19 @@ def test_who_holds_a_session_here_is_found(tmp_path: Path) -> None:
     local_state.forget_attached(SESSION)
 
 
+def test_programs_beside_jupyterlab_are_found_where_they_are_open() -> None:
+    local_state.record_apps(SESSION, {"board": 50002})
+    assert local_state.app_ports(SESSION) == {}, "nobody is attached"
+    local_state.record_attached(SESSION, 50001)
+    local_state.record_apps(SESSION, {"board": 50002, "code": 50003})
+    local_state.record_attached(SESSION, 50001)  # again, after a broken connection
+    assert local_state.app_ports(SESSION) == {"board": 50002, "code": 50003}
+    local_state.record_apps(SESSION, {"board": 50004})  # another run of the job
+    assert local_state.app_ports(SESSION) == {"board": 50004} and local_state.attached_ports(SESSION) == [50001]
+    local_state.forget_attached(SESSION)
+    assert local_state.app_ports(SESSION) == {}
+
+
 def test_what_a_dead_launcher_left_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()

@@ -126,7 +126,7 @@ def test_threads_may_make_the_first_one_together() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert sorted(one.number for one in made) == list(range(8))
 
 

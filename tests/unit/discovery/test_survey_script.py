@@ -45,7 +45,7 @@ def test_what_is_slow_or_hangs_costs_its_own_answer_only(tmp_path: Path) -> None
         "sacctmgr": '[[ $* == *clusters* ]] || exit 1; trap "" TERM; while :; do sleep 1; done',
     }
     read = read_survey(survey(tmp_path, programs, "login", NBL_SURVEY_SECONDS="1"), DAY)
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 50
     assert read.version == "25.05.1"
     assert read.partitions is None
     assert read.failure_of("sinfo") == "sinfo took too long"
@@ -59,7 +59,7 @@ def test_all_of_it_ends_in_its_time_whatever_drips_in_the_background(tmp_path: P
     drips = '(for _ in {1..25}; do echo "slurm 25.05.1"; sleep 1; done) & exit'
     script = SCRIPT.read_text().replace("ALL_SECONDS=70", "ALL_SECONDS=2")
     told = survey(tmp_path, {"sinfo": "sleep 1", "scontrol": drips, "sacctmgr": drips}, "login", script=script)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
     assert "part quota\ncode skipped\n" in told
 
 

@@ -75,7 +75,7 @@ def test_what_the_local_connection_takes_at_once_wakes_nobody(
         inbox.feed(word)
         assert program.recv(100) == word
     inbox.close()
-    reader.join(10)
+    reader.join(30)
     assert reader.read == 0
 
 

@@ -32,7 +32,7 @@ def test_a_local_command_that_takes_too_long_is_ended_with_its_children(tmp_path
     script = f'bash -c "sleep 20; true" {mark} & wait'
     with pytest.raises(HostCommandFailed):
         LocalHost().run(["bash", "-c", script, mark], timeout=0.5)
-    assert wait_until(lambda: not running(mark), 15)
+    assert wait_until(lambda: not running(mark), 30)
 
 
 def test_closed_twice() -> None:

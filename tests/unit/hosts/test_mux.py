@@ -20,7 +20,7 @@ from notebook_launcher.hosts.handed_over import HandOverFailed
 from notebook_launcher.hosts.openssh import mux
 from notebook_launcher.hosts.output import TooMuchOutput
 
-SOON = 2.0  # seconds
+SOON = 10.0  # seconds
 HELLO = struct.pack(">III", 8, 1, 4)
 NUMBERS = st.sampled_from(
     [0, 1, 4, 8, 0x80000002, 0x80000003, 0x80000004, 0x80000005, 0x80000006, 256 * 1024, 256 * 1024 + 1, 2**32 - 1]

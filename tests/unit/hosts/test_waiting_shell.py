@@ -107,10 +107,10 @@ def test_a_script_that_takes_too_long_does_not_blame_the_login_shell(host: Host)
 
 
 def test_slow_start_up_files_leave_the_command_its_time(of_the_sshd: Account, open_host: Open) -> None:
-    of_the_sshd.has(bash_profile="sleep 3.75\n")
+    of_the_sshd.has(bash_profile="sleep 5.75\n")
     with open_host(of_the_sshd.server.destination(), Credentials(User())) as host:
         host.prepare_login_shell()
-        assert host.run_prepared(["sh", "-c", "sleep 3.75; echo here"], timeout=7.0).stdout == "here\n"
+        assert host.run_prepared(["sh", "-c", "sleep 1.25; echo here"], timeout=6.5).stdout == "here\n"
 
 
 def test_a_server_with_few_sessions_has_one_more_without_it(server: Server, open_host: Open, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_reading_that_waits_ends_when_it_is_closed_and_leaves_nothing_more(hos
     file.start(host)
     assert wait_until(lambda: host.flood.passed_on > 0)
     file.close()
-    host.flood.thread.join(10)
+    host.flood.thread.join(30)
     assert not host.flood.thread.is_alive()
     assert inbox.qsize() < 10
 

@@ -29,6 +29,9 @@ A, B, C = (name_of(ago(hours=hours), number) for hours, number in ((3, 1), (2, 2
 SLURM = JobQueue("slurm")
 
 
+ARRAY = {"array": "0-3", "time": "2:00:00"}
+
+
 # --- what is seen of a session -------------------------------------------------------------------------------
 
 
@@ -72,6 +75,8 @@ SLURM = JobQueue("slurm")
             "ended",
             "cancelled",
         ),
+        ({"started": ago(hours=1), "ended": NOW, "flags": ARRAY}, {}, "ended", "cancelled"),
+        ({"started": ago(hours=2), "ended": NOW, "flags": ARRAY}, {}, "ended", "stopped"),
         (
             {"cancelled": "2026-11-21T11:30:00+00:00"},
             row(State.PENDING),

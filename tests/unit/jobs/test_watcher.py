@@ -358,5 +358,5 @@ def test_close_ends_a_long_pause(following: Following) -> None:
     inbox.get(timeout=PATIENCE)
     waiting = polling(before)
     followed.close()
-    waiting.join(1)
+    waiting.join(30)
     assert not waiting.is_alive()

@@ -27,14 +27,17 @@ exit "$((SLURM_ARRAY_TASK_ID == 2 ? 3 : 0))"
 class Task(Job):
     """One task of an array of two, as Slurm runs it."""
 
-    def begin(self, number: int) -> dict[str, Any]:
-        """Run it to its end, and return what it says about that."""
+    def begin(self, number: int, *, cancelled: bool = False) -> dict[str, Any]:
+        """Run it to its end, or cancel it once it runs, and return what it says about that."""
         variables = {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_COUNT": "2"}
         self.env |= {**variables, "SLURM_JOB_ID": str(10 + number)}
         self.script = self.dir / "array_task.sh"
         self.log = self.dir / f"job-{number}.log"
         self.start()
         assert self.process is not None
+        if cancelled:
+            wait_until(lambda: "runs" in self.log.read_text(), 30, "the script runs")
+            self.process.terminate()
         code = self.process.wait(30)
         ended = read_json(self.dir / "tasks" / str(number) / "exit.json")
         assert ended["exit_code"] == code
@@ -81,6 +84,24 @@ def test_each_task_has_a_directory_of_its_own_and_the_last_one_reports_the_end_o
         *("started 1 …", f"log 1 task 1 in {array.dir}/work", "log 1 an error", "exit 1 finished"),
         *("started 2 …", f"log 2 task 2 in {array.dir}/work", "log 2 an error", "exit 2 script-failed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("second", "cause", "message"),
+    [
+        ("cancelled", "stopped", "2 of 2 tasks were cancelled, or reached their walltime."),
+        ("failed", "script-failed", "1 of 2 tasks failed, and 1 was cancelled, or reached its walltime."),
+    ],
+)
+def test_tasks_that_were_cancelled_have_not_failed(array: Task, second: str, cause: str, message: str) -> None:
+    script = array.dir / "work" / "mine.sh"
+    script.write_text("#!/bin/sh\necho runs\nexec sleep 60\n")
+    assert array.begin(1, cancelled=True)["cause"] == "stopped"
+    if second == "failed":
+        script.write_text("#!/bin/sh\nexit 3\n")
+    array.begin(2, cancelled=second == "cancelled")
+    ended = read_json(array.dir / "exit.json")
+    assert (ended["cause"], ended["message"]) == (cause, message)
 
 
 def test_lines_that_were_shown_are_not_told_again_and_other_files_not_at_all(array: Task) -> None:
@@ -137,7 +158,7 @@ def test_tasks_are_looked_at_in_turns(array: Task) -> None:
             told.append(watch.stdout.readline().rstrip("\n"))
     finally:
         watch.stdin.close()
-        watch.wait(10)
+        watch.wait(30)
     ended = [line for line in told if line != "."]
     assert sorted(ended) == [f'exit {number} {{"cause":"finished"}}' for number in range(1, 8)]
     assert "." in told[3:], "not all at the first look"

@@ -147,9 +147,9 @@ def test_warned_used_again_and_ended(begin: Callable[..., Job], tmp_path: Path) 
     time.sleep(0.7)
     assert idle(job) is not None
     (job.work / "notes.txt").write_text("x")
+    began = time.monotonic()
     call(job, "api/contents/notes.txt?type=file&content=1")
     wait_until(lambda: idle(job) is None, 6)
-    began = time.monotonic()
     assert_idle_end(job, "Nobody used JupyterLab for 8 seconds, so the session was ended, as --idle-stop asked.")
     assert time.monotonic() - began > 6
 

@@ -77,6 +77,29 @@ def test_what_else_is_missing(boxed: Job) -> None:
     assert failed.startswith("container-command-missing ") and "podman-hpc" in failed
 
 
+# Its first call leaves the process in which Podman rests, in a session of its own.
+LIKE_PODMAN = """#!/bin/bash
+[[ " $* " != *' exists '* ]] || exec setsid -f sleep 301 </dev/null >/dev/null 2>&1
+while [ "$1" != /bin/bash ]; do shift; done
+export PATH=$HOME/inside:/usr/bin:/bin
+exec "$@"
+"""
+
+
+def test_nothing_of_podman_is_left_by_a_scheduler_that_does_not_wait_for_the_end(boxed: Job) -> None:
+    boxed.tool("podman", LIKE_PODMAN)
+    boxed.env["STAND_IN"] = "stubborn"
+    boxed.ask("container=x:1", "container_command=podman")
+    boxed.start()
+    boxed.endpoint()
+    boxed.process_with("sleep 301")
+    boxed.send(signal.SIGTERM)
+    wait_until((boxed.dir / "exit.json").exists)
+    boxed.send(signal.SIGKILL)
+    assert boxed.process is not None and boxed.process.wait(30) == -signal.SIGKILL
+    wait_until(lambda: boxed.processes() == [], what="all of it ends")
+
+
 def test_a_container_that_cannot_start(boxed: Job) -> None:
     boxed.env["BREAK"] = "yes"
     boxed.ask(image(boxed))

@@ -208,7 +208,7 @@ def test_cancelling_a_running_job(local: Scheduler) -> None:
     wait_until(lambda: len(local.leftovers()) >= 5)
     begin = time.monotonic()
     assert local.run("cancel", "job-1").returncode == 0
-    assert time.monotonic() - begin < 5  # it does not wait for the job, which may take 10 s
+    assert time.monotonic() - begin < 9  # it does not wait for the job, which may take 10 s
     assert local.until("CANCELLED").exit == "9"
     assert "ended" in local.output()
     assert local.leftovers() == []

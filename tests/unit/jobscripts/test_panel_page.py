@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import re
@@ -35,6 +36,10 @@ ADDRESS = "api/notebook-launcher/session"
 #: what a hostile driver would call a GPU, and whoever wrote a profile the unit of its prices
 MARKUP = "<img src=x onerror=document.title='owned'>"
 
+
+#: a picture that would do as much, where it is more than a picture
+SCRIPTS = "<svg xmlns='http://www.w3.org/2000/svg' onload='document.title=`owned`'><rect width='9' height='9'/></svg>"
+ICON = f"data:image/svg+xml;base64,{base64.b64encode(SCRIPTS.encode()).decode()}"
 
 #: what answers beside JupyterLab, on a socket
 APP = """
@@ -85,7 +90,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     job.in_a_scheduler()
     job.ask(f"path={VENV_BIN}")
     ends_in(job, 7200)
-    board = {"name": "board", "title": MARKUP, "commands": [[sys.executable, "-c", APP, "{socket}"]], "health": "/"}
+    command = [sys.executable, "-c", APP, "{socket}"]
+    board = {"name": "board", "title": MARKUP, "commands": [command], "health": "/", "icon": ICON}
     (job.dir / "apps.json").write_text(json.dumps({"version": 1, "apps": [board]}))
     for name in ("notes.txt", "refused.txt"):
         (job.work / name).write_text("before")
@@ -160,6 +166,9 @@ def test_a_program_beside_jupyterlab_has_a_card_in_the_launcher(page: Page, job:
     port = call(job, address)["apps"][0]["port"]
     call(job, address, json.dumps({"board": port}).encode())
     card = page.locator(".jp-LauncherCard", has_text=MARKUP)
+    picture = card.locator(".jp-LauncherCard-icon > div")
+    expect(picture).to_have_css("background-image", f'url("{ICON}")', timeout=LATEST)
+    assert picture.inner_html() == "" and page.title() != "owned", "and nothing of it is in the page"
     with page.context.expect_page() as opened:
         card.click(timeout=LATEST)
     expect(opened.value.locator("body")).to_have_text("it is me")

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tornado.ioloop import IOLoop
 
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions
@@ -181,6 +182,15 @@ def test_it_is_started_again_when_it_dies(app: App) -> None:
     wait_until(lambda: (app.job.root / "began").read_text() != began, 20, "it was started again")
     wait_until(lambda: app.ask("/", cookie=secret)[0] == 200, 20, "it answers, with the same secret")
     assert "Small has ended, and is started again: It ended with exit code 3." in app.job.log.read_text()
+    record = app.job.dir / "runtime" / "apps.json"
+    wait_until(lambda: recorded(record)["small"] == ("running", 1, ""), 20, "and that is recorded")
+    assert recorded(record)["none"] == ("failed", 0, "There is no no-such-program in the session's environment.")
+    assert permissions(record) == 0o600 and secret not in record.read_text()
+
+
+def recorded(path: Path) -> dict[str, tuple[str, int, str]]:
+    states = json.loads(path.read_text())["apps"]
+    return {state["name"]: (state["state"], state["restarts"], state["message"]) for state in states}
 
 
 def test_what_is_not_there_is_reported(app: App) -> None:
@@ -355,7 +365,7 @@ def test_what_a_dead_app_has_started_ends_with_it(tmp_path: Path) -> None:
     small = Small(tmp_path, "sh", "-c", f"sleep 300 & echo $! >{tmp_path}/pid; printf '\\033[2Jno\\n'; exit 3")
     small.app.run()
     pid = int((tmp_path / "pid").read_text())
-    wait_until(lambda: not is_running(pid), 10, "its child has ended")
+    wait_until(lambda: not is_running(pid), 30, "its child has ended")
     assert small.app.message == "It ended with exit code 3. [2Jno", "and no terminal is changed by what it says"
 
 
@@ -374,10 +384,23 @@ def test_an_app_that_heeds_no_signal_ends_in_time(tmp_path: Path, monkeypatch: p
     every = apps.Apps(wanted, tmp_path, None, print)
     for app in every.apps:
         threading.Thread(target=app.keep_running, daemon=True).start()
-    wait_until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text() == "\n\n\n", 10, "they run")
+    wait_until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text() == "\n\n\n", 30, "they run")
     every.end()
-    wait_until(lambda: not any(app.is_alive() for app in every.apps), 5, "they have ended")
+    wait_until(lambda: not any(app.is_alive() for app in every.apps), 30, "they have ended")
     shutil.rmtree(every.place)
+
+
+def test_no_process_begins_between_the_two_times_that_jupyterlab_opens_its_port() -> None:
+    """It would have a copy of the first, and JupyterLab would find its port in use."""
+    done = []
+
+    async def serve() -> None:
+        apps.when_it_listens(lambda: done.append("app"))
+        IOLoop.current().add_callback(done.append, "listening")  # as jupyter_server does
+        await asyncio.sleep(0.1)
+
+    asyncio.run(serve())
+    assert done == ["listening", "app"]
 
 
 def test_an_impossible_command_is_reported(tmp_path: Path) -> None:

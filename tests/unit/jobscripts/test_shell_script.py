@@ -219,7 +219,7 @@ def test_a_job_for_shells_ends_soon_after_the_last_one(job: Job) -> None:
     began = time.monotonic()
     assert job.exit()["message"] == "The last shell was closed."
     print(f"the job had ended {time.monotonic() - began:.1f} s after its last shell")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert job.processes() == []
 
 
@@ -232,7 +232,7 @@ def test_a_shell_that_was_open_for_a_moment_counts(job: Job) -> None:
     began = time.monotonic()
     assert output_of(job, "true").returncode == 0
     assert job.exit()["message"] == "The last shell was closed."
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_job_for_shells_does_not_wait_for_ever(job: Job) -> None:

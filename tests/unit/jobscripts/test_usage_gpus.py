@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real_time
 
 
 def gpus_of(sampler: Sampler, wanted: Callable[[Sample], object]) -> tuple[GpuSample, ...]:
-    wait_until(lambda: any(map(wanted, read_samples(sampler.rows()))), 10, f"GPUs in {sampler.rows()}")
+    wait_until(lambda: any(map(wanted, read_samples(sampler.rows()))), 30, f"GPUs in {sampler.rows()}")
     return next(filter(wanted, read_samples(sampler.rows()))).gpus
 
 
@@ -109,7 +109,7 @@ def test_a_broken_nvidia_smi_disturbs_nobody(new: New) -> None:
         sampler.tool("nvidia-smi", f"#!/bin/bash\nprintf '%s\\n' $$ >>{sampler.notes}/pids\n{program}\n")
         sampler.start()
         samples = sampler.samples(3)
-        assert samples[2].seconds - samples[0].seconds < 10, program
+        assert samples[2].seconds - samples[0].seconds < 30, program
         assert samples[2].cpu_cores is not None and samples[2].gpus == (), program
         wait_until(lambda one=sampler, said=said: said in one.said.read_text(), what=f"{said}: {program}")
         assert "sampling took" in sampler.end(), program

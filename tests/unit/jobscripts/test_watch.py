@@ -74,7 +74,7 @@ def test_watch_tells_what_happens(watched: tuple[Path, Watch]) -> None:
     while lines[-1] != "deleted":
         lines.append(watch.next())
     assert set(lines[:-1]) <= {"gone started", "gone exit"}
-    assert watch.process.wait(20) == 0
+    assert watch.process.wait(30) == 0
 
 
 def test_watch_tells_what_was_there_before(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_watch_ends_with_its_client(watched: tuple[Path, Watch]) -> None:
     _, watch = watched
     assert watch.process.stdin is not None
     watch.process.stdin.close()
-    assert watch.process.wait(20) == 0
+    assert watch.process.wait(30) == 0
 
 
 def test_watch_ends_when_nobody_listens(watched: tuple[Path, Watch]) -> None:
@@ -99,7 +99,7 @@ def test_watch_ends_when_nobody_listens(watched: tuple[Path, Watch]) -> None:
     assert watch.process.stdout is not None
     watch.process.stdout.close()
     (directory / "started.json").write_text("{}\n")
-    watch.process.wait(20)
+    watch.process.wait(30)
 
 
 def test_watch_is_quick_when_it_matters_and_starts_no_process(watched: tuple[Path, Watch]) -> None:
@@ -110,7 +110,7 @@ def test_watch_is_quick_when_it_matters_and_starts_no_process(watched: tuple[Pat
     begin = time.monotonic()
     replace(directory / "endpoint.json", "{}\n")
     assert watch.next() == "endpoint {}"
-    assert time.monotonic() - begin < 3  # and not the 5 s after a long quiet time
+    assert time.monotonic() - begin < 4.5  # and not the 5 s after a long quiet time
     status = Path(f"/proc/{watch.process.pid}/task/{watch.process.pid}/children")
     assert not status.exists() or status.read_text() == ""
 
@@ -126,7 +126,7 @@ def test_watch_lets_the_file_server_rest_after_a_long_quiet_time(tmp_path: Path)
     begin = time.monotonic()
     replace(tmp_path / "endpoint.json", "{}\n")
     assert watch.next() == "endpoint {}"
-    assert time.monotonic() - begin < 3, "it is awake again"
+    assert time.monotonic() - begin < 4.5, "it is awake again"
     watch.process.kill()
     watch.process.wait()
 

@@ -71,7 +71,8 @@ def test_a_profile_that_is_wrong_about_one(table: dict[str, object], why: str, t
     assert why in raised.value.what
 
 
-def test_a_name_that_would_be_a_path() -> None:
-    data = {"apps": {"../x": {"command": ["board", "{socket}"]}}}
-    with pytest.raises(ProfileError):
+@pytest.mark.parametrize(("name", "why"), [("../x", "../x"), ("dask", "“dask” is Dask's dashboard")])
+def test_a_name_that_is_none(name: str, why: str) -> None:
+    data = {"apps": {name: {"command": ["board", "{socket}"]}}}
+    with pytest.raises(ProfileError, match=why):
         validated(ClusterProfile, [Layer("uni.toml", data, "")])

@@ -42,6 +42,7 @@ WHOLE_COURSE: dict[str, Any] = {
     "open_at": "n1.ipynb",
     "defaults": {"mem": "3G"},
     "environments": {"e1": {"container": "c.sif", "activate": ["a-1"], "env": {"E1": "v"}, "conda": "c"}},
+    "apps": {"app1": {"command": ["p", "--uds", "{socket}"], "title": "T"}},
 }  # fmt: skip
 BUNDLED = {name: profile_layers(name)[-1].data for name in bundled_profiles()}
 

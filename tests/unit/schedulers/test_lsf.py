@@ -265,6 +265,7 @@ _ROW = {
     "queue": "gpuv100",
     "exec_host": "4*n-62-20-5",
     "start_time": "Nov 21 14:31",
+    "estimated_start_time": "-",
     "finish_time": "Nov 21 16:31 L",
     "proj_name": "default",
     "runtimelimit": "120.0",
@@ -286,7 +287,7 @@ def told(text: str, job: str = "22005", code: int = 0, stderr: str = "") -> JobS
 
 def test_the_fields_are_asked_for_in_the_order_in_which_they_are_read() -> None:
     words = LSF.query([JobRef("1"), JobRef("2")])
-    assert words[:2] == ["bash", "-c"] and 'bjobs -noheader -o "$0" "$@"' in words[2]
+    assert words[:2] == ["bash", "-c"] and 'bjobs -noheader -o "$@"' in words[2]
     assert words[3].split()[: len(_ROW)] == list(_ROW)
     assert words[3].endswith('delimiter="^"')
     assert words[4:] == ["1", "2"]
@@ -339,6 +340,17 @@ def test_a_job_that_runs() -> None:
 )
 def test_states(fields: Mapping[str, str], state: State) -> None:
     assert told(row(**fields)).state is state
+
+
+@pytest.mark.parametrize(
+    ("said", "start"),
+    [("Nov 21 16:31", "-11-21T16:31:00"), ("-", None), ("Nov 21", None), ("tomorrow", None), ("Nov 41 16:31", None)],
+)
+def test_the_estimate_of_a_job_that_waits(said: str, start: str | None) -> None:
+    waits = told(row(stat="PEND", exec_host="-", start_time="-", finish_time="-", estimated_start_time=said))
+    assert waits.start == (start and f"{waits.start and waits.start[:4]}{start}")
+    runs = told(row(estimated_start_time=said)).start
+    assert runs and runs.endswith("-11-21T14:31:00")
 
 
 def test_an_exit_code_counts_only_at_the_end() -> None:

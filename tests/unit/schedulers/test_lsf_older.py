@@ -42,6 +42,15 @@ def test_what_older_versions_print_instead(name: str, job: str, state: State, no
     assert LSF.read_find("fromscript", answer) == ([JobRef(job)] if "fromscript" in answer.stdout else [])
 
 
+def test_a_line_that_is_cut_before_a_space() -> None:
+    """The recording is an excerpt, without the job's end."""
+    whole = recorded("lsf-bjobs-l-exit-127").stdout + "\n SCHEDULING PARAMETERS:\n"
+    found = LSF.read_query([JobRef("67593160")], CommandResult(0, whole))
+    assert found, whole
+    status = found["67593160"]
+    assert (status.state, status.exit_code, status.node) == (State.FAILED, 127, "node188.hpc.local")
+
+
 def test_older_versions_are_asked_in_their_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = recorded("openlava-bjobs-o-json").stderr
     (tmp_path / "bjobs").write_text(
@@ -54,6 +63,39 @@ def test_older_versions_are_asked_in_their_own_way(tmp_path: Path, monkeypatch: 
     (tmp_path / "bjobs").write_text("#!/bin/bash\necho out; echo 'Job <7> is not found' >&2; exit 255\n")
     done = subprocess.run(LSF.query([JobRef("7")]), capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (255, "out\n", "Job <7> is not found\n")
+
+
+@pytest.mark.parametrize("said", ["estimated_start_time: no such field", "Unknown field name", "Bad Field"])
+def test_one_that_does_not_know_the_field_of_the_estimate(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No words of such a version were seen."""
+    refuse = f"[[ $3 != *estimated* ]] || {{ echo '{said}' >&2; exit 255; }}"
+    (tmp_path / "bjobs").write_text(f'#!/bin/bash\n{refuse}\necho "$3"; shift 3; echo "$@"\n')
+    (tmp_path / "bjobs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    done = subprocess.run(LSF.query([JobRef("7"), JobRef("8")]), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    fields, jobs = done.stdout.splitlines()
+    assert fields == LSF.query([JobRef("7")])[3].replace("estimated_start_time", "start_time") and jobs == "7 8"
+
+
+WAITS = recorded("openlava-bjobs-l-pending").stdout
+# in the form that openlava's own bjobs has for it, which stands before the reasons
+EXPECTED = WAITS.replace(" PENDING REASONS:", "Fri Nov 20 23:52:16: Will be started;\n PENDING REASONS:")
+
+
+def test_the_estimate_of_a_job_that_waits() -> None:
+    starts = {text: LSF.read_query([JobRef("121")], CommandResult(0, text)) for text in (WAITS, EXPECTED)}
+    without, with_it = (found and found["121"].start for found in starts.values())
+    assert without is None and with_it and with_it.endswith("-11-20T23:52:16")
+
+
+@given(recordings.damaged(EXPECTED))
+def test_a_damaged_estimate_is_none_or_the_truth(text: str) -> None:
+    found = LSF.read_query([JobRef("121")], CommandResult(0, text)) or {}
+    if EXPECTED.startswith(text):
+        assert all(status.start is None or status.start.endswith("-11-20T23:52:16") for status in found.values())
 
 
 LONG = recorded("openlava-bjobs-l-runlimit-exceeded").stdout

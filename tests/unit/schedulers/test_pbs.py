@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -24,7 +23,7 @@ from notebook_launcher.schedulers.pbs.commands import Pbs
 from notebook_launcher.schedulers.pbs.job_records import read_records
 from notebook_launcher.schedulers.pbs.translation import TRANSLATED
 from notebook_launcher.session.record import job_in
-from tests import paths
+from tests import paths, pbs_stand_in, stand_in_jobs
 from tests.doubles import wait_until
 from tests.unit.schedulers import recordings
 
@@ -336,17 +335,12 @@ def test_a_damaged_end_is_none_or_the_truth(text: str) -> None:
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in's commands on the PATH; returns a folder for a session."""
-    for name in ("qsub", "qstat", "qdel", "qselect"):
-        (tmp_path / name).write_text(
-            f'#!/bin/sh\nexec {sys.executable} {paths.ROOT}/tests/pbs_stand_in.py {name} "$@"\n'
-        )
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "state").mkdir()
-    monkeypatch.setenv("PBS_STAND_IN", str(tmp_path / "state"))
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The stand-in's commands on the PATH; yields a folder for a session."""
+    jobs = stand_in_jobs.install(tmp_path, "pbs", pbs_stand_in.COMMANDS)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return tmp_path
+    yield tmp_path
+    stand_in_jobs.ended_within(jobs, 20)
 
 
 def run(argv: list[str]) -> CommandResult:

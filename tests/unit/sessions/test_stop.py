@@ -173,7 +173,7 @@ def test_two_stops_at_once_do_not_disturb_each_other(tmp_path: Path, submit: Cal
 def test_a_job_that_was_never_noted_is_looked_for(tmp_path: Path, submit: Callable[..., Session]) -> None:
     session = submit()
     (tmp_path / session.id / "job").unlink()
-    wait_until(lambda: not (tmp_path / session.id / "job").exists(), 5, "the note is gone")
+    wait_until(lambda: not (tmp_path / session.id / "job").exists(), 30, "the note is gone")
     assert listed(tmp_path).seen == {session.id: "gone"}
     assert stop(tmp_path, session.id).ended == {session.id}
 

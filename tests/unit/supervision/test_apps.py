@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from notebook_launcher.core import events
+from notebook_launcher.core import events, local_state
 from notebook_launcher.supervision import apps
 from notebook_launcher.tunnel.apps import OpenApp
 from notebook_launcher.tunnel.forwarding import Endpoint
@@ -38,6 +38,7 @@ def test_each_has_a_port_here(launcher: Launcher, reported: list[Mapping[str, in
     assert (shown.node, shown.app, shown.title, shown.state) == ("n1", "board", "Board", "starting")
     assert (shown.local_port, shown.url) == (6006, f"http://port-6006.localhost:6006/?nl-token={'s' * 43}")
     wait_until(lambda: reported == [{"board": 6006}], PATIENCE, "JupyterLab is told")
+    assert local_state.app_ports(shown.session) == {"board": 6006}, "and so is a later status"
     launcher.goes_on_to_a_good_end()
 
 

@@ -65,7 +65,7 @@ def running(launcher: Launcher) -> None:
 
 
 def started(launcher: Launcher, number: int) -> None:
-    wait_until(lambda: launcher.host.task_watches, 10, "the tasks are followed")
+    wait_until(lambda: launcher.host.task_watches, 30, "the tasks are followed")
     launcher.host.tasks_say(f"started {number} " + json.dumps({"node": "n1", "started": "2026-11-21T12:00:00+0100"}))
 
 
@@ -187,7 +187,7 @@ def test_after_a_broken_connection_nothing_is_shown_twice(launcher: Launcher) ->
     launcher.shown(events.LogLine)
     launcher.host.drops()
     launcher.shown(events.Reconnected)
-    wait_until(lambda: len(launcher.host.task_watches) > 1, 15, "the tasks are followed again")
+    wait_until(lambda: len(launcher.host.task_watches) > 1, 30, "the tasks are followed again")
     assert launcher.host.task_watches[-1][0] == ["follow", "1:1"]
     ends(launcher, 1)
     launcher.shown(events.TaskEnded)

@@ -228,7 +228,7 @@ def test_a_wish_that_comes_while_it_is_queued_holds_for_a_detached_run_too(
 ) -> None:
     free = launcher.blocks("sbatch")
     begin(launcher, detach=True)
-    wait_until(lambda: launcher.host.count("sbatch") == 1, 10)
+    wait_until(lambda: launcher.host.count("sbatch") == 1, 30)
     launcher.interrupts.arrive(kind)
     if kind == "end":
         launcher.noted("it will be cancelled as soon as that is done")

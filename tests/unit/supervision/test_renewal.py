@@ -93,7 +93,7 @@ class Attached:
     def queue_successor(self, *_arguments: object, named: Callable[[Session], None]) -> tuple[Session, Successor]:
         self.submitted += 1
         named(session(NEXT, "8", FIRST))
-        assert self.may_queue.wait(10)
+        assert self.may_queue.wait(30)
         if self.refusal:
             raise self.refusal
         return session(NEXT, "8", FIRST), Successor(NEXT, JobRef("8"), END)
@@ -101,7 +101,7 @@ class Attached:
     def report(self, written: dict[str, object]) -> None:
         """Let the session's directory say that there is a next job, and handle what becomes of that."""
         self.renewal.handle(SuccessorReported(written))
-        wait_until(lambda: not self.renewal._reading, 10, "its record is read")
+        wait_until(lambda: not self.renewal._reading, 30, "its record is read")
         while not self.inbox.empty():
             self.renewal.handle(self.inbox.get_nowait())
 
@@ -112,12 +112,12 @@ class Attached:
 
     def is_withdrawn(self) -> None:
         told = [f"/s/{FIRST}/successor.json", NEXT]
-        wait_until(lambda: [command[-2:] for command in self.ran] == [told], 10, "the file is removed")
+        wait_until(lambda: [command[-2:] for command in self.ran] == [told], 30, "the file is removed")
 
     def handle_next(self) -> None:
         """Handle what the thread reports: a note, and how it ended."""
         for _ in range(2):
-            self.renewal.handle(self.inbox.get(timeout=10))
+            self.renewal.handle(self.inbox.get(timeout=30))
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_of_several_attached_launchers_one_answers_the_page(attached: Attached) 
     attached.renewal.tick(END)
     attached.removes = CommandResult(1, stderr="rm: cannot remove: No such file or directory")
     attached.renewal.handle(asked(NOW))
-    attached.renewal.handle(attached.inbox.get(timeout=10))
+    attached.renewal.handle(attached.inbox.get(timeout=30))
     assert attached.submitted == 0 and attached.view.events == []
     attached.renewal.left = 1
     attached.renewal.tick(END)  # it goes on to act by itself
@@ -237,12 +237,12 @@ def test_what_is_being_queued_and_not_wanted_is_cancelled_once_it_is_there(attac
     attached.may_queue.clear()
     attached.renewal.left = 1
     attached.renewal.tick(END)
-    wait_until(lambda: attached.submitted == 1, 10, "it is being queued")
+    wait_until(lambda: attached.submitted == 1, 30, "it is being queued")
     attached.renewal.drop()
     attached.report({"session": NEXT, "job": "8"})  # its file comes before
     assert attached.cancelled == [] and attached.watched == []
     attached.may_queue.set()
-    attached.renewal.handle(attached.inbox.get(timeout=10))
+    attached.renewal.handle(attached.inbox.get(timeout=30))
     assert [one.id for one in attached.cancelled] == [NEXT] and attached.watched == []
 
 
@@ -270,7 +270,7 @@ def test_what_may_have_been_queued_is_named(attached: Attached) -> None:
     attached.may_queue.clear()
     attached.renewal.left = 1
     attached.renewal.tick(END)
-    wait_until(lambda: attached.submitted == 1, 10, "it is being queued")
+    wait_until(lambda: attached.submitted == 1, 30, "it is being queued")
     attached.renewal.left_queued(0.0)
     attached.may_queue.set()
     assert "It is not known whether the next job was queued." in attached.view.notes

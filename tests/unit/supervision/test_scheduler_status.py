@@ -85,11 +85,11 @@ def test_a_job_that_runs_and_says_nothing_is_cancelled(launcher: Launcher) -> No
 
 def test_a_job_that_waits_is_not_silent(launcher: Launcher) -> None:
     """Nor is one that has said its first word, however long its JupyterLab takes."""
-    launcher.set_timing(script_starts_within=0.1)
+    launcher.set_timing(script_starts_within=0.5)
     launcher.launch()
     launcher.shown(events.Pending)
     launcher.host.starts()
-    time.sleep(0.2)  # longer than that, and than some turns without news
+    time.sleep(0.6)  # longer than that, and than some turns without news
     assert launcher.going
     launcher.types("d")
     launcher.well()
@@ -97,7 +97,7 @@ def test_a_job_that_waits_is_not_silent(launcher: Launcher) -> None:
 
 @pytest.mark.parametrize("then", ["requeued", "starts"])
 def test_a_job_that_ran_without_a_word_is_not_silent_any_more(launcher: Launcher, then: str) -> None:
-    launcher.set_timing(script_starts_within=0.4)
+    launcher.set_timing(script_starts_within=0.8)
     launcher.host.state, launcher.host.node = "RUNNING", "n1"
     launcher.launch()
     launcher.shown(events.Running)
@@ -106,7 +106,7 @@ def test_a_job_that_ran_without_a_word_is_not_silent_any_more(launcher: Launcher
         launcher.shown(events.Pending)
     else:
         launcher.host.says("started", node_names=["n1"])
-    time.sleep(0.6)
+    time.sleep(1)
     assert launcher.going
     launcher.types("d")
     launcher.well()

@@ -126,13 +126,13 @@ def test_jupyterlab_is_told_that_it_is_not_connected(launcher: Launcher, how: st
 @pytest.mark.usefixtures("short_silence", "rare_attempts")
 def test_silent_before_the_script_has_said_a_word(launcher: Launcher) -> None:
     """What it said meanwhile is on its way: a job that runs well is not cancelled for it."""
-    launcher.set_timing(script_starts_within=0.6)
+    launcher.set_timing(script_starts_within=1.0)
     launcher.host.state, launcher.host.node = "RUNNING", "n1"
     launcher.launch()
     launcher.shown(events.Running)
     launcher.host.beats()
     launcher.host.falls_silent()
-    time.sleep(0.8)
+    time.sleep(1.2)
     launcher.host.is_heard_again()
     launcher.shown_or_over(events.Reconnected)
     time.sleep(0.1)

@@ -127,8 +127,9 @@ class SocketRoute(Route):
         self._kind = kind
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        self.streams.append(self._kind(self, socket.create_connection(address, timeout)))
-        return self.streams[-1]
+        stream = self._kind(self, socket.create_connection(address, timeout))
+        self.streams.append(stream)
+        return stream
 
     @property
     def alive(self) -> bool:

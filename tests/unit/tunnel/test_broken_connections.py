@@ -99,6 +99,33 @@ def test_a_new_link_resets_what_ran_over_the_old_one(ours: Tunnel, make_route: M
     assert asks(port) == b"hello"
 
 
+class StoppedRoute(SocketRoute):
+    """One that does not say whether it is alive, as a stopped ``ssh``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.goes_on = threading.Event(), threading.Event()
+
+    @property
+    def alive(self) -> bool:
+        self.is_asked.set()
+        self.goes_on.wait(PATIENCE)
+        return False
+
+
+def test_a_link_that_does_not_answer_holds_up_no_other(ours: Tunnel, far: StartFar) -> None:
+    stopped, other = StoppedRoute(), threading.Thread(target=lambda: ours.run_over(SocketRoute()))
+    ours.run_over(stopped)
+    port = ours.jupyter(Endpoint(far(echoes).port))
+    with connects(port):
+        assert stopped.is_asked.wait(PATIENCE)
+        other.start()
+        other.join(PATIENCE / 2)
+        assert not other.is_alive(), "it waits for the stopped one"
+        assert asks(port) == b"hello"
+        stopped.goes_on.set()
+
+
 @pytest.mark.parametrize("act", [echoes, talks_without_end, lambda connection: time.sleep(60)],
                          ids=["listens", "talks", "does neither"])  # fmt: skip
 def test_a_client_that_resets_ends_the_far_side(

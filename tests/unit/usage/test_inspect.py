@@ -215,6 +215,22 @@ def test_a_pipe_that_watches_gets_a_line_for_each_further_sample() -> None:
     assert sum(line.startswith("Session ") for line in lines) == 1
 
 
+def test_programs_beside_jupyterlab_have_a_line_each() -> None:
+    apps = (
+        events.AppState("board", "Board", "running", 0, "", "http://port-38211.localhost:38211/"),
+        events.AppState("code", "VS Code", "running", 2, ""),
+        events.AppState("none", "None", "failed", 0, "There is no none in the session's environment."),
+        events.AppState("slow", "Slow", "starting", 1, "It ended with exit code 3.", "http://port-5.localhost:5/"),
+    )
+    lines = shown(dataclasses.replace(STATUS, series=(), apps=apps), terminal=False).splitlines()
+    assert lines[3:7] == [
+        "  Board: running, http://port-38211.localhost:38211/",
+        "  VS Code: running, restarted 2 times",
+        "  None: not running. There is no none in the session's environment.",
+        "  Slow: starting, restarted once, http://port-5.localhost:5/. It ended with exit code 3.",
+    ]
+
+
 # --- sessions in a home folder ---
 
 

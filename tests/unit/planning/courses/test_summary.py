@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.planning.course_summary import changes, summary
 from notebook_launcher.profiles.courses import CourseFiles, SavedCourse, validated_course
 from notebook_launcher.profiles.layers import Layer, parse_layer
-from notebook_launcher.profiles.models import CourseProfile, Environment
+from notebook_launcher.profiles.models import App, CourseProfile, Environment
 from notebook_launcher.profiles.validation import key_types_of, validated
 from tests.fuzzing import examples, unseen
 from tests.unit.planning.courses.course_files import take
@@ -35,6 +36,7 @@ WHOLE = {
         "module_use": ["/mu1"], "conda": "co1", "venv": "/v1", "uv": "/u1", "activate": ["a-1", "a-2"],
         "env": {"E1": "ev1"}, "gpu": "auto", "start_timeout": 600, "stage": True,
     }},
+    "apps": {"app1": {"command": ["p1", "--uds {socket}"], "title": "T-1", "health": "/h1", "icon": "i1.svg"}},
 }  # fmt: skip
 
 
@@ -49,6 +51,7 @@ def words_in(value: Any) -> Iterator[str]:
 def test_whatever_a_course_sets_is_in_what_the_user_agrees_to() -> None:
     assert set(WHOLE) == set(key_types_of(CourseProfile)), "a new field of a course"
     assert set(WHOLE["environments"]["e1"]) == set(key_types_of(Environment)), "a new field of an environment"
+    assert set(WHOLE["apps"]["app1"]) == set(key_types_of(App)), "a new field of an app"
 
     def told(data: dict[str, Any]) -> list[str]:
         layer = Layer("", data)
@@ -60,10 +63,10 @@ def test_whatever_a_course_sets_is_in_what_the_user_agrees_to() -> None:
             assert any(word in line for line in everything), (key, word)
         if key not in ("name", "environment"):
             assert told({k: v for k, v in WHOLE.items() if k != key}) != everything, key
-    environment = WHOLE["environments"]["e1"]
-    for key in environment:
-        less = {k: v for k, v in environment.items() if k != key}
-        assert told({**WHOLE, "environments": {"e1": less}}) != everything, key
+    for table, name in (("environments", "e1"), ("apps", "app1")):
+        for key in WHOLE[table][name].keys() - {"command"}:
+            less = {k: v for k, v in WHOLE[table][name].items() if k != key}
+            assert told({**WHOLE, table: {name: less}}) != everything, key
 
 
 #: what decides which program runs, in an environment
@@ -103,6 +106,8 @@ def test_the_user_sees_what_any_course_runs_and_nothing_is_hidden(data: dict[str
             value = getattr(environment, key)
             values += value if isinstance(value, tuple) else [value] if value else []
         assert [value for value in values if not any(line.endswith(value) for line in about)] == []
+    for name, app in course.apps.items():
+        assert f"app {name}: runs {shlex.join(app.command)}" in lines
     shown = "\n".join(lines)
     plain = shown.replace("'", "").replace('"', "")  # as quoted for a shell
     for flag, value in course.defaults.items():
@@ -126,9 +131,13 @@ def course_in(data: dict[str, Any]) -> CourseFiles | None:
 @given(changed(WHOLE_COURSE))
 def test_whatever_has_changed_in_what_runs_is_a_line(data: dict[str, Any]) -> None:
     old, new = course_in(WHOLE_COURSE), course_in(data)
-    if old and new and (old.course.environments, old.course.defaults) != (new.course.environments, new.course.defaults):
+    if old and new and what_runs(old) != what_runs(new):
         lines = changes(SavedCourse(old.course, (), Path("/nowhere")), new)
         assert any(line[0] in "+-!" for line in lines)
+
+
+def what_runs(files: CourseFiles) -> tuple[object, ...]:
+    return files.course.environments, files.course.defaults, files.course.apps
 
 
 def test_a_digest_that_is_taken_away_is_shown(course: Path) -> None:

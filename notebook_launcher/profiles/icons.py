@@ -1,0 +1,67 @@
+"""Icons of programs beside JupyterLab: known names, and pictures in files beside a profile or a course.
+
+A picture may be anybody's, and SVG may contain scripts: it only ever becomes a ``data:`` address, which the page shows
+as an image, in which nothing runs and which loads nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from notebook_launcher.core.bounded_read import read_at_most
+from notebook_launcher.core.errors import ProfileError
+from notebook_launcher.profiles.layers import BUNDLED, Layer, has_key, origin
+
+#: those that JupyterLab has itself, or the panel (``panel_apps.js``)
+KNOWN = ("chart", "code", "console", "image", "list", "notebook", "table", "text")
+FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.(svg|png)")
+MOST = 16 * 1024  # bytes
+_MOST_PIXELS = 1024  # of a PNG, in each direction
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def files_among(icons: Iterable[str | None]) -> tuple[str, ...]:
+    """Return the names of files among icons, each once."""
+    return tuple(dict.fromkeys(icon for icon in icons if icon and FILE.fullmatch(icon)))
+
+
+def data_url(name: str, content: bytes, where: str) -> str:
+    """Return a picture as a ``data:`` address. ``where``: what begins the error. Raises ``ProfileError``."""
+    if problem := _problem_with(name, content):
+        raise ProfileError(
+            f"{where}: {name} cannot be an icon: {problem}.",
+            hint=f"take a small SVG or PNG file, or one of these names: {', '.join(KNOWN)}",
+        )
+    kind = "svg+xml" if name.endswith(".svg") else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def icon_beside(layers: Sequence[Layer], app: str, icon: str) -> str:
+    """Return an icon in a file beside the profile that names it, as ``data_url`` does. ``layers``: the profile's."""
+    keys = ("apps", app, "icon")
+    where = origin(layers, keys)
+    layer = next((layer for layer in reversed(layers) if has_key(layer.data, keys)), layers[-1])
+    folder = Path(__file__).with_name("bundled") if layer.name.endswith(BUNDLED) else Path(layer.name).parent
+    path = folder / icon
+    try:
+        content = read_at_most(path, MOST)
+    except OSError as error:
+        why, hint = error.strerror or str(error), "put the file beside the profile, or leave out icon"
+        raise ProfileError(f"{where}: {path} cannot be read.", why=why, hint=hint) from None
+    return data_url(icon, b"x" * (MOST + 1) if content is None else content, where)
+
+
+def _problem_with(name: str, content: bytes) -> str | None:
+    if len(content) > MOST:
+        return f"it is larger than {MOST // 1024} KiB"
+    if name.endswith(".png"):
+        size = [int.from_bytes(content[at : at + 4], "big") for at in (16, 20)]
+        is_png = content.startswith(_PNG) and content[12:16] == b"IHDR"
+        return None if is_png and max(size) <= _MOST_PIXELS else f"it is no PNG of at most {_MOST_PIXELS} pixels"
+    is_svg = re.search(rb"<svg[\s>]", content) and b"\0" not in content
+    if not is_svg or re.search(rb"<!ENTITY", content, re.I):
+        return "it is no SVG, or it defines entities"
+    return None
