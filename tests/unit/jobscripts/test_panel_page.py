@@ -108,7 +108,7 @@ def page(job: Job) -> Iterator[Page]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         # High enough for the buttons: without animation, JupyterLab leaves what it has dismissed standing there.
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page = browser.new_page(viewport={"width": 1280, "height": 1400})
         page.goto(f"http://127.0.0.1:{job.endpoint()['port']}/lab?token={token_of(job)}")
         page.locator(".nbl-status").wait_for(timeout=60_000)
         page.add_style_tag(content=NO_ANIMATION)
