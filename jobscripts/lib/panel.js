@@ -122,7 +122,8 @@ class Saver {
     const unsaved = [];
     await Promise.all(this.unsaved().map(async context => {
       const waits = !asked && Date.now() - (this.failed.get(context) || 0) < 1000 * AGAIN_AFTER;
-      if (waits || !(await this.saved(context, within))) {
+      const isSaved = !waits && await this.saved(context, within);
+      if (!isSaved && !context.model.collaborative) { // the server saves those, and tells what it could not
         unsaved.push(context.path);
       }
     }));

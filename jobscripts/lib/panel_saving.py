@@ -59,9 +59,22 @@ class SharedDocuments:
 
     def _changed(self):
         try:
-            return [room for room in self._rooms() if room._document.dirty]
+            return [room for room in self._rooms() if self._has_changed(room)]
         except Exception:  # another version, with other names
             return []
+
+    def _has_changed(self, room):
+        """Whether it waits to be saved, or, where nobody wants autosave, is known to be different."""
+        waits = room._saving_document is not None and not room._saving_document.done()
+        return waits or self._is_dirty(room) is True
+
+    @staticmethod
+    def _is_dirty(room):
+        """Whether it differs from the file; ``None``: not known, as before the first save in version 1."""
+        try:
+            return room._document.dirty
+        except KeyError:
+            return None
 
     def _rooms(self):
         extensions = getattr(getattr(self.app, "extension_manager", None), "extension_apps", {})
@@ -81,12 +94,14 @@ class SharedDocuments:
         delay, before = room._save_delay, self._saved_at(room)
         room._save_delay = 0
         try:
-            while room._document.dirty and self._saved_at(room) == before:
+            while True:
                 # The former saves also where its users have turned autosave off; older versions have the latter alone.
                 getattr(room, "_save_to_disc", lambda: room._on_document_change("", None))()
                 if room._saving_document is not None:
                     await asyncio.wait([room._saving_document])
-                await asyncio.sleep(0.2)  # another change may have cancelled it
+                if self._saved_at(room) != before or self._is_dirty(room) is False:
+                    return
+                await asyncio.sleep(0.2)  # another change has cancelled it, or the disk is full
         finally:
             room._save_delay = delay
 

@@ -11,8 +11,9 @@
 #   bash reverse.sh join SESSION_DIR TAG    there: the connection, on standard input and output
 #   bash reverse.sh meet SESSION_DIR TAG    there, over the job's own ssh connection: its far end
 #
-# In SESSION_DIR/runtime/reverse, `calls` has the tags of all calls, in the order in which they came. TAG says by which names the
-# login node is called, TAG.hosts has its host keys, and TAG.answer why the job could not connect.
+# In SESSION_DIR/runtime/reverse, `calls` has the tags of all calls, in the order in which they came: without that file,
+# none are answered any more. TAG says by which names the login node is called, TAG.hosts has its host keys, and
+# TAG.answer why the job could not connect.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -27,8 +28,9 @@ set -u
 readonly CALL_SECONDS=40 TRY_SECONDS=30 JOIN_SECONDS=30
 # How long one address may take to be reached, and then the login there, with the user's start-up files.
 readonly CONNECT_SECONDS=5 LOGIN_SECONDS=20
-# Seconds between two looks at whether somebody calls: first, while the launcher waits for the session, and later.
-readonly FIRST_SECONDS=30 FIRST_LOOK=0.2 LATER_LOOK=1
+# Seconds between two looks at whether somebody calls: in the first half minute, while the launcher waits for the session,
+# and after each call; later; and where nobody has called for long.
+readonly FIRST_SECONDS=30 FIRST_LOOK=0.2 LATER_LOOK=1 RARE_AFTER=600 RARE_LOOK=2
 # The most names of a login node that are tried, and the most lines that its start-up files may print.
 readonly MOST_NAMES=5 MOST_LINES=500
 # The name under which TAG.hosts has the login node's keys, whichever of its names is tried.
@@ -192,15 +194,14 @@ await_either() {
 # Descriptor 3 is the job's log. Each call has a file of its own for what its programs say, by which the job finds all of
 # them at its end.
 answer() {
-  local answered=0
+  local answered=0 last_call=0
   log_fd=3
   # A scheduler may send these to all of a job's processes; they are for others.
   trap '' USR1 USR2
   cd -- "$place" || exit 1
-  while await_look; do
-    read_calls
+  while await_look && read_calls; do
     while ((answered < ${#calls[@]})); do
-      tag=${calls[answered]}
+      tag=${calls[answered]} last_call=$SECONDS
       ((answered++))
       ! is_tag "$tag" || answer_call "$tag" </dev/null 2>"$dir/runtime/reverse-$tag.log" &
     done
@@ -209,33 +210,37 @@ answer() {
 
 # Wait for the next look. Fail when the job script has ended, which has the other end of standard input.
 await_look() {
-  local code look=$FIRST_LOOK
-  ((SECONDS < FIRST_SECONDS)) || look=$LATER_LOOK
+  local code look=$FIRST_LOOK quiet=$((SECONDS - last_call))
+  ((quiet < FIRST_SECONDS)) || look=$LATER_LOOK
+  ((quiet < RARE_AFTER)) || look=$RARE_LOOK
   read -r -t "$look"
   code=$?
   ((code == 0 || code > 128))
 }
 
-# Opened at each look, as the answer above.
+# Opened at each look, as the answer above. Fail if it is not there any more.
 read_calls() {
   local line
   calls=()
-  { while IFS= read -r line; do calls+=("$line"); done <calls; } 2>/dev/null
+  { while IFS= read -r line; do calls+=("$line"); done <calls; } 2>/dev/null || [[ -e calls ]]
 }
 
 answer_call() {
-  local deadline=$((SECONDS + TRY_SECONDS)) name port
-  said=$dir/runtime/reverse-$1.log cause=unreached why='none of its names is known'
+  local deadline=$((SECONDS + TRY_SECONDS)) name port count=0
+  said=$dir/runtime/reverse-$1.log cause=unreached why='none of its names is known' looks=()
   read_request "$1" || give_up "$1"
   if ! "$BASH" "$here/sshd.sh" check "$dir"; then
     read_said
     cause=no-sshd why=${REPLY##*notebook-launcher: }
     give_up "$1"
   fi
+  look_for_others
   for port in "${ports[@]}"; do
     for name in "${names[@]}"; do
       ((SECONDS < deadline)) || give_up "$1"
-      connect "$1" "$name" "$port"
+      # The first one in any case: the user's own ssh may have another way there.
+      if ((count == 0)) || is_reached "$count"; then connect "$1" "$name" "$port"; fi
+      ((count++))
       # It is the same server under its other names: more attempts only fill its log.
       [[ $cause != denied ]] || give_up "$1"
     done
@@ -243,7 +248,36 @@ answer_call() {
   give_up "$1"
 }
 
+# Try all addresses but the first for a TCP connection, at the same time: where packets are dropped, each takes as long as
+# CONNECT_SECONDS. Set looks to the processes, in the order of the addresses.
+look_for_others() {
+  local name port
+  looks=() looks_began=$SECONDS
+  for port in "${ports[@]}"; do
+    for name in "${names[@]}"; do
+      ((${#looks[@]} == 0)) || : <"/dev/tcp/$name/$port" &
+      looks+=("$!")
+    done
+  done 2>/dev/null
+}
+
+# is_reached NUMBER: whether that address answers; it has CONNECT_SECONDS for that, since the look at all of them began.
+is_reached() {
+  while kill -0 "${looks[$1]}" 2>/dev/null; do
+    ((SECONDS <= looks_began + CONNECT_SECONDS)) || return
+    pause 0.1
+  done
+  wait "${looks[$1]}" 2>/dev/null
+}
+
+end_looks() {
+  ((${#looks[@]})) || return 0
+  { kill "${looks[@]}"; wait "${looks[@]}"; } 2>/dev/null
+  looks=()
+}
+
 give_up() {
+  end_looks
   log "$(uname -n) cannot connect to the login node that calls it: $cause $why"
   printf '%s %s\n' "$cause" "$why" >"$1.answer"
   exit 0
@@ -280,6 +314,7 @@ connect() {
     [[ $line != "nl-call-$1 elsewhere" ]] || break
     [[ $line == "nl-call-$1 open" ]] || continue
     log "connected to the login node as $2, port $3"
+    end_looks
     # shellcheck disable=SC2093
     exec "$BASH" "$here/sshd.sh" step "$dir" <&"$from" >&"$to" {from}<&- {to}>&-
   done

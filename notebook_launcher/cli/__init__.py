@@ -14,6 +14,7 @@ TYPE_CHECKING = False  # not from typing, which takes longer to load than all of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_INTERRUPTED = 130  # as of the error Interrupted
 _NEW_OBJECTS = 20_000  # after which Python looks for garbage among them, by itself after 700 or 2000
 
 
@@ -35,8 +36,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     from notebook_launcher.cli.app import run
     from notebook_launcher.cli.views import errors  # noqa: F401 - with this it can answer Ctrl-C
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    code.append(run(sys.argv[1:] if argv is None else argv))
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code.append(run(sys.argv[1:] if argv is None else argv))
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to clean up
+    except KeyboardInterrupt:  # once more, while the answer to the first was shown
+        code.append(_INTERRUPTED)
     sys.exit(code[0])
 
 

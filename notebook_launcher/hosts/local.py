@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.core.interrupts import Uninterrupted
 from notebook_launcher.hosts.base import (
     RUN_TIMEOUT,
     ByteStream,
@@ -200,7 +202,8 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes, timeout: float) ->
         thread.join(max(0.0, deadline - time.monotonic()))
     if problems:
         raise problems[0]
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    # Popen takes a lock, without which it could never be waited for again
+    with Uninterrupted(functools.partial(_kill, child)), contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(max(0.0, deadline - time.monotonic()))
     if child.returncode is None or any(thread.is_alive() for thread in threads):
         _kill(child)

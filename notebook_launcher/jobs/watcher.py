@@ -102,6 +102,7 @@ class JobWatcher:
         # times before which an answer is not trusted: it may miss the job, or call it pending
         self._queued_at = -math.inf if submitted_ago is None else time.monotonic() - submitted_ago
         self._started_at = -math.inf
+        self._reporting = threading.Lock()  # held while a start, or an answer that may be older, is put into the inbox
         self._shared = SharedQueries(host, directory)
         self._reported: StatusChanged | None = None  # last
         self._unresponsive = False
@@ -149,9 +150,10 @@ class JobWatcher:
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)
             if isinstance(data, dict):
-                if name == "started":
-                    self._started_at = time.monotonic()
-                self._inbox.put(_REPORTS[name](data) if name in _REPORTS else FileAppeared(name, data))
+                with self._reporting:
+                    if name == "started":
+                        self._started_at = time.monotonic()
+                    self._inbox.put(_REPORTS[name](data) if name in _REPORTS else FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:
         if not self._directory_gone:
@@ -192,8 +194,8 @@ class JobWatcher:
                 self._unresponsive = True
                 self._inbox.put(SchedulerUnresponsive(silence.reason))
             return self.polling.pause_without_answer()
-        if reply.queried_at < self._started_at and reply.status and reply.status.state.waits:
-            return self.polling.pause_after_answer()  # the job has started since: an outdated answer, not a requeue
+        if self._is_outdated(reply):
+            return self.polling.pause_after_answer()
         self._report(reply)
         return self.polling.pause_after_answer(reply.start_in)
 
@@ -231,15 +233,20 @@ class JobWatcher:
             self.polling.spend(OWN_QUERY_RPCS)
         return _QueryReply(status, began, began_utc)
 
+    def _is_outdated(self, reply: _QueryReply) -> bool:
+        """Whether the job has started since: then it is not pending because it was requeued."""
+        return reply.queried_at < self._started_at and reply.status is not None and reply.status.state.waits
+
     def _report(self, reply: _QueryReply) -> None:
         before, status = self._reported, reply.status
         if self._unresponsive or before is None or _state_and_reason(before.status) != _state_and_reason(status):
             self.polling.note_change()
         evidence = self._evidence_on(status) if status and status.state.waits else None
         is_new = self._unresponsive or before is None or (before.status, before.evidence) != (status, evidence)
-        if is_new and not self._closed:
-            self._unresponsive, self._reported = False, StatusChanged(status, evidence, reply.read_at)
-            self._inbox.put(self._reported)
+        with self._reporting:  # it may have started while the evidence was read
+            if is_new and not self._closed and not self._is_outdated(reply):
+                self._unresponsive, self._reported = False, StatusChanged(status, evidence, reply.read_at)
+                self._inbox.put(self._reported)
 
     def _evidence_on(self, status: JobStatus) -> Evidence | None:
         """Return what else is known about why the job is pending, read for each new reason, and again now and then."""

@@ -50,7 +50,13 @@ from notebook_launcher.tunnel.forwarding import (
     port_owner,
     read_port,
 )
-from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
+from notebook_launcher.tunnel.node_connection import (
+    JupyterAnswered,
+    NodeConnection,
+    NodeUnconnected,
+    RouteOpened,
+    RouteSlow,
+)
 from notebook_launcher.tunnel.routes import NodeTarget, find_route, wanted_route
 from notebook_launcher.usage.bill_command import show_bill
 
@@ -345,7 +351,7 @@ class JupyterSupervisor(Supervisor):
         route = wanted_route(self._session, launch_target.profile.route)
         self._has_route = self._is_used = self._is_reached = False
         self._node_connection = NodeConnection(
-            self._inbox, lambda: find_route(target, route, launch_target.name), pause
+            self._inbox, lambda trying: find_route(target, route, launch_target.name, trying=trying), pause
         )
 
     def _handle_other(self, item: object) -> None:
@@ -353,11 +359,13 @@ class JupyterSupervisor(Supervisor):
             self._port_checked(item)
         elif isinstance(item, EndChecked):
             self._end_checked(item)
-        if not isinstance(item, RouteOpened | JupyterAnswered | NodeUnconnected):
+        if not isinstance(item, RouteOpened | RouteSlow | JupyterAnswered | NodeUnconnected):
             return
         if item.by is not self._node_connection:
             return  # of an earlier run of the job, or an earlier connection
-        if isinstance(item, NodeUnconnected):
+        if isinstance(item, RouteSlow):
+            self._note(f"Still trying to reach {self._node} by the route “{item.name}”.")
+        elif isinstance(item, NodeUnconnected):
             self._node_connection_failed(item.error)
         elif isinstance(item, RouteOpened):
             if item.by.route is not None:

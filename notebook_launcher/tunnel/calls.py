@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import NamedTuple
 
-from notebook_launcher.core.errors import NodeUnreachable
+from notebook_launcher.core.errors import LauncherError, NodeUnreachable
 from notebook_launcher.core.text import printable
 from notebook_launcher.hosts.base import Host
 
@@ -73,6 +74,12 @@ def call_job(host: Host, directory: str, node: str) -> str:
     hint = failure.hint if _ANOTHER in failure.hint else f"{failure.hint}; or {_ANOTHER}"
     hint = hint.replace(_ANOTHER, "let the launcher try the other routes: --route auto (see docs/ssh.md)")
     raise NodeUnreachable(failure.what.format(**names), why=printable(why), hint=hint)
+
+
+def expect_no_calls(host: Host, directory: str) -> None:
+    """Let a job wait for calls no longer, as its node is reached without; what cannot be done is left."""
+    with contextlib.suppress(LauncherError):
+        host.run(["rm", "-f", f"{directory}/runtime/reverse/calls"])
 
 
 def join_command(directory: str, tag: str) -> list[str]:

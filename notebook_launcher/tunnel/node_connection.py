@@ -10,11 +10,20 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import Route
 from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
 
+SLOW_AFTER = 4.0  # seconds after which the user is told which route is being tried
+
 
 class RouteOpened(Frozen):
     """The route to the node is open."""
 
     by: NodeConnection
+
+
+class RouteSlow(Frozen):
+    """A route to the node is still being tried: ``name``."""
+
+    by: NodeConnection
+    name: str
 
 
 class JupyterAnswered(Frozen):
@@ -32,11 +41,20 @@ class NodeUnconnected(Frozen):
 
 
 class NodeConnection:
-    """A connection to one node. ``find`` opens its route, after ``pause`` seconds, and returns it with its name."""
+    """A connection to one node. ``find`` opens its route, after ``pause`` seconds, and returns it with its name.
 
-    def __init__(self, inbox: queue.SimpleQueue[object], find: Callable[[], tuple[str, Route]], pause: float) -> None:
+    It calls its argument with the name of each route that it tries, an empty one for a try that needs no note.
+    """
+
+    def __init__(
+        self,
+        inbox: queue.SimpleQueue[object],
+        find: Callable[[Callable[[str], None]], tuple[str, Route]],
+        pause: float,
+    ) -> None:
         self._inbox, self._find = inbox, find
         self._over = threading.Event()
+        self._patience: threading.Timer | None = None
         self.route: Route | None = None
         self.route_name = ""
         threading.Thread(target=self._open, args=(pause,), daemon=True).start()
@@ -45,13 +63,27 @@ class NodeConnection:
         if self._over.wait(pause):
             return
         try:
-            self.route_name, self.route = self._find()
+            self.route_name, self.route = self._find(self._try)
         except Exception as error:
             self._inbox.put(NodeUnconnected(self, error))
             return
+        finally:
+            self._end_patience()
         self._inbox.put(RouteOpened(self))
         if self._over.is_set():
             self.route.close()
+
+    def _try(self, name: str) -> None:
+        self._end_patience()
+        if not name:
+            return
+        self._patience = threading.Timer(SLOW_AFTER, self._inbox.put, [RouteSlow(self, name)])
+        self._patience.daemon = True
+        self._patience.start()
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
 
     def use(self, local_port: int, endpoint: Endpoint, token: str) -> None:
         """Query Jupyter through the tunnel until it answers."""

@@ -27,7 +27,7 @@ from notebook_launcher.hosts.base import Host, NextHop, Route
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.credentials import SessionKeys
 from notebook_launcher.session.record import Session
-from notebook_launcher.tunnel.calls import call_job, join_command
+from notebook_launcher.tunnel.calls import call_job, expect_no_calls, join_command
 
 LAST_ROUTES = "routes"  # the file of this machine's last working routes, by cluster
 
@@ -85,11 +85,20 @@ class NodeTarget(Frozen):
     keys: Callable[[], SessionKeys]
 
 
-def find_route(target: NodeTarget, wanted: str, cluster: str, *, asks: bool = True) -> tuple[str, Route]:
+def find_route(
+    target: NodeTarget,
+    wanted: str,
+    cluster: str,
+    *,
+    asks: bool = True,
+    trying: Callable[[str], None] = lambda _name: None,
+) -> tuple[str, Route]:
     """Return the name of an open route to the node, and the route.
 
     ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: the route that last worked for ``cluster``, then each in
-    order; the user is asked for a secret only if nothing works without, and never without ``asks``. Raises
+    order; the user is asked for a secret only if nothing works without, and never without ``asks``. ``trying`` is
+    called with the name of each route before it is tried; with an empty one, if the user may be asked. Where nothing
+    was known of the cluster, and the job need not connect itself, it waits for calls no longer. Raises
     ``NodeUnreachable`` with all attempts, ``HostKeyChanged`` if the node is not the job's.
     """
     if target.scheduler.same_machine or wanted == "direct":
@@ -101,6 +110,7 @@ def find_route(target: NodeTarget, wanted: str, cluster: str, *, asks: bool = Tr
     )
     attempts = [(name, asking and asks) for name, asking in _attempts(wanted, cluster)]
     for name, asking in attempts:
+        trying("" if asking and name == "node-ssh" else name)
         try:
             route = ROUTES[name](target, asking)
         except _FAILURES as error:
@@ -110,6 +120,8 @@ def find_route(target: NodeTarget, wanted: str, cluster: str, *, asks: bool = Tr
             if asks and not asking and isinstance(error, AuthenticationFailed | HostKeyUnknown):
                 attempts.append((name, True))
         else:
+            if wanted == "auto" and name != "reverse" and may_need_call(wanted, cluster):
+                expect_no_calls(target.host, target.session.directory)
             local_state.remember(LAST_ROUTES, cluster, name)
             return name, route
     raise NodeUnreachable(

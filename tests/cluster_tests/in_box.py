@@ -33,7 +33,7 @@ def launch(cluster: PracticeCluster, box: str, *arguments: str, user: str = "ali
 
 
 def launcher(
-    cluster: PracticeCluster, box: str, user: str, *words: str, timeout: float = 120, **env: str
+    cluster: PracticeCluster, box: str, user: str, *words: str, timeout: float = 240, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``launch-notebook`` without a terminal."""
     server = server_in(cluster, box, for_launcher=True)

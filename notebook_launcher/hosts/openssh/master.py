@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.core.interrupts import Uninterrupted
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.openssh import askpass
 from notebook_launcher.hosts.openssh.messages import DEBUG, NOT_OPENED, explained
@@ -204,7 +205,9 @@ class _MasterLogin:
     def wait(self, asker: askpass.AskpassServer, connect_timeout: float) -> bool:
         """Wait until the master listens; return whether it does. A silent network is not waited for long."""
         while not Path(self.socket_path).exists():
-            if self._guard.poll() is not None or asker.declined:
+            with Uninterrupted():  # Popen takes a lock, without which it could never be waited for again
+                has_ended = self._guard.poll() is not None
+            if has_ended or asker.declined:
                 self._listening.join(1)  # a second: a jump host's own master may keep the other end open
                 return False
             patience = LOGIN_TIMEOUT if self.authenticating else 2 * connect_timeout

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
+from notebook_launcher.core.interrupts import Uninterrupted
 from notebook_launcher.hosts.base import (
     ByteStream,
     LineStream,
@@ -38,7 +39,9 @@ def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeou
     Raises ``ConnectionRefusedError`` or ``PermissionError`` if the far end refuses, else another ``OSError``."""
     began = time.monotonic()
     try:
-        channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), window_size=FIRST, timeout=timeout)
+        with Uninterrupted(give_up=transport.close):
+            origin = ("127.0.0.1", 0)
+            channel = transport.open_channel("direct-tcpip", address, origin, window_size=FIRST, timeout=timeout)
     except paramiko.ChannelException as error:
         no = PermissionError if error.code == _PROHIBITED else ConnectionRefusedError
         raise no(error.text) from None
@@ -48,6 +51,23 @@ def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeou
     now = time.monotonic()
     _round_trips[transport] = round_trip = min(now - began, _round_trips.get(transport, timeout))
     return ChannelBytes(channel, ReceiveWindow(round_trip, now))
+
+
+def uninterrupted(channel: paramiko.Channel) -> Uninterrupted:
+    """Return a block for calls on a channel: paramiko's locks must not be left locked, and it waits with some of them.
+
+    Closing the channel ends its waits, but for a network that takes no data: then the transport is closed.
+    """
+    return Uninterrupted(channel.close, channel.get_transport().close)
+
+
+def close_channel(channel: paramiko.Channel) -> None:
+    """Close it; the transport may have broken, or break while it is told. After an interrupt it takes no long wait."""
+    with (
+        Uninterrupted(give_up=channel.get_transport().close, closing=True),
+        contextlib.suppress(paramiko.SSHException, EOFError, OSError),
+    ):
+        channel.close()
 
 
 def _broken(error: Exception) -> ConnectionResetError:
@@ -75,21 +95,22 @@ class ChannelBytes:
     def send(self, data: bytes) -> int:
         """Send some of the data, and return how much. Raises ``OSError``."""
         try:
-            return self._channel.send(data)
+            with uninterrupted(self._channel):
+                return self._channel.send(data)
         except (paramiko.SSHException, EOFError) as error:
             raise _broken(error) from None
 
     def shutdown(self, how: int) -> None:
         """End one direction or both. Raises ``OSError``."""
         try:
-            self._channel.shutdown(how)
+            with uninterrupted(self._channel):
+                self._channel.shutdown(how)
         except (paramiko.SSHException, EOFError) as error:
             raise _broken(error) from None
 
     def close(self) -> None:
-        """Close it; the transport may have broken, or break while it is told."""
-        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-            self._channel.close()
+        """Close it, for good."""
+        close_channel(self._channel)
 
     def sendall(self, data: bytes | memoryview) -> None:
         """Send all of the data. Raises ``OSError``; paramiko's own copies all that is left for each packet."""
@@ -103,10 +124,11 @@ class ChannelBytes:
     def recv(self, count: int) -> bytes:
         """Return the received data. Raises ``ConnectionResetError`` if the transport broke."""
         while True:
-            data = self._channel.recv(count)
-            more = 0 if self._inbox is None else self._inbox.take_due()
-            if more:
-                self._allow(more)
+            with uninterrupted(self._channel):
+                data = self._channel.recv(count)
+                more = 0 if self._inbox is None else self._inbox.take_due()
+                if more:
+                    self._allow(more)
             if not data and not more and not self._channel.eof_received:
                 raise ConnectionResetError("the SSH connection broke")
             if data or not more:
@@ -226,6 +248,4 @@ class ChannelLines(LineStream):
     def close(self) -> None:
         """Close the channel."""
         self._closed = True
-        with contextlib.suppress(OSError, EOFError):
-            self._channel.shutdown_write()
-            self._channel.close()
+        close_channel(self._channel)  # which also says that there is no more input

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.core.interrupts import Uninterrupted
 from notebook_launcher.hosts.base import (
     ByteStream,
 )
@@ -227,7 +228,8 @@ def _through_jumps(settings: SshSettings, credentials: Credentials, jumps: int) 
 def _jump(transport: paramiko.Transport, address: tuple[str, int], timeout: float, label: str) -> ByteStream:
     """Open a connection through a jump host; closing it also closes the one to the jump host."""
     try:
-        channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
+        with Uninterrupted(give_up=transport.close):
+            channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
     except (paramiko.SSHException, EOFError) as error:
         transport.close()
         raise ConnectionFailed(

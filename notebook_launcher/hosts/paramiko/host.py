@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionFailed, HostCommandFailed
+from notebook_launcher.core.interrupts import Uninterrupted
 from notebook_launcher.hosts.base import (
     RUN_TIMEOUT,
     ByteStream,
@@ -34,6 +35,7 @@ from notebook_launcher.hosts.paramiko.channels import (
     drain_until,
     open_channel,
     send,
+    uninterrupted,
 )
 from notebook_launcher.hosts.paramiko.connection import open_transport
 from notebook_launcher.hosts.paramiko.library import paramiko
@@ -129,6 +131,12 @@ class ParamikoHost(RemoteHost):
         """Run a line in a channel of its own."""
         deadline = time.monotonic() + timeout
         channel = self._execute(line, timeout=timeout)
+        with uninterrupted(channel):
+            return self._answer(channel, name, stdin, deadline, timeout)
+
+    def _answer(
+        self, channel: paramiko.Channel, name: str, stdin: bytes, deadline: float, timeout: float
+    ) -> CommandResult:
         output, errors = Output(), Output(errors=True)
         # three threads: a command may fill either output before it has read its input
         sender = threading.Thread(target=send, args=(channel, stdin), daemon=True)
@@ -158,16 +166,17 @@ class ParamikoHost(RemoteHost):
         """Let the remote shell run a line; ``window``: in a terminal of so many columns and rows."""
         timeout = min(timeout, self.settings.connect_timeout)
         try:
-            channel = self.transport.open_session(timeout=timeout)
-            watchdog = threading.Timer(timeout, channel.close)  # paramiko has no timeout for the answer
-            watchdog.daemon = True
-            watchdog.start()
-            try:
-                if window is not None:
-                    channel.get_pty(os.environ.get("TERM", "vt100"), *window)
-                channel.exec_command(line)
-            finally:
-                watchdog.cancel()
+            with Uninterrupted(give_up=self.transport.close):
+                channel = self.transport.open_session(timeout=timeout)
+                watchdog = threading.Timer(timeout, channel.close)  # paramiko has no timeout for the answer
+                watchdog.daemon = True
+                watchdog.start()
+                try:
+                    if window is not None:
+                        channel.get_pty(os.environ.get("TERM", "vt100"), *window)
+                    channel.exec_command(line)
+                finally:
+                    watchdog.cancel()
         except (paramiko.SSHException, EOFError, OSError) as error:
             if self.transport.is_active():
                 if _is_refused(error) and self._make_room():

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.interrupts import Uninterrupted
 from notebook_launcher.hosts.paramiko.library import paramiko
 
 _SERVICE_REQUEST, _SERVICE_ACCEPT = 5, 6
@@ -151,7 +152,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
 
     def _send(self, number: int, *fields: str | bytes | bool | int) -> None:
         try:
-            with self.transport.lock:
+            with Uninterrupted(give_up=self.transport.close), self.transport.lock:
                 self.transport._send_message(_message(number, *fields))  # type: ignore[attr-defined]
         except (EOFError, OSError, paramiko.SSHException) as error:
             raise ServerHungUp(self._last_message or str(error)) from None

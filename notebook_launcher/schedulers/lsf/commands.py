@@ -1,6 +1,7 @@
 """IBM Spectrum LSF: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
 
-Written from recordings of LSF's and openlava's commands; never tested on a cluster that runs LSF.
+Written from recordings of LSF's and openlava's commands, and tried on a stand-in that answers like them; never tried on
+a cluster that runs LSF.
 """
 
 from __future__ import annotations

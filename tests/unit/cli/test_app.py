@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from notebook_launcher.cli.app import cli, run
@@ -99,3 +102,15 @@ def test_ctrl_c_before_a_command_has_begun(
     monkeypatch.setattr(cli, "main", interrupted)
     run(words)
     assert " ".join(capsys.readouterr().err.split()) == f"launch-notebook: Interrupted. {why}".strip()
+
+
+def test_ctrl_c_once_more_while_the_first_is_answered_prints_no_traceback() -> None:
+    program = (
+        "from notebook_launcher.cli import app, main\n"
+        "from notebook_launcher.cli.views import errors\n"
+        "def interrupted(*_, **__): raise KeyboardInterrupt\n"
+        "app.cli.main = errors.report = interrupted\n"
+        "main(['list'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

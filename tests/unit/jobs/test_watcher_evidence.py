@@ -17,7 +17,7 @@ from notebook_launcher.jobs import watcher
 from notebook_launcher.jobs.messages import StatusChanged
 from notebook_launcher.jobs.polling import QUERY_RPCS
 from notebook_launcher.jobs.watcher import JobWatcher
-from notebook_launcher.schedulers.base import JobStatus
+from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Evidence
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.unit.jobs.watcher_doubles import FakeHost, NoPause, played, row, shared
@@ -90,6 +90,22 @@ def test_evidence_is_read_again_from_time_to_time(following: Following, monkeypa
     gathering(monkeypatch, 12, 12, 4)
     host = FakeHost(*[shared(row(), age=1), shared("rows", age=1)] * 3)
     assert aheads(played(host, following, timing=Timing(evidence_every=0.0), **WITH_EVIDENCE)) == [12, 4]
+
+
+def test_a_job_that_starts_while_evidence_is_read_was_not_requeued(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would wait for its first word again, which has come already."""
+
+    def start() -> CommandResult:
+        host.on_line('started {"node": "n1"}')
+        return shared("rows")
+
+    gathering(monkeypatch, 12)
+    host = FakeHost(shared(row(), age=20))
+    host.answers += [start, shared(row("RUNNING"))]
+    told = played(host, following, **WITH_EVIDENCE)
+    assert [item.status and item.status.state for item in told if isinstance(item, StatusChanged)] == [State.RUNNING]
 
 
 @pytest.mark.parametrize(("reason", "ago"), [("Priority", 20.0), ("PartitionTimeLimit", 0.0)])

@@ -17,12 +17,29 @@ from tests.unit.jobscripts.written_usage import loaded
 saving = loaded("panel_saving")
 
 
+class Document:
+    """``is_known``: whether somebody has noted in it whether it has changed; not at first, in version 1."""
+
+    def __init__(self, dirty: bool) -> None:
+        self._dirty, self.is_known = dirty, True
+
+    @property
+    def dirty(self) -> bool:
+        if not self.is_known:
+            raise KeyError("dirty")
+        return self._dirty
+
+    @dirty.setter
+    def dirty(self, dirty: bool) -> None:
+        self._dirty, self.is_known = dirty, True
+
+
 class Room:
     """Of jupyter-collaboration 1 to 3. ``fails``: how often the disk is full."""
 
     def __init__(self, path: str = "a.ipynb", *, dirty: bool = True, fails: int = 0, delay: float | None = 60) -> None:
         self._file, self._last_modified = SimpleNamespace(path=path), 0
-        self._document, self._save_delay, self._saving_document = SimpleNamespace(dirty=dirty), delay, None
+        self._document, self._save_delay, self._saving_document = Document(dirty), delay, None
         self.fails, self.goes_on, self.tries = fails, False, 0
 
     def _on_document_change(self, _target: str, _event: object) -> None:
@@ -60,7 +77,7 @@ def server(*rooms: object) -> Any:
 def test_what_has_changed_is_saved_at_once(kind: type[Room], goes_on: bool) -> None:
     async def act() -> None:
         room, unchanged, never = kind(fails=1), kind(dirty=False), kind(delay=None)
-        room.goes_on = goes_on
+        room.goes_on, room._document.is_known = goes_on, goes_on
         room._saving_document = asyncio.get_running_loop().create_task(room._maybe_save())
         shared = server(room, unchanged, SimpleNamespace(), never)
         assert shared.has_changed()

@@ -51,12 +51,12 @@ def alter(job: Job, name: str, old: str, new: str) -> None:
     script.write_text(script.read_text().replace(old, new))
 
 
-def call(job: Job, *words: str) -> str:
-    """Call the job, or another verb of the script, and return what it prints."""
+def call(job: Job, *words: str, server: str = "10.0.0.2 8822") -> str:
+    """Call the job, or another verb of the script, and return what it prints; ``server``: of SSH there."""
     argv = [BASH, str(job.dir / "reverse.sh"), *(words or ("call",))]
     argv[3:3] = [str(job.dir)]
     done = subprocess.run(
-        argv, env={**job.env, "SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 8822"}, capture_output=True, text=True,
+        argv, env={**job.env, "SSH_CONNECTION": f"10.0.0.1 5 {server}"}, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, timeout=60, **as_user(job.user),
     )  # fmt: skip
     return done.stdout
@@ -166,6 +166,31 @@ def test_why_the_login_node_is_not_reached(job: Job, says: str, answer: str, tri
     assert call(job).startswith(answer)
     assert len((job.home / "ssh-words").read_text().splitlines()) == tries or tries is None
     assert not list(Path("/tmp").glob(f"nl-call-{last_tag(job)}"))
+
+
+def test_addresses_that_do_not_answer_are_left_out(job: Job) -> None:
+    """The first one is tried in any case; each of the others would take seconds where packets are dropped."""
+    (job.home / "ssh-says").write_text("Connection timed out\n")
+    alter(job, "reverse.sh", "$name != 127.*", "$name != 127.0.0.1")
+    job.start()
+    job.started()
+    with socket.create_server(("", 0)) as server, socket.create_server(("", 0)) as other:
+        port, silent = server.getsockname()[1], other.getsockname()[1]
+        other.close()
+        for number in (port, silent):
+            assert call(job, server=f"127.0.0.2 {number}").startswith("unreached")
+    words = (job.home / "ssh-words").read_text()
+    assert words.count(f"-p {silent} ") == 1 < words.count(f"-p {port} "), words
+    wait_until(lambda: not [one for one in job.commands() if "reverse.sh" in one][1:], 30, "no look is left")
+
+
+def test_without_its_file_no_calls_are_waited_for(job: Job) -> None:
+    job.start()
+    job.started()
+    assert [one for one in job.commands() if "reverse.sh answer" in one]
+    (job.dir / "runtime" / "reverse" / "calls").unlink()
+    wait_until(lambda: not [one for one in job.commands() if "reverse.sh answer" in one], 30)
+    assert call(job) == "closed \n"
 
 
 def last_tag(job: Job) -> str:

@@ -117,10 +117,13 @@ class Routes:
         self.saved = PagesSaved()  # what comes of it when the pages are to save
         self.answers = True  # whether JupyterLab still does when the session is ended
 
-    def find_route(self, target: NodeTarget, wanted: str, cluster: str) -> tuple[str, FakeRoute]:
+    def find_route(
+        self, target: NodeTarget, wanted: str, cluster: str, *, trying: Callable[[str], None]
+    ) -> tuple[str, FakeRoute]:
         self.threads.append(threading.current_thread())
         made = FakeRoute(self._host)
         self.opened.append(made)
+        trying("node-ssh")
         try:
             self._hooks.reached("opening")
             if self.refusals:

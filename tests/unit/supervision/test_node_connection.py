@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -81,6 +84,48 @@ def test_a_way_that_breaks_at_once_every_time_is_no_reason_for_haste(
     assert pauses[:5] == [0.0, *DOUBLED]
     launcher.types("d")
     launcher.well()
+
+
+def test_a_way_that_takes_long_is_named(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[node_connection.NodeConnection] = []
+
+    class Kept(node_connection.NodeConnection):
+        def __init__(self, *arguments: Any) -> None:
+            made.append(self)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(jupyter, "NodeConnection", Kept)
+    launcher.launch()
+    launcher.attach()
+    current, earlier = made[-1], node_connection.NodeConnection(queue.SimpleQueue(), failing(LOST), 60.0)
+    earlier.close()
+    for name, by in (("reverse", earlier), ("step", current)):
+        launcher.interrupts.inbox.put(node_connection.RouteSlow(by, name))
+    launcher.noted("Still trying to reach n1 by the route “step”.")
+    assert not any("reverse" in note for note in launcher.notes), "that is another connection's"
+    launcher.goes_on_to_a_good_end()
+
+
+def test_only_a_way_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_connection, "SLOW_AFTER", 0.05)
+    inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+    free = threading.Event()
+
+    def find(trying: Callable[[str], None]) -> tuple[str, Any]:
+        for name in ("node-ssh", "step", ""):
+            trying(name)
+            assert name != "step" or free.wait(PATIENCE)
+        return "step", None
+
+    made = node_connection.NodeConnection(inbox, find, 0.0)
+    told = inbox.get(timeout=PATIENCE)
+    while isinstance(told, node_connection.RouteSlow) and told.name == "node-ssh":  # on a busy machine
+        told = inbox.get(timeout=PATIENCE)
+    assert told == node_connection.RouteSlow(made, "step")
+    free.set()
+    assert inbox.get(timeout=PATIENCE) == node_connection.RouteOpened(made)
+    with pytest.raises(queue.Empty):
+        inbox.get(timeout=0.2)
 
 
 def test_a_way_that_fails_because_the_connection_is_gone(launcher: Launcher) -> None:

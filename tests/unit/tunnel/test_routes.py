@@ -40,6 +40,8 @@ SESSION = Session(record_in(json.dumps(RECORD)), DIRECTORY, JobRef("7"))
 
 KEYS = SessionKeys("our private key", "ssh-ed25519 SERVERS")
 
+NO_CALLS = ["rm", "-f", f"{DIRECTORY}/runtime/reverse/calls"]
+
 NODE = JobNode(("n1.cluster", "n1"), ("ssh-ed25519 NODES", "ssh-rsa NODES"), 40022)
 
 NO_ROUTE = ConnectionFailed("n1 port 22 cannot be reached.", why="No route to host")
@@ -94,6 +96,7 @@ class FakeHost(Host):
     def __init__(self, answers: Answers = lambda _: None) -> None:
         self.answers = answers
         self.asked_for: list[NextHop | None] = []
+        self.ran: list[list[str]] = []
 
     def open_route(self, hop: NextHop | None = None) -> Route:
         self.asked_for.append(hop)
@@ -114,7 +117,10 @@ class FakeHost(Host):
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
     ) -> CommandResult:
-        """Only calls to the job are run: it connects."""
+        """Only calls to the job are run: it connects; or it is to wait for none any more."""
+        self.ran.append(list(argv))
+        if list(argv) == NO_CALLS:
+            return CommandResult(0)
         assert argv == ["bash", f"{DIRECTORY}/reverse.sh", "call", DIRECTORY] and not login_shell
         return CommandResult(0, "open Tag12345\n")
 
@@ -288,6 +294,32 @@ def test_a_job_waits_for_calls_only_where_they_may_come(route: str, last: str | 
     if last:
         local_state.remember(routes.LAST_ROUTES, "uni", last)
     assert may_need_call(route, "uni") is needed
+
+
+@pytest.mark.parametrize(
+    ("works", "last", "route", "ended"),
+    [
+        ("node-ssh", None, "auto", True),
+        ("job-sshd", "reverse", "auto", True),
+        ("node-ssh", "step", "auto", False),
+        ("reverse", None, "auto", False),
+        ("node-ssh", None, "node-ssh", False),
+    ],
+)
+def test_a_job_waits_for_calls_no_longer_once_another_route_works(
+    works: str, last: str | None, route: str, ended: bool
+) -> None:
+    if last:
+        local_state.remember(routes.LAST_ROUTES, "uni", last)
+    host = FakeHost(only(works))
+    assert found(host, route) == works
+    assert (NO_CALLS in host.ran) is ended
+
+
+def test_what_is_tried_is_told_unless_the_user_may_be_asked() -> None:
+    told: list[str] = []
+    find_route(target(FakeHost(unless_asked("node-ssh", REFUSED))), "auto", "uni", trying=told.append)
+    assert told == ["node-ssh", "step", "reverse", "job-sshd", ""]
 
 
 def unless_asked(kind: str, error: LauncherError) -> Answers:
