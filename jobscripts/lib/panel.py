@@ -147,7 +147,9 @@ def lay_out(folder):
 
 def bring(app, config, folder):
     """Have the panel loaded with JupyterLab's page, and answered. ``config``: the one that ``app`` reads just now."""
-    config.LabApp.extra_labextensions_path.append(lay_out(folder))
+    place = lay_out(folder)
+    for name in ("LabApp", "JupyterNotebookApp"):  # and Notebook 7, which may be in the same environment
+        config[name].extra_labextensions_path.append(place)
     set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
 
     def set_up_and_answer():

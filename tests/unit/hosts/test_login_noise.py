@@ -102,6 +102,9 @@ class Wire:
         said, errors = (file.read().decode(errors="replace") for file in (self._said, self._errors))
         return said, errors, 0
 
+    def get_transport(self) -> Any:
+        return self
+
     def ignore(self, *_: object) -> None: ...
 
     settimeout = send = sendall = shutdown_write = shutdown = close = check_end = ignore
@@ -124,6 +127,8 @@ class Far:
         return True
 
     answers = is_active
+
+    def close(self) -> None: ...
 
 
 def over_paramiko(says: Says, errors: bytes = b"") -> Host:
