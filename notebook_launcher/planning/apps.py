@@ -115,7 +115,7 @@ def notes_on_apps(words: Sequence[str], target: LaunchTarget) -> list[str]:
     if not named or course is None:
         return []
     below = merge(profile_layers(target.cluster)).get("apps", {}) if target.cluster else {}
-    whose = dict.fromkeys(BUILT_IN, "the built-in one") | dict.fromkeys(below, "that of the profile")
+    whose = dict.fromkeys(BUILT_IN, "the built-in one") | dict.fromkeys(below, "the profile's")
     return [
         f"The app “{name}” is the course's{f', in place of {whose[name]}' if name in whose else ''}. It runs: "
         f"{shlex.join(course.apps[name].command)}"

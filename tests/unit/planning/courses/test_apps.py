@@ -38,7 +38,7 @@ def test_none_of_the_profiles_is_replaced_unsaid_or_by_halves(tmp_path: Path, co
     plan = plan_on(apps=("board", "code"))
     assert [(app.title, app.health) for app in plan.apps] == [("board", "/"), ("code", "/")]
     notes = "\n".join(plan.notes)
-    assert "The app “board” is the course's, in place of that of the profile. It runs: board --name" in notes
+    assert "The app “board” is the course's, in place of the profile's. It runs: board --name" in notes
     assert "The app “code” is the course's, in place of the built-in one. It runs: board --name" in notes
 
 
