@@ -243,7 +243,10 @@ class Forgetful:
 
 
 def test_one_that_is_closed_while_it_is_looked_for_is_not_root_s(
-    request: pytest.FixtureRequest, looking: ModuleType, is_from_another_user: IsStrange, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    looking: ModuleType,
+    is_from_another_user: IsStrange,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client, ours = connection_of(STRANGER, listener, socket.AF_INET, "127.0.0.1")
