@@ -23,6 +23,7 @@ ANSWERS_WITHIN = 2.5  # seconds that the pages have when the job is being ended;
 SHARED_WITHIN = 1.2  # seconds of these that documents have that several people edit
 MOST_PAGES, MOST_PATHS, LONGEST_PATH = 20, 50, 1000
 SHARED = "shared documents"  # in place of a page's name
+UNNAMED = "a shared document"  # in place of a path that is not known
 
 EVENT = "https://notebook-launcher.invalid/save"
 SCHEMA = {
@@ -65,8 +66,11 @@ class SharedDocuments:
 
     def _has_changed(self, room):
         """Whether it waits to be saved, or, where nobody wants autosave, is known to be different."""
-        waits = room._saving_document is not None and not room._saving_document.done()
-        return waits or self._is_dirty(room) is True
+        try:
+            waits = room._saving_document is not None and not room._saving_document.done()
+            return waits or self._is_dirty(room) is True
+        except Exception:  # one of another shape must not keep the others from being saved
+            return False
 
     @staticmethod
     def _is_dirty(room):
@@ -87,8 +91,15 @@ class SharedDocuments:
         try:
             await asyncio.wait_for(self._save(room), SHARED_WITHIN)
         except Exception:  # also that the time is over
-            return str(room._file.path)
+            return self._path(room)
         return ""
+
+    @staticmethod
+    def _path(room):
+        try:
+            return str(room._file.path)
+        except Exception:
+            return UNNAMED
 
     async def _save(self, room):
         delay, before = room._save_delay, self._saved_at(room)

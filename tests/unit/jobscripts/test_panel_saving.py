@@ -104,3 +104,13 @@ def test_where_there_are_no_rooms_nothing_is_saved(app: object) -> None:
 
 def test_rooms_of_another_shape_are_left_alone() -> None:
     assert not server(SimpleNamespace(_save_delay=1)).has_changed()
+
+
+def test_a_room_of_another_shape_does_not_keep_the_others_from_being_saved() -> None:
+    waits = SimpleNamespace(done=lambda: False)
+    odd = SimpleNamespace(_save_delay=1), SimpleNamespace(_save_delay=1, _saving_document=waits)
+    room = Room()
+    shared = server(odd[0], room, odd[1])
+    assert shared.has_changed()
+    assert asyncio.run(shared.save()) == [saving.UNNAMED]
+    assert room.tries == 1
