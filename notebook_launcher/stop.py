@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events, local_state
@@ -25,8 +28,15 @@ from notebook_launcher.sessions import endpoint_of
 
 if TYPE_CHECKING:
     from notebook_launcher.supervision.end_check import EndChecked
+    from notebook_launcher.tunnel.forwarding import Endpoint
 
 _Checks = Mapping[str, "EndChecked | None"]
+_Answer = tuple[str, "EndChecked"]
+_Task = tuple[str, Sequence[int], "Endpoint", str]  # a session, the local ports of its tunnels, and its token
+
+_PORT_WITHIN, _ALL_PORTS_WITHIN = 5.0, 10.0  # seconds for all questions by one port, and to one session
+_NOTED_AFTER = 1.0  # seconds
+_SIDE_BY_SIDE = 16  # sessions
 
 
 def stop(
@@ -59,7 +69,7 @@ def stop(
             if entry.summary.state == "ended":
                 view.show(events.Note(f"Session {entry.session.id} has ended already."))
         asks = context.prompts.asks and not sure
-        checks = {entry.session.id: _check(context, entry.session, kernels=asks) for entry in known}
+        checks = _check(context, known, kernels=asks)
         if asks and not _is_wanted(context, known, checks):
             view.show(events.Note("Nothing was ended."))
             return
@@ -140,24 +150,76 @@ def _is_wanted(context: Context, entries: Sequence[IndexedSession], checks: _Che
     return bool(context.prompts.confirm("\n".join([*lost, question])))
 
 
-def _check(context: Context, session: Session, *, kernels: bool) -> EndChecked | None:
-    """Have pages of JupyterLab save, and ask which ``kernels`` are busy; ``None`` without a tunnel on this machine.
+def _check(context: Context, entries: Sequence[IndexedSession], *, kernels: bool) -> _Checks:
+    """Have pages of JupyterLab save, and ask which ``kernels`` are busy, of several sessions side by side.
 
-    Another launcher has made it. Where none has, the pages save when the job is told to end.
+    ``None`` for one without a tunnel on this machine, which another launcher has made: its pages save when the job is
+    told to end.
     """
-    ports = local_state.attached_ports(session.id)
-    if not ports:
-        return None
+    since = time.monotonic()
+    checks: dict[str, EndChecked | None] = {entry.session.id: None for entry in entries}
+    tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+    for session in [entry.session for entry in entries]:
+        if ports := local_state.attached_ports(session.id):
+            with contextlib.suppress(LauncherError):
+                token, endpoint = read_access(context.host, session.directory).token, endpoint_of(context, session)
+                tasks.put((session.id, ports, endpoint, token))
+    count = tasks.qsize()
+    for _ in range(min(count, _SIDE_BY_SIDE)):
+        threading.Thread(target=_ask_each, args=(tasks, answers, kernels), name="check", daemon=True).start()
+    for answer in _awaited(context, answers, count, since, kernels=kernels):
+        checks.update([answer])
+    return checks
+
+
+def _awaited(
+    context: Context, answers: queue.SimpleQueue[_Answer], count: int, since: float, *, kernels: bool
+) -> Iterator[_Answer]:
+    """Yield so many answers; say what is waited for if that takes longer than a moment."""
+    note_at: float | None = since + _NOTED_AFTER
+    while count:
+        try:
+            answer = answers.get(timeout=None if note_at is None else max(0.0, note_at - time.monotonic()))
+        except queue.Empty:
+            too = ", and asking whether a kernel is busy" if kernels else ""
+            context.view.show(events.Note(f"Having JupyterLab save open documents{too}…"))
+            note_at = None
+        else:
+            count -= 1
+            yield answer
+
+
+def _ask_each(tasks: queue.SimpleQueue[_Task], answers: queue.SimpleQueue[_Answer], kernels: bool) -> None:
+    from notebook_launcher.supervision.end_check import EndChecked
+    from notebook_launcher.tunnel.page_saving import PagesSaved
+
+    with contextlib.suppress(queue.Empty):
+        while True:
+            name, ports, endpoint, token = tasks.get_nowait()
+            check = EndChecked(None, PagesSaved())
+            try:
+                with contextlib.suppress(Exception):  # nothing is known then
+                    check = _ask(ports, endpoint, token, kernels=kernels)
+            finally:
+                answers.put((name, check))
+
+
+def _ask(ports: Sequence[int], endpoint: Endpoint, token: str, *, kernels: bool) -> EndChecked:
+    """Ask one session's JupyterLab, by the first of the ``ports`` that answers; each has one limit for all."""
     from notebook_launcher.supervision.end_check import EndChecked
     from notebook_launcher.tunnel.kernels import busy_kernels
-    from notebook_launcher.tunnel.page_saving import PagesSaved, save_in_pages
+    from notebook_launcher.tunnel.page_saving import ANSWERS_WITHIN, PagesSaved, save_in_pages
 
-    with contextlib.suppress(LauncherError):
-        token, endpoint = read_access(context.host, session.directory).token, endpoint_of(context, session)
-        for port in ports:
-            busy = busy_kernels(port, endpoint, token) if kernels else ()
-            saved = save_in_pages(port, endpoint, token) if busy is not None else PagesSaved()
-            if busy is not None and (kernels or saved.pages is not None):
-                break
-        return EndChecked(busy, saved)
-    return None
+    check = EndChecked(None if kernels else (), PagesSaved())
+    last = time.monotonic() + _ALL_PORTS_WITHIN
+    for port in ports:
+        until = min(last, time.monotonic() + _PORT_WITHIN)
+        if (left := until - time.monotonic()) <= 0:
+            break
+        saved = save_in_pages(port, endpoint, token, min(left, ANSWERS_WITHIN))
+        busy = busy_kernels(port, endpoint, token, until - time.monotonic()) if kernels else ()
+        check = EndChecked(busy, saved)
+        if saved.pages is not None or (kernels and busy is not None):
+            break
+    return check

@@ -10,7 +10,7 @@ from typing import Any
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
 
-ANSWERS_WITHIN = 5.0  # seconds for all requests: somebody waits for the session's end, and was told so
+ANSWERS_WITHIN = 5.0  # seconds: somebody waits for the session's end, and was told so
 _LONGEST_NAME = 60
 
 #: what the server cannot know
@@ -18,12 +18,15 @@ _A_KERNEL = "a kernel ("  # begins what is said of one without a file
 UNSAVED = "Check in the browser that your notebooks are saved."
 
 
-def busy_kernels(local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:
+def busy_kernels(
+    local_port: int, endpoint: Endpoint, token: str, within: float = ANSWERS_WITHIN
+) -> tuple[str, ...] | None:
     """Return what the busy kernels run: the paths of notebooks, or the names of kernels without one.
 
-    ``None`` if JupyterLab does not answer in time: then nothing is known, and a kernel may use all of its cores.
+    ``within``: seconds for all requests. ``None`` if JupyterLab does not answer in time: then nothing is known, and a
+    kernel may use all of its cores.
     """
-    deadline = time.monotonic() + ANSWERS_WITHIN
+    deadline = time.monotonic() + within
     kernels = _read(local_port, endpoint, token, "api/kernels", deadline)
     if kernels is None:
         return None

@@ -43,10 +43,10 @@ class PagesSaved(Frozen):
         return " ".join(words) or ("Open documents are saved." if self.pages else UNSAVED)
 
 
-def save_in_pages(local_port: int, endpoint: Endpoint, token: str) -> PagesSaved:
-    """Have the pages save, and return what came of it; within 3 s, and at once where no page is open."""
+def save_in_pages(local_port: int, endpoint: Endpoint, token: str, within: float = ANSWERS_WITHIN) -> PagesSaved:
+    """Have the pages save, and return what came of it; at once where no page is open. ``within``: seconds."""
     try:
-        with jupyter_answer(local_port, endpoint, token, _PATH, ANSWERS_WITHIN, _REQUEST) as answer:
+        with jupyter_answer(local_port, endpoint, token, _PATH, within, _REQUEST) as answer:
             data = json.loads(answer.read(MOST_BYTES)) if answer.status == 200 else None
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
         return PagesSaved()

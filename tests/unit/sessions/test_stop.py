@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -248,6 +249,61 @@ def test_pages_that_are_reached_from_here_save_first(
         assert "JupyterLab's page could not save a.csv.\nEnd session" in person.asked[0] and not view.ended
     else:
         assert view.one(events.NotSaved).paths == ("a.csv",) and len(view.ended) == 1
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_several_are_asked_side_by_side_and_not_in_silence(
+    tmp_path: Path, reached: list[int], slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    view, together = ShownSessions(), threading.Barrier(2)
+
+    def save(*_: object) -> PagesSaved:
+        together.wait(20)
+        wait_until(lambda: "Having JupyterLab save open documents" in view.notes, 20, "the wait is explained")
+        return PagesSaved(1)
+
+    monkeypatch.setattr(page_saving, "save_in_pages", save)
+    monkeypatch.setattr(stopping, "_NOTED_AFTER", 0.1)
+    names = name_of(NOW, 0), name_of(NOW, 1)
+    for number, name in enumerate(names):
+        plant(tmp_path, name, NOW, job=str(7 + number), started=NOW, listens=True, secrets=True)
+    person = FakePrompts(confirms=[False] if asks else [], asks=asks)
+    stopping.stop(target(tmp_path), names, view, person, Interrupts())
+    assert view.notes.count("Having JupyterLab") == 1
+    assert ("whether a kernel is busy" in view.notes) == asks
+    assert "".join(person.asked).count("Open documents are saved.") == 2 * asks
+
+
+@pytest.mark.parametrize(
+    ("asks", "asked"),
+    [
+        (True, ["save 1: 3", "kernels 1: 2", "save 2: 3", "kernels 2: 2"]),
+        (False, ["save 1: 3", "save 2: 3", "save 3: 3"]),
+    ],
+)
+def test_for_all_that_a_silent_tunnel_is_asked_there_is_one_limit(
+    tmp_path: Path, slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, asks: bool, asked: list[str]
+) -> None:
+    """And one for all tunnels to a session."""
+    plant(tmp_path, name_of(NOW, 0), NOW, job="7", started=NOW, listens=True, secrets=True)
+    now, questions = 0.0, list[str]()
+
+    def is_silent(what: str, port: int, within: float) -> None:
+        nonlocal now
+        now += within
+        questions.append(f"{what} {port}: {within:g}")
+
+    def save(port: int, _endpoint: object, _token: str, within: float) -> PagesSaved:
+        is_silent("save", port, within)
+        return PagesSaved()
+
+    monkeypatch.setattr(local_state, "attached_ports", lambda _session: [1, 2, 3])
+    monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(page_saving, "save_in_pages", save)
+    monkeypatch.setattr(kernels, "busy_kernels", lambda port, _endpoint, _token, left: is_silent("kernels", port, left))
+    person = FakePrompts(confirms=[False], asks=asks)
+    stop(tmp_path, name_of(NOW, 0), prompts=person)
+    assert questions == asked and len(person.asked) == asks
 
 
 @pytest.fixture
