@@ -350,8 +350,11 @@ class JupyterSupervisor(Supervisor):
         target = NodeTarget(context.host, context.scheduler, self._session, self._job, self._node, self._access.keys)
         route = wanted_route(self._session, launch_target.profile.route)
         self._has_route = self._is_used = self._is_reached = False
+        is_first = self._ours and not self.attached  # later, another launcher may be here by a route that needs calls
         self._node_connection = NodeConnection(
-            self._inbox, lambda trying: find_route(target, route, launch_target.name, trying=trying), pause
+            self._inbox,
+            lambda trying: find_route(target, route, launch_target.name, ends_calls=is_first, trying=trying),
+            pause,
         )
 
     def _handle_other(self, item: object) -> None:

@@ -32,6 +32,7 @@ def test_the_way_to_the_node_breaks_while_attached(launcher: Launcher) -> None:
     launcher.is_reconnected()
     assert launcher.routes.opened[0].closed and launcher.routes.opened[1].alive
     assert launcher.host.attempts == 0, "the login node is well"
+    assert launcher.routes.ending_calls == [True, False], "by then another launcher may need the calls"
     launcher.goes_on_to_a_good_end()
 
 
