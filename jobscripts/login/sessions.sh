@@ -112,7 +112,7 @@ tell() {
     [[ $name != exit ]] || exit_line=$REPLY
   done
   if read_job "$dir/job"; then text+="$id job $REPLY"$'\n'; fi
-  if [[ -z $exit_line || $exit_line == *'"script-failed"'* || $exit_line == *' cancelled, or reached '* ]] &&
+  if [[ -z $exit_line || $exit_line == *'"script-failed"'* || $exit_line == *' cancelled or reached '* ]] &&
     read_cancelled "$dir/ended-from"; then
     text+="$id cancelled $REPLY"$'\n'
   fi

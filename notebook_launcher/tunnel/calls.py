@@ -77,7 +77,7 @@ def call_job(host: Host, directory: str, node: str) -> str:
 
 
 def expect_no_calls(host: Host, directory: str) -> None:
-    """Let a job wait for calls no longer, as its node is reached without; what cannot be done is left."""
+    """Have a job stop waiting for calls, as its node is reached by another route; a failure is ignored."""
     with contextlib.suppress(LauncherError):
         host.run(["rm", "-f", f"{directory}/runtime/reverse/calls"])
 

@@ -97,8 +97,8 @@ def find_route(
 
     ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: the route that last worked for ``cluster``, then each in
     order; the user is asked for a secret only if nothing works without, and never without ``asks``. ``trying`` is
-    called with the name of each route before it is tried; with an empty one, if the user may be asked. Where nothing
-    was known of the cluster, and the job need not connect itself, it waits for calls no longer. Raises
+    called with the name of each route before it is tried; with an empty one, if the user may be asked. If ``auto``
+    finds another route for a job that waits for calls, the job stops waiting for them. Raises
     ``NodeUnreachable`` with all attempts, ``HostKeyChanged`` if the node is not the job's.
     """
     if target.scheduler.same_machine or wanted == "direct":
