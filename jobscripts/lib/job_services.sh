@@ -121,6 +121,8 @@ start_survey() {
   { "$BASH" "$NBL_SESSION_DIR/survey.sh" node >"$file.new" && mv -f -- "$file.new" "$file"; } </dev/null 2>/dev/null &
 }
 
+is_surveying() { [[ ${want_survey-} == yes && ! -e $NBL_SESSION_DIR/runtime/survey ]]; }
+
 # ------------------------------------------------------------------------------------------------ what the job uses
 
 # Start what watches the program, unless that is done.

@@ -81,7 +81,7 @@ def owner_of(local: tuple, remote: tuple) -> "int | None":
         # Otherwise it is not the kernel's, or an error, or a listener that would take such a connection.
         if sender == 0 and struct.unpack_from("=H", answer, 4)[0] == SOCK_DIAG_BY_FAMILY and answer[20:24] == ports:
             uid, inode = struct.unpack_from("=II", answer, 80)
-            return NOBODY if uid == inode == 0 and answer[17] != int(CONNECTED, 16) else uid
+            return NOBODY if uid == inode == 0 else uid
     return None
 
 
@@ -89,7 +89,7 @@ def stranger_behind(connection: socket.socket) -> "int | None":
     """Return the number of another user of this node whose program made this connection; ``None``: it is none.
 
     Programs of root are let in: some SSH servers connect as root, and root can read the token anyway. ``NOBODY``: the
-    socket has been closed. Such a one may be called root's, is not connected any more, and has no inode.
+    socket has been closed. Such a one may be called root's, and has no inode; its state may have been read before that.
     """
     peer, us = connection.getpeername(), os.geteuid()
     owner = owner_of(peer[:2], connection.getsockname()[:2])
@@ -100,7 +100,7 @@ def stranger_behind(connection: socket.socket) -> "int | None":
         for local, remote, state, owner, inode in tcp_sockets(there):
             if local in there and remote in here:
                 # a socket may be closed while its row is printed: first its inode, and then root as its owner
-                if owner == 0 and state != CONNECTED and (us != 0 or inode == 0):
+                if owner == 0 and (inode == 0 or (state != CONNECTED and us != 0)):
                     return NOBODY
                 return None if owner in (0, us) else owner
             is_listed = is_listed or (local in here and remote in there)

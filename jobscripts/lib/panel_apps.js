@@ -1,7 +1,7 @@
 // The panel's cards in JupyterLab's Launcher for programs beside it (--app). A part of the one file that panel.py lays out.
 
 const ICONS = 'api/notebook-launcher/app-icons';
-// A picture is whoever's wrote the profile: it is an image's address and nothing else, so nothing in it runs.
+// A picture comes from whoever wrote the profile or the course. It is only ever an image's address, so nothing in it runs.
 const PICTURE = /^data:image\/(svg\+xml|png);base64,[A-Za-z0-9+/]{1,32000}={0,2}$/;
 // names in a profile, and those of JupyterLab's own icons
 const OWN_ICONS = {

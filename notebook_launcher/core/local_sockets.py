@@ -92,7 +92,7 @@ def owner_of(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
         # Otherwise it is not the kernel's, or an error, or a listener that would take such a connection.
         if sender == 0 and struct.unpack_from("=H", answer, 4)[0] == SOCK_DIAG_BY_FAMILY and answer[20:24] == ports:
             uid, inode = struct.unpack_from("=II", answer, 80)
-            return NOBODY if uid == inode == 0 and answer[17] != int(CONNECTED, 16) else int(uid)
+            return NOBODY if uid == inode == 0 else int(uid)
     return None
 
 
@@ -114,7 +114,7 @@ def is_from_another_user(connection: socket.socket) -> bool | None:
             for one in local_sockets(there):
                 if one.local in there and one.remote in here:
                     # a socket may be closed while its row is printed: first its inode, and then root as its owner
-                    is_open = one.state == CONNECTED or (us == 0 and one.inode != 0)
+                    is_open = one.inode != 0 and (one.state == CONNECTED or us == 0)
                     return _is_strange(one.uid if one.uid or is_open else NOBODY, us)
                 is_listed = is_listed or (one.local in here and one.remote in there)
         if is_listed and ipaddress.ip_address(peer[0]).is_loopback:

@@ -26,7 +26,8 @@ class _Failure(NamedTuple):
 
 _FAILURES = {
     "closed": _Failure(
-        "The job was started without this route.", "launch a new session with --route reverse; this one cannot use it"
+        "The job does not wait for calls: it was started without this route, or has been reached by another one.",
+        "launch a new session with --route reverse; this one cannot use it",
     ),
     "no-host-key": _Failure(
         "{login} has no readable public host key in /etc/ssh, so the job could not recognise it.",

@@ -7,6 +7,8 @@ import dataclasses
 import errno
 import logging
 import socket
+import struct
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any, cast
@@ -20,6 +22,7 @@ from notebook_launcher.hosts.paramiko.host_keys import check_host_key, expected_
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials, authenticate, refusal
 from notebook_launcher.hosts.paramiko.negotiation import for_openssh, restrict
+from notebook_launcher.hosts.paramiko.packets import Packets
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
 from notebook_launcher.hosts.paramiko.silence import Watch
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
@@ -29,6 +32,8 @@ from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
 
 READ_AHEAD = 128 * 1024  # bytes
+
+_SYSTEM_TIMES = sys.platform == "linux" and sys.maxsize > 2**32  # where a ``timeval`` is two longs
 
 MOST_JUMPS = 10  # in a chain, each found in the configuration of the next
 
@@ -64,7 +69,7 @@ def _open_once(
     """Do what ``open_transport`` does, once, over a stream that is closed on failure. Also raises ``ServerHungUp``."""
     transport, first_lines = None, list[str]()
     try:
-        transport = paramiko.Transport(cast(socket.socket, _AsSocket(stream)))
+        transport = paramiko.Transport(cast(socket.socket, _AsSocket(stream)), packetizer_class=Packets)
         first_lines, watch = _first_lines(transport), Watch(transport)
         known = expected_keys(expected) or known_keys(settings)
         restrict(transport.get_security_options(), settings, known)
@@ -129,16 +134,27 @@ class _AsSocket:
     def __init__(self, stream: ByteStream) -> None:
         self.stream = stream
         self.send, self.sendall, self._recv = stream.send, stream.sendall, stream.recv
-        self.settimeout, self._close, self._closed = stream.settimeout, stream.close, False
+        self._close, self._closed = stream.close, False
         self._ahead, self._at = b"", 0
+
+    def settimeout(self, seconds: float | None) -> None:
+        """Set the timeout of each call. Linux itself ends it then: Python would make two system calls of each."""
+        stream = self.stream
+        if not (_SYSTEM_TIMES and seconds and isinstance(stream, socket.socket)):
+            stream.settimeout(seconds)
+            return
+        timeval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+        for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            stream.setsockopt(socket.SOL_SOCKET, direction, timeval)
+        stream.settimeout(None)
 
     def recv(self, count: int) -> bytes:
         """Return the received data. Raises ``OSError``."""
         if self._at == len(self._ahead):
             try:
                 self._ahead, self._at = self._recv(max(count, READ_AHEAD)), 0
-            except TimeoutError:
-                raise
+            except (TimeoutError, BlockingIOError):  # the second is how Linux ends a call
+                raise TimeoutError from None
             except OSError as error:  # paramiko's thread would die of one without a number
                 raise ConnectionResetError(errno.ECONNRESET, str(error)) from None
         data = self._ahead[self._at : self._at + count]

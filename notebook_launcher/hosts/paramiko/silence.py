@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import threading
 
+from cryptography.exceptions import InvalidTag
+
 from notebook_launcher.hosts.paramiko.library import paramiko
 
 #: seconds, times: a silent server is noticed within 50 s. The pause is below the idle limits of firewalls and NAT boxes
@@ -35,7 +37,10 @@ class Watch:
         transport.packetizer.read_message = self._heard  # type: ignore[method-assign]
 
     def _heard(self) -> tuple[int, paramiko.Message]:
-        kind, message = self._read()
+        try:
+            kind, message = self._read()
+        except InvalidTag:  # whoever uses the connection expects paramiko's errors
+            raise paramiko.SSHException("a packet was changed on its way") from None
         self._pauses = 0
         self._answers = self._answers or kind in _ANSWERS
         return kind, message

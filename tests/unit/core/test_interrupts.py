@@ -67,6 +67,7 @@ def test_what_the_block_waits_for_is_ended_and_the_connection_only_if_that_does_
 ) -> None:
     given_up: queue.SimpleQueue[str] = queue.SimpleQueue()
     answer = threading.Event()
+    monkeypatch.setattr(module, "GRACE", 60.0)
     with pytest.raises(KeyboardInterrupt), Uninterrupted(answer.set, lambda: given_up.put("too early")):
         signal.raise_signal(signal.SIGINT)
         assert answer.wait(20)

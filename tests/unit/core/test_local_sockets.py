@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -216,6 +217,55 @@ def test_one_that_the_kernel_finds_needs_no_list(
             client.shutdown(socket.SHUT_WR)
             assert is_from_another_user(ours) is (owner != 0), "it has said all, and waits for the answer"
         assert is_from_another_user(ours) is not False, "it has hung up"
+
+
+class Forgetful:
+    """The kernel, asked for a socket that is closed meanwhile: it was connected; its owner and inode are forgotten."""
+
+    def __init__(self, *_: object) -> None:
+        self.asked = b""
+
+    def __enter__(self) -> Forgetful:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def settimeout(self, _seconds: float) -> None:
+        pass
+
+    def sendto(self, asked: bytes, _to: tuple[int, int]) -> None:
+        self.asked = asked
+
+    def recvfrom(self, _count: int) -> tuple[bytes, tuple[int, int]]:
+        head = struct.pack("=IHHII", 88, 20, 0, 0, 0) + bytes([socket.AF_INET, 1, 0, 0])  # 1: connected
+        return (head + self.asked[24:28]).ljust(88, b"\0"), (0, 0)
+
+
+def test_one_that_is_closed_while_it_is_looked_for_is_not_root_s(
+    request: pytest.FixtureRequest,
+    looking: ModuleType,
+    is_from_another_user: IsStrange,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client, ours = connection_of(STRANGER, listener, socket.AF_INET, "127.0.0.1")
+    with client, ours:
+        if "all listed" in request.node.name:
+            name = "local_sockets" if looking is local_sockets else "tcp_sockets"
+            rows = list(getattr(looking, name)())
+            forgetful = [_forgotten(row) for row in rows]
+            monkeypatch.setattr(looking, name, lambda _having: forgetful)
+        else:
+            monkeypatch.setattr(socket, "socket", Forgetful)
+        assert is_from_another_user(ours) is None
+
+
+def _forgotten(row: Any) -> Any:
+    """Return a row of the tables as one without an owner."""
+    if isinstance(row, tuple):
+        return (*row[:3], 0, 0)
+    return local_sockets.LocalSocket(row.local, row.remote, row.state, 0, 0)
 
 
 def test_others_listen_only_where_they_do(listener: socket.socket) -> None:

@@ -96,8 +96,8 @@ def test_ctrl_c_ends_a_wait_for_a_network_that_is_dead(open_host: Open, server: 
         stream = host.open_process(["cat"])
         until.enter_context(stopped(server.connections()))
         pressed = threading.Timer(STALLED_AFTER, os.kill, (os.getpid(), signal.SIGINT))
-        pressed.start()
         with pytest.raises(KeyboardInterrupt):
+            pressed.start()
             while call == "send":
                 stream.send(bytes(65536))
             stream.recv(1) if call == "receive" else host.run(["true"])

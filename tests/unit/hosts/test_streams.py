@@ -8,14 +8,18 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from notebook_launcher.core.errors import ConnectionLost
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.output import MOST_LINE
+from notebook_launcher.hosts.paramiko.host import ParamikoHost
+from notebook_launcher.hosts.paramiko.login import Credentials
 from tests.doubles import wait_until
-from tests.ssh_server import NASTY, Follower, read_all, running, there_and_back
+from tests.ssh_server import NASTY, Follower, Server, User, read_all, running, there_and_back
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.real_time]
 
@@ -155,3 +159,17 @@ def test_nasty_arguments_of_a_byte_stream_arrive_as_they_are(host: Host) -> None
     stream.settimeout(10)
     assert read_all(stream).decode().split("\0") == [*NASTY, ""]
     stream.close()
+
+
+def test_a_packet_that_was_changed_on_its_way_is_a_lost_connection(server: Server) -> None:
+    with ParamikoHost.open(server.destination(), Credentials(User())) as host:
+        near: Any = host.transport.sock
+        receive = near._recv
+
+        def changed(count: int) -> bytes:
+            data: bytes = receive(count)
+            return data[:-1] + bytes([data[-1] ^ 1]) if data else data
+
+        near._recv = changed
+        with pytest.raises(ConnectionLost):
+            host.run(["true"])

@@ -19,7 +19,7 @@ panel = loaded("panel")
 def test_jupyterlab_and_notebook_7_load_it(tmp_path: Path, program: str) -> None:
     """Notebook 7 may be in the same environment; a page of it that did not save would count as silent."""
     (tmp_path / "runtime").mkdir()
-    for name in ("panel_view.js", "panel.js"):
+    for name in ("panel_view.js", "panel_apps.js", "panel.js"):
         (tmp_path / name).write_text(f"// {name}\n")
     config = Config({program: {"extra_labextensions_path": ["/mine"]}})
     panel.bring(SimpleNamespace(init_shutdown_no_activity=lambda: None), config, str(tmp_path))

@@ -243,10 +243,13 @@ def test_a_job_for_shells_does_not_wait_for_ever(job: Job) -> None:
     assert (report["cause"], report["message"]) == ("finished", "Nobody opened a shell within 2 seconds.")
 
 
-def test_a_job_for_shells_answers_signals(job: Job) -> None:
+def test_a_job_for_shells_answers_signals_and_ends_its_survey_of_the_node(job: Job) -> None:
     job.in_a_scheduler()
-    job.ask("program=shell")
+    job.ask("program=shell", "survey=yes")
+    (job.dir / "survey.sh").write_text("timeout 302 sleep 301\n")  # in a process group of its own
     job.start()
     job.started()
+    job.process_with("sleep 301")
     job.send(15)
     assert job.exit()["cause"] == "stopped"
+    wait_until(lambda: job.processes() == [], 30, "nothing is left")

@@ -45,8 +45,8 @@ def test_a_connection_has_a_tag() -> None:
         ("no-host-key \n", "no readable public host key", "--route auto"),
         ("unsafe \n", "cannot meet in /tmp", "--route auto"),
         ("silent \n", "did not answer within 40 s", "job's log"),
-        ("closed \n", "started without this route", "--route reverse"),
-        ("", "started without this route", "--route reverse"),
+        ("closed \n", "was started without this route", "--route reverse"),
+        ("", "was started without this route", "--route reverse"),
     ],
 )
 def test_each_cause_has_its_own_sentence_and_hint(printed: str, what: str, hint: str) -> None:
@@ -76,5 +76,5 @@ def test_what_to_do_is_said_if_only_this_route_was_asked_for() -> None:
 
 
 def test_a_session_of_an_earlier_version_has_no_such_script() -> None:
-    with pytest.raises(NodeUnreachable, match="started without this route"):
+    with pytest.raises(NodeUnreachable, match="was started without this route"):
         call_job(LocalHost(), "/nonexistent", str(NODE))
