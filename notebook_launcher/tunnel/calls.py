@@ -26,7 +26,7 @@ class _Failure(NamedTuple):
 
 _FAILURES = {
     "closed": _Failure(
-        "The job does not wait for calls: it was started without this route, or has been reached by another one.",
+        "The job does not wait for calls: it was started without this route, or has since been reached by another.",
         "launch a new session with --route reverse; this one cannot use it",
     ),
     "no-host-key": _Failure(
