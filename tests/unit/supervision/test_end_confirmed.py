@@ -20,8 +20,7 @@ ENDS: dict[str, Callable[[Launcher], None]] = {
 }
 
 ASKING = (
-    "Asking JupyterLab to save open documents and to report busy kernels; "
-    "ENTER or Ctrl-C again ends the session now."
+    "Asking JupyterLab to save open documents and to report busy kernels; ENTER or Ctrl-C again ends the session now."
 )
 
 
