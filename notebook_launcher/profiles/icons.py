@@ -21,6 +21,9 @@ FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.(svg|png)")
 MOST = 16 * 1024  # bytes
 _MOST_PIXELS = 1024  # of a PNG, in each direction
 _PNG = b"\x89PNG\r\n\x1a\n"
+# Each of these may draw others many times, and those again: a picture of 2 KB then takes a browser for ever.
+_DRAWS_OTHERS = re.compile(rb"<(?:[^\s<>/:]+:)?(?:use|image|filter|foreignObject|pattern|marker)\b")
+_LIMITS_OTHERS = re.compile(rb"<(?:[^\s<>/:]+:)?(?:clipPath|mask)\b")  # of which one has nothing to draw again
 
 
 def files_among(icons: Iterable[str | None]) -> tuple[str, ...]:
@@ -66,4 +69,7 @@ def _problem_with(name: str, content: bytes) -> str | None:
     is_svg = re.search(rb"<svg[\s>]", content) and b"\0" not in content
     if not is_svg or re.search(rb"<!ENTITY", content, re.I):
         return "it is not an SVG, or it defines entities"
+    if _DRAWS_OTHERS.search(content) or len(_LIMITS_OTHERS.findall(content)) > 1:
+        none = "use, image, filter, pattern, marker or foreignObject"
+        return f"it may draw parts of itself repeatedly: an SVG may have one clipPath or mask, and no {none}"
     return None
