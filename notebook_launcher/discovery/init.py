@@ -111,7 +111,7 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
         view.show(events.Saved(f"the profile “{path.stem}”", str(path)))
         kind = _probing(request, draft, prompts)
         if request.probe in ("cpu", "gpu") and not kind:
-            view.show(events.Note(f"No job was submitted, as {_silent(draft)} did not answer here."))
+            view.show(events.Note(f"No job was submitted: {_silent(draft)} did not answer here."))
         if kind:
             draft = replace(draft, probed=_probe(draft, profile, context, with_gpu=kind == "gpu"))
             _keep(draft, path)

@@ -204,7 +204,7 @@ class JupyterSupervisor(Supervisor):
         if endpoint is None or not is_reached or not self._has_keys or now < self._sure_until:
             raise StopRequested
         self._sure_until = until = now + CONFIRM_WITHIN
-        asked = "Having JupyterLab save open documents, and asking whether a kernel is busy"
+        asked = "Asking JupyterLab to save open documents and to report busy kernels"
         self._note(f"{asked}; {self._end_keys} again ends the session now.")
         self._end_check.start(self._tunnel.jupyter(endpoint), endpoint, until)
 
@@ -367,7 +367,7 @@ class JupyterSupervisor(Supervisor):
         if item.by is not self._node_connection:
             return  # of an earlier run of the job, or an earlier connection
         if isinstance(item, RouteSlow):
-            self._note(f"Still trying to reach {self._node} by the route “{item.name}”.")
+            self._note(f"Still trying to reach {self._node} with the route “{item.name}”.")
         elif isinstance(item, NodeUnconnected):
             self._node_connection_failed(item.error)
         elif isinstance(item, RouteOpened):

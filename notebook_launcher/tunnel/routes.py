@@ -99,8 +99,8 @@ def find_route(
     ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: the route that last worked for ``cluster``, then each in
     order; the user is asked for a secret only if nothing works without, and never without ``asks``. ``trying`` is
     called with the name of each route before it is tried; with an empty one, if the user may be asked. With
-    ``ends_calls``, where nothing was known of the cluster, and the job need not connect itself, it waits for calls no
-    longer: only for whom nobody else can have reached the job by one. Raises ``NodeUnreachable`` with all attempts,
+    ``ends_calls``, if ``auto`` finds another route for a job that waits for calls, the job stops waiting for them: only
+    for whom nobody else can have reached the job by a call. Raises ``NodeUnreachable`` with all attempts,
     ``HostKeyChanged`` if the node is not the job's.
     """
     if target.scheduler.same_machine or wanted == "direct":

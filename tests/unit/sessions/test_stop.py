@@ -245,7 +245,7 @@ def test_pages_that_are_reached_from_here_save_first(
     person = FakePrompts(confirms=[False], asks=asks)
     view = stop(tmp_path, name_of(NOW, 0), prompts=person)
     if asks:
-        assert "JupyterLab's page could not save a.csv.\nEnd session" in person.asked[0] and not view.ended
+        assert "JupyterLab could not save a.csv.\nEnd session" in person.asked[0] and not view.ended
     else:
         assert view.one(events.NotSaved).paths == ("a.csv",) and len(view.ended) == 1
 

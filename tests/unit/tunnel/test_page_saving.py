@@ -48,8 +48,8 @@ def saved(server: Server) -> PagesSaved:
     [
         (0, 0, [], False, "Check in the browser that your notebooks are saved."),
         (2, 2, [], False, "Open documents are saved."),
-        (1, 1, ["a/\x1b[31mb.csv", 7], True, "JupyterLab's page could not save a/b.csv."),
-        (2, 1, [], True, "A page of JupyterLab has not answered. Check in the browser that your notebooks are saved."),
+        (1, 1, ["a/\x1b[31mb.csv", 7], True, "JupyterLab could not save a/b.csv."),
+        (2, 1, [], True, "A page of JupyterLab did not answer. Check in the browser that your notebooks are saved."),
     ],
 )
 def test_what_is_known_of_the_pages_is_said(
