@@ -23,6 +23,7 @@ ANSWERS_WITHIN = 2.5  # seconds that the pages have when the job is being ended;
 SHARED_WITHIN = 1.2  # seconds of these that documents have that several people edit
 MOST_PAGES, MOST_PATHS, LONGEST_PATH = 20, 50, 1000
 SHARED = "shared documents"  # in place of a page's name
+UNNAMED = "a shared document"  # in place of a path that is not known
 
 EVENT = "https://notebook-launcher.invalid/save"
 SCHEMA = {
@@ -65,8 +66,11 @@ class SharedDocuments:
 
     def _has_changed(self, room):
         """Whether it waits to be saved, or, where nobody wants autosave, is known to be different."""
-        waits = room._saving_document is not None and not room._saving_document.done()
-        return waits or self._is_dirty(room) is True
+        try:
+            waits = room._saving_document is not None and not room._saving_document.done()
+            return waits or self._is_dirty(room) is True
+        except Exception:  # one of another shape must not keep the others from being saved
+            return False
 
     @staticmethod
     def _is_dirty(room):
@@ -87,8 +91,15 @@ class SharedDocuments:
         try:
             await asyncio.wait_for(self._save(room), SHARED_WITHIN)
         except Exception:  # also that the time is over
-            return str(room._file.path)
+            return self._path(room)
         return ""
+
+    @staticmethod
+    def _path(room):
+        try:
+            return str(room._file.path)
+        except Exception:
+            return UNNAMED
 
     async def _save(self, room):
         delay, before = room._save_delay, self._saved_at(room)
@@ -118,7 +129,7 @@ class Saving:
         self.shared = SharedDocuments(app)
         self.pages = set()  # connections of pages that hear events
         self.unsaved = {}  # paths, by page
-        self.answered = set()
+        self.requests = []  # those that wait: of each, the pages that have answered
         self.is_looking = self.is_ending = False
         self.content, self.writing = "", threading.Lock()
 
@@ -153,20 +164,25 @@ class Saving:
         """Save what several people edit; report what could not be saved as a page does."""
         self._note(SHARED, await self.shared.save())
 
-    async def _await_answers(self, until):
-        while time.monotonic() < until and len(self.answered) < len(self.pages):
-            await asyncio.sleep(0.05)
+    async def _ask(self, until, last):
+        """Have the pages save, and return those that have answered by then. Several may ask at the same time."""
+        answered = set()
+        self.requests.append(answered)
+        try:
+            self._tell(last, asked=not last)
+            while time.monotonic() < until and len(answered) < len(self.pages):
+                await asyncio.sleep(0.05)
+        finally:
+            self.requests = [one for one in self.requests if one is not answered]
+        return answered
 
     async def save_now(self):
         """Have the pages save, and return how many there are, how many have answered, and what they could not save."""
         until = time.monotonic() + ANSWERS_WITHIN
         await self._save_shared()
-        self.answered.clear()
-        if self.pages:
-            self._tell(last=False, asked=True)
-            await self._await_answers(until)
-        unsaved = {path for page in (SHARED, *self.answered) for path in self.unsaved.get(page, ())}
-        return {"pages": len(self.pages), "answered": len(self.answered), "unsaved": sorted(unsaved)[:MOST_PATHS]}
+        answered = await self._ask(until, last=False) if self.pages else ()
+        unsaved = {path for page in (SHARED, *answered) for path in self.unsaved.get(page, ())}
+        return {"pages": len(self.pages), "answered": len(answered), "unsaved": sorted(unsaved)[:MOST_PATHS]}
 
     async def _look(self):
         if self.is_looking or not (self.pages or self.shared.has_changed()):
@@ -199,9 +215,7 @@ class Saving:
         try:
             until = time.monotonic() + ANSWERS_WITHIN
             await self._save_shared()
-            self.answered.clear()
-            self._tell(last=True)
-            await self._await_answers(until)
+            await self._ask(until, last=True)
         finally:
             stop(number, None)
 
@@ -213,7 +227,8 @@ class Saving:
             raise ValueError("not a report of a page")
         if not all(isinstance(path, str) and len(path) <= LONGEST_PATH for path in paths):
             raise ValueError("not a list of paths")
-        self.answered.add(page)
+        for answered in self.requests:
+            answered.add(page)
         self._note(page, paths)
 
     def _note(self, page, paths):

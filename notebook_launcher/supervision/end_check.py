@@ -20,7 +20,6 @@ class EndChecked(Frozen):
     busy: tuple[str, ...] | None
     saved: PagesSaved
     until: float = 0.0
-    at: float = 0.0
 
     @property
     def loses_nothing(self) -> bool:
@@ -38,7 +37,9 @@ class EndCheck:
 
     def __init__(self, inbox: queue.SimpleQueue[object], token: str) -> None:
         self._inbox, self._token = inbox, token
+        self._thread: threading.Thread | None = None
         self._saved_at = float("-inf")
+        self._untold: tuple[str, ...] = ()  # paths that could not be saved, of which the user does not know yet
 
     def start(self, port: int, endpoint: Endpoint, until: float) -> None:
         """Have the pages save, and ask which kernels are busy, on a thread: ``EndChecked`` comes in any case.
@@ -50,18 +51,25 @@ class EndCheck:
             saved, busy = PagesSaved(), None
             try:
                 saved = save_in_pages(port, endpoint, self._token)
+                self._untold = saved.unsaved
                 busy = busy_kernels(port, endpoint, self._token)
             finally:
-                self._inbox.put(EndChecked(busy, saved, until, time.monotonic()))
+                self._saved_at = time.monotonic()
+                self._inbox.put(EndChecked(busy, saved, until))
 
-        threading.Thread(target=check, daemon=True).start()
+        self._thread = threading.Thread(target=check, daemon=True)
+        self._thread.start()
 
-    def read(self, checked: EndChecked) -> None:
-        """Note that the pages have saved."""
-        self._saved_at = checked.at
+    def told(self) -> None:
+        """Note that the user has been told what could not be saved."""
+        self._untold = ()
 
     def save(self, port: int, endpoint: Endpoint) -> tuple[str, ...]:
-        """Have the pages save, unless they have just done so; return the paths of what they could not save."""
-        if time.monotonic() - self._saved_at < JUST_NOW:
-            return ()
+        """Have the pages save; return the paths of what they could not save, and the user does not know of.
+
+        Not while a check goes on, or just after one: it has them save, and who ends the session now does not wait.
+        """
+        is_checking = self._thread is not None and self._thread.is_alive()
+        if is_checking or time.monotonic() - self._saved_at < JUST_NOW:
+            return self._untold
         return save_in_pages(port, endpoint, self._token).unsaved

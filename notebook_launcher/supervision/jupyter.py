@@ -111,6 +111,7 @@ class JupyterSupervisor(Supervisor):
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
         self._sure_until = 0.0  # until when a request to end the session is a repeated one
         self._end_check = EndCheck(self._inbox, access.token)
+        self._ends_at_once = False  # after SIGTERM, say: the pages save only when the job is told to end
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
         self._strangers_ports: set[int] = set()  # of this run: ports that were not forwarded, because they are not ours
 
@@ -131,14 +132,19 @@ class JupyterSupervisor(Supervisor):
     def _stop(self) -> None:
         endpoint, is_ours = self._endpoint, False
         if endpoint is not None and self._is_reached and self._tunnel.alive:
-            if unsaved := self._end_check.save(self._tunnel.jupyter(endpoint), endpoint):
-                self._context.view.show(events.NotSaved(self._session.id, self._job.id, unsaved))
+            self._save(endpoint)
             is_ours = self._port.shut_while_ours(self._tunnel, endpoint, self._access.token)
         self._cancel()
         self._has_left_port = is_ours
         if not self.attached:
             raise Interrupted("Interrupted before JupyterLab was ready.")
         show_bill(self._context, self._session)
+
+    def _save(self, endpoint: Endpoint) -> None:
+        if self._ends_at_once:
+            return
+        if unsaved := self._end_check.save(self._tunnel.jupyter(endpoint), endpoint):
+            self._context.view.show(events.NotSaved(self._session.id, self._job.id, unsaved))
 
     def _finish(self, finished: Finished) -> None:
         self._cancel(str(finished))
@@ -190,6 +196,7 @@ class JupyterSupervisor(Supervisor):
         self._note_keys([] if words[:1] in (["f"], ["forward"]) else words, keys)
 
     def _interrupted(self, *, at_once: bool) -> None:
+        self._ends_at_once = at_once
         if at_once or not self._ours or not self.attached:
             super()._interrupted(at_once=at_once)
         self._end_requested()
@@ -216,7 +223,7 @@ class JupyterSupervisor(Supervisor):
         """End the session if nothing is lost by that; if something is, or may be, the user has to confirm."""
         if item.until != self._sure_until:
             return  # the user has typed something else meanwhile
-        self._end_check.read(item)
+        self._end_check.told()
         if item.loses_nothing:
             raise StopRequested
         self._note(

@@ -14,6 +14,7 @@ ANSWERS_WITHIN = 3.0  # seconds; JupyterLab answers at once where no page is ope
 _PATH, _REQUEST = "api/notebook-launcher/session", b'{"save":true}'
 _KEYS = ("pages", "answered", "unsaved")
 _MOST, _MOST_SHOWN = 50, 3
+_ASLEEP = "The browser may have put a tab to sleep: reload or close it."
 
 
 class PagesSaved(Frozen):
@@ -38,7 +39,7 @@ class PagesSaved(Frozen):
         if self.unsaved:
             words.append(f"JupyterLab could not save {listed(self.unsaved, _MOST_SHOWN)}.")
         if self.silent:
-            words.append(f"A page of JupyterLab did not answer. {UNSAVED}")
+            words.append(f"A page of JupyterLab did not answer. {UNSAVED} {_ASLEEP}")
         return " ".join(words) or ("Open documents are saved." if self.pages else UNSAVED)
 
 

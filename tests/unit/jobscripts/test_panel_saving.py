@@ -7,6 +7,7 @@ last change, and each change begins to wait anew.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,3 +105,45 @@ def test_where_there_are_no_rooms_nothing_is_saved(app: object) -> None:
 
 def test_rooms_of_another_shape_are_left_alone() -> None:
     assert not server(SimpleNamespace(_save_delay=1)).has_changed()
+
+
+def test_a_room_of_another_shape_does_not_keep_the_others_from_being_saved() -> None:
+    waits = SimpleNamespace(done=lambda: False)
+    odd = SimpleNamespace(_save_delay=1), SimpleNamespace(_save_delay=1, _saving_document=waits)
+    room = Room()
+    shared = server(odd[0], room, odd[1])
+    assert shared.has_changed()
+    assert asyncio.run(shared.save()) == [saving.UNNAMED]
+    assert room.tries == 1
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["asked twice", "the job is ended meanwhile"])
+def test_who_asks_does_not_take_the_answers_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """The first of two pages answers before the second request, and the other one afterwards."""
+    monkeypatch.setattr(saving, "ANSWERS_WITHIN", 20)
+
+    async def act() -> None:
+        told: list[dict[str, bool]] = []
+        logger = SimpleNamespace(emit=lambda *, schema_id, data: told.append(data))
+        saver = saving.Saving(SimpleNamespace(event_logger=logger), tmp_path, None)
+        saver.pages = {"a connection", "another"}
+        first = asyncio.ensure_future(saver.save_now())
+        while len(told) < 1:
+            await asyncio.sleep(0)
+        saver.report("one", ["full.ipynb"])
+        stopped: list[int] = []
+        later = saver._end(lambda number, _frame: stopped.append(number), 15) if ends else saver.save_now()
+        second = asyncio.ensure_future(later)
+        while len(told) < 2:
+            await asyncio.sleep(0)
+        saver.report("other", [])
+        assert await first == {"pages": 2, "answered": 2, "unsaved": ["full.ipynb"]}
+        assert not second.done()
+        saver.report("one", [])
+        answer = await second
+        assert stopped == [15] if ends else answer == {"pages": 2, "answered": 2, "unsaved": []}
+        assert saver.requests == []
+
+    asyncio.run(act())

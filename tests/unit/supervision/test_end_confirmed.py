@@ -12,6 +12,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import Interrupted
 from notebook_launcher.supervision import jupyter
 from notebook_launcher.tunnel.page_saving import PagesSaved
+from tests.doubles import wait_until
 from tests.unit.supervision.launcher_doubles import Launcher, failing
 
 ENDS: dict[str, Callable[[Launcher], None]] = {
@@ -74,7 +75,7 @@ def test_with_idle_kernels_it_ends_at_once(attached: Launcher, end: str) -> None
         ),
         (
             PagesSaved(2, 1),
-            "A page of JupyterLab did not answer. Check in the browser that your notebooks are saved.",
+            "A page of JupyterLab did not answer. Check in the browser that your notebooks are saved. The browser",
         ),
     ],
 )
@@ -136,6 +137,28 @@ def test_what_a_second_ctrl_c_does_is_said_before_it_counts(attached: Launcher) 
     assert attached.notes == [ASKING]
 
 
+@pytest.mark.parametrize("end", ENDS)
+def test_the_second_time_no_silent_page_is_waited_for(attached: Launcher, end: str) -> None:
+    attached.blocks("save_in_pages")
+    ENDS[end](attached)
+    wait_until(lambda: not attached.hooks.waiting, 30, "a page is asked")
+    attached.blocks("save_in_pages")
+    ENDS[end](attached)
+    attached.well()
+    assert attached.host.count("scancel") == 1 and attached.hooks.waiting == {"save_in_pages"}
+
+
+def test_what_was_not_saved_is_told_before_the_kernels_have_answered(attached: Launcher) -> None:
+    attached.routes.saved = PagesSaved(1, 0, ("a/table.csv",))
+    attached.blocks("busy_kernels")
+    attached.types("")
+    wait_until(lambda: not attached.hooks.waiting, 30, "JupyterLab is asked for its kernels")
+    attached.hooks.at("save_in_pages", failing(AssertionError("once more")))
+    attached.types("")
+    attached.well()
+    assert attached.shown(events.NotSaved).paths == ("a/table.csv",)
+
+
 @pytest.mark.parametrize("failure", [None, RuntimeError("what nobody thought of")])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_where_nothing_is_known_it_is_confirmed_as_well(attached: Launcher, failure: Exception | None) -> None:
@@ -182,6 +205,14 @@ def test_sigterm_asks_nothing(attached: Launcher) -> None:
     attached.interrupts.arrive("end", at_once=True)
     attached.well()
     assert not attached.notes
+    assert attached.host.count("scancel") == 1
+
+
+def test_sigterm_waits_for_no_page(attached: Launcher) -> None:
+    """They save when the job is told to end."""
+    attached.blocks("save_in_pages")
+    attached.interrupts.arrive("end", at_once=True)
+    attached.well()
     assert attached.host.count("scancel") == 1
 
 
