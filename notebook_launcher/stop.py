@@ -182,8 +182,8 @@ def _awaited(
         try:
             answer = answers.get(timeout=None if note_at is None else max(0.0, note_at - time.monotonic()))
         except queue.Empty:
-            too = ", and asking whether a kernel is busy" if kernels else ""
-            context.view.show(events.Note(f"Having JupyterLab save open documents{too}…"))
+            too = " and to report busy kernels" if kernels else ""
+            context.view.show(events.Note(f"Asking JupyterLab to save open documents{too}…"))
             note_at = None
         else:
             count -= 1

@@ -298,7 +298,10 @@ class Session:
     def saw(self, pattern: str, timeout: float = 60) -> None:
         """Wait until what was printed since the last look matches."""
         compiled = re.compile(pattern)
-        wait_until(lambda: compiled.search(self.printed, self._looked), timeout, f"“{pattern}” is printed")
+        try:
+            wait_until(lambda: compiled.search(self.printed, self._looked), timeout, f"“{pattern}” is printed")
+        except pytest.fail.Exception as failed:
+            pytest.fail(f"{failed}; what was printed instead:\n{self.printed[self._looked :][-4000:]}")
         found = compiled.search(self.printed, self._looked)
         self._looked = found.end() if found else self._looked
 

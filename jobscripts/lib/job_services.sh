@@ -18,7 +18,7 @@ leave_if_not_wanted() {
   local other sessions=${NBL_SESSION_DIR%/*}
   other=$sessions/$continues_in
   if [[ -n $continues_in && -e $other/started.json && ! -e $other/exit.json ]]; then
-    leave finished 0 "This session continues in session $continues_in, which runs already."
+    leave finished 0 "This session continues in session $continues_in, which is already running."
   fi
   [[ $want_continues =~ ^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$ ]] || return 0
   other=$sessions/$want_continues
@@ -33,7 +33,7 @@ leave_if_not_wanted() {
     *'"cause":"stopped"'*) was_ended_early "$other" || return 0 ;;
     *) return 0 ;;
   esac
-  leave finished 0 "Session $want_continues was ended before its walltime, so it does not continue in this job."
+  leave finished 0 "Session $want_continues ended before its walltime was over, so it does not continue in this job."
 }
 
 # was_ended_early DIRECTORY: whether the session was ended by a signal long before its walltime was over, by what the
@@ -343,8 +343,8 @@ conclude_array() {
     esac
   done
   text="$failed of $count tasks failed."
-  ended='were cancelled, or reached their walltime.'
-  ((stopped != 1)) || ended='was cancelled, or reached its walltime.'
+  ended='were cancelled or reached their walltime.'
+  ((stopped != 1)) || ended='was cancelled or reached its walltime.'
   if ((failed)); then
     cause=script-failed code=1
     ((!stopped)) || text="${text%.}, and $stopped $ended"

@@ -8,12 +8,14 @@ file.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import threading
 import time
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from tornado.ioloop import IOLoop, PeriodicCallback
 
@@ -127,7 +129,8 @@ class Saving:
     def __init__(self, app, folder, when):
         self.app, self.path, self.when = app, Path(folder, "unsaved.json"), when
         self.shared = SharedDocuments(app)
-        self.pages = set()  # connections of pages that hear events
+        self.pages = set()  # connections of pages that hear events; those of a network that broke are closed late
+        self.heard_at = WeakKeyDictionary()  # when each has last answered a ping
         self.unsaved = {}  # paths, by page
         self.requests = []  # those that wait: of each, the pages that have answered
         self.is_looking = self.is_ending = False
@@ -145,7 +148,7 @@ class Saving:
     def _count_pages(self):
         from jupyter_server.services.events.handlers import SubscribeWebsocket
 
-        begin, end = SubscribeWebsocket.open, SubscribeWebsocket.on_close
+        begin, end, answer = SubscribeWebsocket.open, SubscribeWebsocket.on_close, SubscribeWebsocket.on_pong
 
         def opened(page, *arguments):
             self.pages.add(page)
@@ -155,7 +158,16 @@ class Saving:
             self.pages.discard(page)
             return end(page)
 
-        SubscribeWebsocket.open, SubscribeWebsocket.on_close = opened, closed
+        def answered(page, data):
+            self.heard(page)
+            return answer(page, data)
+
+        SubscribeWebsocket.open, SubscribeWebsocket.on_close, SubscribeWebsocket.on_pong = opened, closed, answered
+
+    def heard(self, page):
+        """Note that a page's browser answers."""
+        self.heard_at[page] = time.monotonic()
+        self.pages.add(page)
 
     def _tell(self, last, asked=False):
         self.app.event_logger.emit(schema_id=EVENT, data={"last": last, "asked": asked})
@@ -165,15 +177,23 @@ class Saving:
         self._note(SHARED, await self.shared.save())
 
     async def _ask(self, until, last):
-        """Have the pages save, and return those that have answered by then. Several may ask at the same time."""
-        answered = set()
+        """Have the pages save, and return those that have answered by then. Several may ask at the same time.
+
+        A browser answers a ping also for a tab that sleeps. A connection without an answer is nobody's any more.
+        """
+        began, answered = time.monotonic(), set()
         self.requests.append(answered)
         try:
+            for page in list(self.pages):
+                with contextlib.suppress(Exception):  # it is being closed
+                    page.ping(b"")
             self._tell(last, asked=not last)
             while time.monotonic() < until and len(answered) < len(self.pages):
                 await asyncio.sleep(0.05)
         finally:
             self.requests = [one for one in self.requests if one is not answered]
+        if len(answered) < len(self.pages):
+            self.pages = {page for page in self.pages if self.heard_at.get(page, began) > began}
         return answered
 
     async def save_now(self):
@@ -182,7 +202,8 @@ class Saving:
         await self._save_shared()
         answered = await self._ask(until, last=False) if self.pages else ()
         unsaved = {path for page in (SHARED, *answered) for path in self.unsaved.get(page, ())}
-        return {"pages": len(self.pages), "answered": len(answered), "unsaved": sorted(unsaved)[:MOST_PATHS]}
+        pages = max(len(self.pages), len(answered))
+        return {"pages": pages, "answered": len(answered), "unsaved": sorted(unsaved)[:MOST_PATHS]}
 
     async def _look(self):
         if self.is_looking or not (self.pages or self.shared.has_changed()):

@@ -133,6 +133,8 @@ outlast_job() {
     kill -0 "$$" || break
     pause 0.1
   done
+  # One that still takes its leave ends what is left itself.
+  ! kill -0 "$$" || return 0
   # The container learns that nobody is there any more (`guard`), and takes itself off Podman's record.
   for ((looks = 0; looks < 100; looks++)); do
     is_conmon_running || break

@@ -18,6 +18,7 @@ from notebook_launcher.core.errors import (
     ConnectionLost,
     CopyFailed,
     HostCommandFailed,
+    Interrupted,
     LauncherError,
     SchedulerSilent,
 )
@@ -135,9 +136,12 @@ class Follower:
     def update(self, index: SessionIndex) -> None:
         """Apply the result of a lookup."""
         found = {entry.session.id: entry for entry in index.entries}
+        exit_requests = self._context.interrupts.exit_requests
         for job in list(self.active.values()):
             if job.session.id in self.active:
                 self._update_one(job, found.get(job.session.id))
+            if self._context.interrupts.exit_requests != exit_requests:
+                return  # the interrupt is in the inbox
         self._show_pending_reasons(found)
         states = [found[session].summary.state for session in self.active if session in found]
         is_silent = bool(states) and all(state == "unknown" for state in states)
@@ -212,6 +216,8 @@ class Follower:
             return
         try:
             self._fetch(job)
+        except Interrupted:
+            return  # it is not done yet, and found again; who takes the interrupt from the inbox says what comes now
         except CopyFailed as error:
             self._not_fetched(job, error)
         else:
@@ -230,8 +236,12 @@ class Follower:
             job.missed = 0
             return
         error = exit_error(self.separate_context(), job.session, record, status, None)
-        with contextlib.suppress(CopyFailed):
+        try:
             self._fetch(job)
+        except CopyFailed:
+            pass
+        except Interrupted:
+            return
         self._end(job, "failed", error.what, error.kind)
 
     def separate_context(self) -> Context:
@@ -242,8 +252,11 @@ class Follower:
         return dataclasses.replace(self._context, interrupts=separate, site=site)
 
     def _fetch(self, job: ActiveJob) -> None:
-        """Fetch the results of a run, and record its image. Raises ``ConnectionLost`` or ``CopyFailed``."""
-        fetch_results(self.separate_context(), job.session, self._folder.runs_folder(job.name))
+        """Fetch the results of a run, and record its image.
+
+        Raises ``ConnectionLost``, ``CopyFailed``, or ``Interrupted``; the interrupt stays in the inbox.
+        """
+        fetch_results(self._context, job.session, self._folder.runs_folder(job.name))
         image = json_object(self._context.host.read_file(f"{job.session.directory}/image.json") or b"")
         self._folder.change(job.name, image=str(image.get("digest") or ""))
 

@@ -62,7 +62,8 @@ def probe_findings(probed: ProbeResult, draft: Draft) -> Iterator[CheckResult]:
             "route to the node",
             "fault",
             f"no route to {probed.node} works",
-            "what each needs: docs/ssh.md; or --route direct, which opens Jupyter's port to everybody on the cluster",
+            "see docs/ssh.md for what each route needs, or launch with --route direct, which opens Jupyter's port to "
+            "everybody on the cluster",
         )
     node = probed.software
     if node is None:

@@ -30,7 +30,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.text import listed
+from notebook_launcher.core.text import listed, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, is_name, read_node, read_survey
 from notebook_launcher.discovery.findings import accepted, findings, probe_findings
@@ -52,6 +52,7 @@ from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.jobs.evidence import run_queries, run_query
+from notebook_launcher.jobs.outcome import exit_record
 from notebook_launcher.launch import Payload, queue_payload, submitted
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
@@ -110,7 +111,7 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
         view.show(events.Saved(f"the profile “{path.stem}”", str(path)))
         kind = _probing(request, draft, prompts)
         if request.probe in ("cpu", "gpu") and not kind:
-            view.show(events.Note(f"No job was submitted, as {_silent(draft)} did not answer here."))
+            view.show(events.Note(f"No job was submitted: {_silent(draft)} did not answer here."))
         if kind:
             draft = replace(draft, probed=_probe(draft, profile, context, with_gpu=kind == "gpu"))
             _keep(draft, path)
@@ -413,7 +414,7 @@ def _inspect_node(context: Context, session: Session, access: Access) -> ProbeRe
     route, closed = _open_route(target, context.target.name)
     _end_if_interrupted(context)
     context.view.show(events.Querying(f"looking at what there is on {target.node}"))
-    software = _software(context, session)
+    software = _software(context, session, str(target.node))
     _end_if_interrupted(context)
     return ProbeResult(str(target.node), route, closed, software)
 
@@ -434,13 +435,20 @@ def _open_route(target: NodeTarget, about: str) -> tuple[str | None, tuple[str, 
     return None, tuple(closed)
 
 
-def _software(context: Context, session: Session) -> Software | None:
+def _software(context: Context, session: Session, node: str) -> Software | None:
     """Return what the job's survey of its node found, once that is there; ``None`` if it does not come."""
     deadline = time.monotonic() + READ_WITHIN
     while time.monotonic() < deadline:
+        ended = exit_record(context, session)  # before the survey, which may come just before the end
         with contextlib.suppress(HostCommandFailed):
             if text := context.host.read_file(f"{session.directory}/runtime/survey"):
                 return read_node(text.decode(errors="replace"))
+        if ended:
+            why = " ".join(printable(str(ended.get("message") or "")).split())
+            context.view.show(
+                events.Note(f"The job ended before it had looked at {node}: {why or 'no reason is given.'}")
+            )
+            return None
         _end_if_interrupted(context)
         time.sleep(_LOOK_EVERY)
     return None

@@ -134,8 +134,8 @@ def _route(doc: Container, draft: Draft) -> None:
     if probed is None:
         _section(
             doc,
-            "Not known without a job, which launch-notebook init … --probe queues for a moment: which route "
-            "leads to the compute nodes, and what there is on them. A launch tries the routes in turn.",
+            "Not known yet: which route leads to the compute nodes, and which software they have. To find out with a "
+            "short job, type launch-notebook init … --probe. Until then, a launch tries the routes in turn.",
         )
         _suggestion(doc, "route", "node-ssh", f"or {'' if draft.survey.another else 'step, '}reverse, job-sshd")
         return

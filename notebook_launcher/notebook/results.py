@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -33,7 +34,7 @@ from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.transfer.data import MOST_OVERHEAD, NO_TAR, TarReader, remove_stale
 from notebook_launcher.transfer.endpoints import tool_failed
 from notebook_launcher.transfer.paths import LONGEST_NAME, is_safe
-from notebook_launcher.transfer.protocol import CHUNK, Wire, call_verb, names
+from notebook_launcher.transfer.protocol import CHUNK, Wire, call_polling, call_verb, names
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of, is_size
 
 MOST_FILES = 1000  # written by a run, at most, to be fetched
@@ -66,15 +67,15 @@ def fetch_results(context: Context, session: Session, folder: Path) -> events.Re
     May be called again at any time: only what is new is fetched, and a file that was changed here since is left alone;
     the new version is put beside it. Shows progress if it takes long, and nothing else. Reconnects if the connection
     breaks. Raises ``ConnectionLost``; ``CopyFailed`` if something cannot be stored here; ``Interrupted`` after a
-    Ctrl-C. Files fetched by then are kept.
+    Ctrl-C, whatever the network does. Files fetched by then are kept.
     """
     attempt, exit_requests = 1, context.interrupts.exit_requests
     while True:
+        fetching = _Fetching(context, session, folder, exit_requests)
         try:
-            if not context.host.alive:
-                context.host.reconnect()
-            return _Fetching(context, session, folder, exit_requests).run()
+            return fetching.run()
         except ConnectionLost:
+            fetching.refuse_if_interrupted()
             if attempt == ATTEMPTS:
                 raise
             attempt += 1
@@ -113,7 +114,9 @@ class _Fetching:
         self._late_at = math.inf
 
     def run(self) -> events.ResultsFetched:
-        """Inspect, fetch what is new, move it to its path, and record it."""
+        """Reconnect if necessary, inspect, fetch what is new, move it to its path, and record it."""
+        if not self._there.host.alive:
+            self._reconnect()
         found = self._inspect()
         with _local_errors(self._folder):
             _make(self._folder)
@@ -127,6 +130,24 @@ class _Fetching:
             tuple(self._left_there),
             self._is_complete,
         )
+
+    def _reconnect(self) -> None:
+        """Reconnect; an attempt that is left to itself after a Ctrl-C replaces nothing, and asks the user nothing."""
+        left, ended, prompts = threading.Event(), threading.Event(), self._context.prompts
+
+        def reconnect() -> None:
+            try:
+                self._there.host.reconnect(replace=lambda: not left.is_set())
+            finally:
+                ended.set()
+
+        prompts.unwanted = lambda: left.is_set() and not ended.is_set()
+        try:
+            call_polling(reconnect, self.refuse_if_interrupted)
+        finally:
+            left.set()
+            if not ended.is_set():
+                prompts.dismiss()
 
     def run_early(self) -> bool:
         """Fetch the notebook alone, if it is small; ``False``: it was not fetched."""
@@ -179,7 +200,7 @@ class _Fetching:
             except (OSError, NotImplementedError):  # a file system without locks, or a read-only home
                 lock = None
                 break
-            self._refuse_if_interrupted()
+            self.refuse_if_interrupted()
             if not wait or time.monotonic() - began > WAIT:
                 raise CopyFailed(
                     f"Another launch-notebook fetches into {self._folder}.",
@@ -192,7 +213,8 @@ class _Fetching:
             if lock is not None:
                 lock.release()
 
-    def _refuse_if_interrupted(self) -> None:
+    def refuse_if_interrupted(self) -> None:
+        """Raise ``Interrupted`` after a Ctrl-C, ``CopyFailed`` once ``run_early`` has taken too long."""
         if self._context.interrupts.exit_requests > self._exit_requests:
             raise Interrupted(
                 "Interrupted: not all of the results were fetched.",
@@ -226,7 +248,7 @@ class _Fetching:
         first = [f"work/{name}" for name in (self._notebook, f"{stem}.py", f"{stem}.out", "results.jsonl")]
         most = MOST_FILES + len(self._session.record.sent) + 1
         arguments = [self._session.directory, str(most), USAGE, *_NOTES, *first]
-        reply = call_verb(self._there.host, "results", *arguments, meanwhile=self._refuse_if_interrupted)
+        reply = call_verb(self._there.host, "results", *arguments, meanwhile=self.refuse_if_interrupted)
         if reply.code:
             raise tool_failed(self._there.label, reply.stderr)
         fields = reply.fields()
@@ -246,11 +268,12 @@ class _Fetching:
         if not sent:
             return []
         directory = self._session.directory
-        recorded = json_object(self._there.host.read_file(f"{directory}/{SENT}") or b"").get("files")
+        note = call_polling(lambda: self._there.host.read_file(f"{directory}/{SENT}"), self.refuse_if_interrupted)
+        recorded = json_object(note or b"").get("files")
         digests = recorded if isinstance(recorded, dict) else {}
         paths, size = names([f"{directory}/{origin}" for origin in sent]), sum(found[one].size for one in sent)
         # whatever its exit code: a file that was deleted meanwhile has no hash
-        reply = call_verb(self._there.host, "hashes", data=paths, reads=size, meanwhile=self._refuse_if_interrupted)
+        reply = call_verb(self._there.host, "hashes", data=paths, reads=size, meanwhile=self.refuse_if_interrupted)
         now = hashes_of(reply)
         return [one for one in sent if now.get(f"{directory}/{one}", "") == digests.get(one.removeprefix("work/"))]
 
@@ -297,7 +320,7 @@ class _Fetching:
         """Yield each requested file, written to a part of its own, with its hash; records are kept in memory."""
         expected = {f".{self._session.directory}/{origin}": origin for origin in wanted}
         count = 0
-        with Wire(self._there.host, "pack", [], meanwhile=self._refuse_if_interrupted) as wire:
+        with Wire(self._there.host, "pack", [], meanwhile=self.refuse_if_interrupted) as wire:
             with contextlib.suppress(BrokenPipeError):  # its reply says why
                 wire.send(names(list(expected)))
             wire.end_data()

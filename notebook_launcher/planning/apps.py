@@ -109,7 +109,7 @@ def _picture(app: RequestedApp, target: LaunchTarget, files: CourseFiles | None)
 
 
 def notes_on_apps(words: Sequence[str], target: LaunchTarget) -> list[str]:
-    """Return what the programs of the course among them run, and which other ones they replace."""
+    """Return a sentence for each program of the course among these: what it runs, and which program it replaces."""
     course = target.course
     named = [name for name in (word.partition("=")[0] for word in words) if course and name in course.apps]
     if not named or course is None:
@@ -117,7 +117,7 @@ def notes_on_apps(words: Sequence[str], target: LaunchTarget) -> list[str]:
     below = merge(profile_layers(target.cluster)).get("apps", {}) if target.cluster else {}
     whose = dict.fromkeys(BUILT_IN, "the built-in one") | dict.fromkeys(below, "the profile's")
     return [
-        f"The app “{name}” is the course's{f', in place of {whose[name]}' if name in whose else ''}. It runs: "
+        f"The course's app “{name}” {f'replaces {whose[name]}, and ' if name in whose else ''}runs: "
         f"{shlex.join(course.apps[name].command)}"
         for name in named
     ]

@@ -86,7 +86,7 @@ _IN_ENVIRONMENT = {
     "start_timeout": "seconds to start",
     "stage": "copy on the node's disk:",
 }
-_IN_APP = {"command": "runs", "title": "is called", "health": "is ready when this answers:", "icon": "has the icon"}
+_IN_APP = {"command": "runs", "title": "title", "health": "ready when this path answers:", "icon": "icon"}
 
 
 def _keys_set(data: Mapping[str, Any], first: Mapping[str, str]) -> list[str]:

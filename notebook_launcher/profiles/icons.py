@@ -1,7 +1,7 @@
 """Icons of programs beside JupyterLab: known names, and pictures in files beside a profile or a course.
 
-A picture may be anybody's, and SVG may contain scripts: it only ever becomes a ``data:`` address, which the page shows
-as an image, in which nothing runs and which loads nothing.
+A picture may come from a stranger, and SVG may contain scripts. So it only becomes a ``data:`` address, which the page
+shows as an image: no script in it runs, and it loads nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def data_url(name: str, content: bytes, where: str) -> str:
     """Return a picture as a ``data:`` address. ``where``: what begins the error. Raises ``ProfileError``."""
     if problem := _problem_with(name, content):
         raise ProfileError(
-            f"{where}: {name} cannot be an icon: {problem}.",
-            hint=f"take a small SVG or PNG file, or one of these names: {', '.join(KNOWN)}",
+            f"{where}: {name} cannot be used as an icon: {problem}.",
+            hint=f"use a small SVG or PNG file, or one of these names: {', '.join(KNOWN)}",
         )
     kind = "svg+xml" if name.endswith(".svg") else "png"
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
@@ -52,7 +52,7 @@ def icon_beside(layers: Sequence[Layer], app: str, icon: str) -> str:
     try:
         content = read_at_most(path, MOST)
     except OSError as error:
-        why, hint = error.strerror or str(error), "put the file beside the profile, or leave out icon"
+        why, hint = error.strerror or str(error), "put the file into that folder, or remove the key icon"
         raise ProfileError(f"{where}: {path} cannot be read.", why=why, hint=hint) from None
     return data_url(icon, b"x" * (MOST + 1) if content is None else content, where)
 
@@ -63,11 +63,13 @@ def _problem_with(name: str, content: bytes) -> str | None:
     if name.endswith(".png"):
         size = [int.from_bytes(content[at : at + 4], "big") for at in (16, 20)]
         is_png = content.startswith(_PNG) and content[12:16] == b"IHDR"
-        return None if is_png and max(size) <= _MOST_PIXELS else f"it is no PNG of at most {_MOST_PIXELS} pixels"
+        if is_png and max(size) <= _MOST_PIXELS:
+            return None
+        return f"it is not a PNG of at most {_MOST_PIXELS} by {_MOST_PIXELS} pixels"
     is_svg = re.search(rb"<svg[\s>]", content) and b"\0" not in content
     if not is_svg or re.search(rb"<!ENTITY", content, re.I):
-        return "it is no SVG, or it defines entities"
+        return "it is not an SVG, or it defines entities"
     if _DRAWS_OTHERS.search(content) or len(_LIMITS_OTHERS.findall(content)) > 1:
         none = "use, image, filter, pattern, marker or foreignObject"
-        return f"it draws parts of itself again: it may have one clipPath or mask, and no {none}"
+        return f"it may draw parts of itself repeatedly: an SVG may have one clipPath or mask, and no {none}"
     return None

@@ -129,14 +129,14 @@ def _are_lines(flags: dict[str, str | int | bool]) -> dict[str, str | int | bool
 def _is_an_icon(icon: str) -> str:
     if icon not in KNOWN and not FILE.fullmatch(icon):
         raise ValueError(
-            f"“{icon}” is neither one of {', '.join(KNOWN)}, nor the name of an .svg or .png file in this file's folder"
+            f"“{icon}” is not an icon: use {', '.join(KNOWN)}, or the name of an .svg or .png file beside this file"
         )
     return icon
 
 
 def _is_not_dask(name: str) -> str:
     if name == "dask":
-        raise ValueError("“dask” is Dask's dashboard, which comes with its workers; choose another name")
+        raise ValueError("the name “dask” is reserved for Dask's dashboard; choose another one")
     return name
 
 

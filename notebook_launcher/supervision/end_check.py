@@ -1,4 +1,4 @@
-"""What would be lost if an attached session was ended now: JupyterLab is asked, and saves what it can first."""
+"""What would be lost if an attached session were ended now: JupyterLab saves what it can, and reports the rest."""
 
 from __future__ import annotations
 

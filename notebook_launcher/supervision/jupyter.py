@@ -211,7 +211,7 @@ class JupyterSupervisor(Supervisor):
         if endpoint is None or not is_reached or not self._has_keys or now < self._sure_until:
             raise StopRequested
         self._sure_until = until = now + CONFIRM_WITHIN
-        asked = "Having JupyterLab save open documents, and asking whether a kernel is busy"
+        asked = "Asking JupyterLab to save open documents and to report busy kernels"
         self._note(f"{asked}; {self._end_keys} again ends the session now.")
         self._end_check.start(self._tunnel.jupyter(endpoint), endpoint, until)
 
@@ -357,8 +357,11 @@ class JupyterSupervisor(Supervisor):
         target = NodeTarget(context.host, context.scheduler, self._session, self._job, self._node, self._access.keys)
         route = wanted_route(self._session, launch_target.profile.route)
         self._has_route = self._is_used = self._is_reached = False
+        is_first = self._ours and not self.attached  # later, another launcher may be here by a route that needs calls
         self._node_connection = NodeConnection(
-            self._inbox, lambda trying: find_route(target, route, launch_target.name, trying=trying), pause
+            self._inbox,
+            lambda trying: find_route(target, route, launch_target.name, ends_calls=is_first, trying=trying),
+            pause,
         )
 
     def _handle_other(self, item: object) -> None:
@@ -371,7 +374,7 @@ class JupyterSupervisor(Supervisor):
         if item.by is not self._node_connection:
             return  # of an earlier run of the job, or an earlier connection
         if isinstance(item, RouteSlow):
-            self._note(f"Still trying to reach {self._node} by the route “{item.name}”.")
+            self._note(f"Still trying to reach {self._node} with the route “{item.name}”.")
         elif isinstance(item, NodeUnconnected):
             self._node_connection_failed(item.error)
         elif isinstance(item, RouteOpened):

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.frozen import Frozen
@@ -18,6 +19,7 @@ from notebook_launcher.hosts.base import ByteStream, Host
 
 CHUNK = 256 * 1024  # bytes; larger ones are not faster
 CALL_EVERY = 1.0  # seconds at most between two calls of ``meanwhile``
+POLL_EVERY = 0.1  # seconds, in a call that may block for long
 MOST_REPLY = 1024 * 1024 * 1024  # bytes; the list of a copy of millions of files is smaller
 TEST_AFTER = 15.0  # seconds of silence after which the connection is tested
 SILENT_FOR = 600.0  # seconds that the far end may be silent, besides the time to read its files
@@ -25,6 +27,47 @@ SLOWEST_DISK = 20e6  # bytes per second at which it reads them, at least
 
 # On one line, for csh; byte by byte, so that nothing after the script is lost.
 _BEGIN = ["bash", "-c", 'LC_ALL=C; export LC_ALL; IFS= read -r -d "" script; eval "$script"']
+
+
+_Result = TypeVar("_Result")
+
+
+def call_polling(
+    call: Callable[[], _Result], poll: Callable[[], None], discard: Callable[[_Result], object] = lambda _: None
+) -> _Result:
+    """Make a call that may block for long on a thread of its own, with ``poll`` called several times a second.
+
+    Raises what the call raises. An exception from ``poll`` leaves the call to itself; a result that comes all the same
+    is passed to ``discard``, perhaps twice.
+    """
+    results: list[_Result] = []
+    errors: list[BaseException] = []
+    left: list[bool] = []
+
+    def make_call() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:  # raised below, if anybody is still there
+            errors.append(error)
+        if left and results:
+            discard(results[0])
+
+    # no locks: the main thread may be interrupted anywhere
+    thread = threading.Thread(target=make_call, name="call", daemon=True)
+    thread.start()
+    try:
+        thread.join(POLL_EVERY)
+        while thread.is_alive():
+            poll()
+            thread.join(POLL_EVERY)
+    except BaseException:
+        left.append(True)
+        if results:
+            discard(results[0])
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 class Reply(Frozen):
@@ -47,7 +90,7 @@ class Wire:
     """A running verb on a host; a context manager that ends it. Raises ``ConnectionLost`` if the connection breaks.
 
     ``reads``: how many bytes it has to read before it can reply, which takes time. ``meanwhile``: called repeatedly
-    while waiting for the reply; an exception from it ends the verb.
+    while it is started, and while waiting for the reply; an exception from it ends the verb.
     """
 
     def __init__(
@@ -64,7 +107,11 @@ class Wire:
         self._meanwhile = meanwhile
         self._tried = 0.0
         self._tail = b""
-        self._stream: ByteStream = host.open_process(_BEGIN)
+        self._stream: ByteStream = (
+            call_polling(lambda: host.open_process(_BEGIN), meanwhile, _close)
+            if meanwhile
+            else host.open_process(_BEGIN)
+        )
         self._stream.settimeout(min(TEST_AFTER, CALL_EVERY) if meanwhile else TEST_AFTER)
         header = [_script(), str(len(arguments) + 1).encode(), verb.encode(), *map(os.fsencode, arguments)]
         try:
@@ -83,8 +130,7 @@ class Wire:
         self._close()
 
     def _close(self) -> None:
-        with contextlib.suppress(OSError, EOFError):
-            self._stream.close()
+        _close(self._stream)
 
     def send(self, data: bytes | memoryview) -> None:
         """Send all of the data. Raises ``BrokenPipeError`` if the verb has ended: its reply says why."""
@@ -116,7 +162,7 @@ class Wire:
                 data = self._stream.recv(count)
                 break
             except TimeoutError:
-                self._check_alive(since)
+                self._check_alive(since, self._meanwhile)
             except (OSError, EOFError):  # the latter from paramiko, while it sends
                 raise self._lost() from None
         self._tail = (self._tail + data)[-4096:]
@@ -145,7 +191,7 @@ class Wire:
             raise self._lost()
         return Reply(bytes(data[: max(0, len(data) - len(last[0]))]), int(last[1]), last[2].decode(errors="replace"))
 
-    def _check_alive(self, since: float) -> None:
+    def _check_alive(self, since: float, meanwhile: Callable[[], None] | None = None) -> None:
         """Raise ``ConnectionLost`` if the host does not answer, ``HostCommandFailed`` after a long silence."""
         if time.monotonic() - since > self._patience:
             what = f"{self._host.label} has done nothing for the copy for {self._patience / 60:.0f} minutes."
@@ -155,12 +201,21 @@ class Wire:
             return
         self._tried = now
         try:
-            self._host.run(["true"], timeout=TEST_AFTER)
+            if meanwhile:
+                call_polling(lambda: self._host.run(["true"], timeout=TEST_AFTER), meanwhile)
+            else:
+                self._host.run(["true"], timeout=TEST_AFTER)
         except (ConnectionLost, HostCommandFailed):
             raise self._lost() from None
 
     def _lost(self) -> ConnectionLost:
         return ConnectionLost(f"The connection to {self._host.label} is lost.")
+
+
+def _close(stream: ByteStream) -> None:
+    """Close a stream, over which there may be no connection any more."""
+    with contextlib.suppress(OSError, EOFError):
+        stream.close()
 
 
 @functools.cache

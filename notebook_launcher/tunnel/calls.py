@@ -26,7 +26,7 @@ class _Failure(NamedTuple):
 
 _FAILURES = {
     "closed": _Failure(
-        "The job does not wait for calls: it was started without this route, or has been reached by another one.",
+        "The job does not wait for calls: it was started without this route, or has since been reached by another.",
         "launch a new session with --route reverse; this one cannot use it",
     ),
     "no-host-key": _Failure(
@@ -78,7 +78,7 @@ def call_job(host: Host, directory: str, node: str) -> str:
 
 
 def expect_no_calls(host: Host, directory: str) -> None:
-    """Let a job wait for calls no longer, as its node is reached without; what cannot be done is left."""
+    """Have a job stop waiting for calls, as its node is reached by another route; a failure is ignored."""
     with contextlib.suppress(LauncherError):
         host.run(["rm", "-f", f"{directory}/runtime/reverse/calls"])
 

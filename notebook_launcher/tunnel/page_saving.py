@@ -1,4 +1,4 @@
-"""Has the open pages of a session's JupyterLab save their documents, before the session is ended."""
+"""Ask the open pages of a session's JupyterLab to save their documents before the session is ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ASLEEP = "The browser may have put a tab to sleep: reload or close it."
 
 
 class PagesSaved(Frozen):
-    """What came of it; ``None`` for what is not known: of JupyterLab 3, for example, which cannot tell its pages.
+    """The result. ``pages``: how many are open, ``None``: not known, as with JupyterLab 3, which cannot tell its pages.
 
-    ``silent``: how many pages have not answered. ``unsaved``: the paths that the others could not save.
+    ``silent``: how many pages did not answer. ``unsaved``: the paths that the others could not save.
     """
 
     pages: int | None = None
@@ -29,22 +29,22 @@ class PagesSaved(Frozen):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether something is known not to be saved, or a page should have told, and has not."""
+        """Whether a document is known not to be saved, or a page did not answer."""
         return bool(self.unsaved or self.silent)
 
     @property
     def advice(self) -> str:
-        """What to tell the user before they end the session all the same."""
+        """What to tell the user before the session ends."""
         words = []
         if self.unsaved:
-            words.append(f"JupyterLab's page could not save {listed(self.unsaved, _MOST_SHOWN)}.")
+            words.append(f"JupyterLab could not save {listed(self.unsaved, _MOST_SHOWN)}.")
         if self.silent:
-            words.append(f"A page of JupyterLab has not answered. {UNSAVED} {_ASLEEP}")
+            words.append(f"A page of JupyterLab did not answer. {UNSAVED} {_ASLEEP}")
         return " ".join(words) or ("Open documents are saved." if self.pages else UNSAVED)
 
 
 def save_in_pages(local_port: int, endpoint: Endpoint, token: str, within: float = ANSWERS_WITHIN) -> PagesSaved:
-    """Have the pages save, and return what came of it; at once where no page is open. ``within``: seconds."""
+    """Have the pages save, and return the result: ``within`` these seconds, and at once if no page is open."""
     try:
         with jupyter_answer(local_port, endpoint, token, _PATH, within, _REQUEST) as answer:
             data = json.loads(answer.read(MOST_BYTES)) if answer.status == 200 else None

@@ -91,15 +91,17 @@ def find_route(
     cluster: str,
     *,
     asks: bool = True,
+    ends_calls: bool = False,
     trying: Callable[[str], None] = lambda _name: None,
 ) -> tuple[str, Route]:
     """Return the name of an open route to the node, and the route.
 
     ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: the route that last worked for ``cluster``, then each in
     order; the user is asked for a secret only if nothing works without, and never without ``asks``. ``trying`` is
-    called with the name of each route before it is tried; with an empty one, if the user may be asked. Where nothing
-    was known of the cluster, and the job need not connect itself, it waits for calls no longer. Raises
-    ``NodeUnreachable`` with all attempts, ``HostKeyChanged`` if the node is not the job's.
+    called with the name of each route before it is tried; with an empty one, if the user may be asked. With
+    ``ends_calls``, if ``auto`` finds another route for a job that waits for calls, the job stops waiting for them: only
+    for whom nobody else can have reached the job by a call. Raises ``NodeUnreachable`` with all attempts,
+    ``HostKeyChanged`` if the node is not the job's.
     """
     if target.scheduler.same_machine or wanted == "direct":
         return "direct", target.host.open_route()
@@ -120,7 +122,7 @@ def find_route(
             if asks and not asking and isinstance(error, AuthenticationFailed | HostKeyUnknown):
                 attempts.append((name, True))
         else:
-            if wanted == "auto" and name != "reverse" and may_need_call(wanted, cluster):
+            if ends_calls and wanted == "auto" and name != "reverse" and may_need_call(wanted, cluster):
                 expect_no_calls(target.host, target.session.directory)
             local_state.remember(LAST_ROUTES, cluster, name)
             return name, route

@@ -1,4 +1,4 @@
-"""The programs beside a session's JupyterLab (``--app``): how they are, and where they are open here."""
+"""The programs beside a session's JupyterLab (``--app``): their states, and their addresses on this machine."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _one_line(event: events.Status, now: datetime) -> tuple[str, str]:
 
 
 def _app_text(app: events.AppState) -> str:
-    """Return how a program beside JupyterLab is, and its address here."""
+    """Return the state of a program beside JupyterLab, and its address on this machine, as text."""
     state = "not running" if app.state == "failed" else app.state
     if app.restarts:
         state += f", restarted {'once' if app.restarts == 1 else f'{app.restarts} times'}"

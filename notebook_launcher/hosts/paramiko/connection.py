@@ -140,13 +140,15 @@ class _AsSocket:
     def settimeout(self, seconds: float | None) -> None:
         """Set the timeout of each call. Linux itself ends it then: Python would make two system calls of each."""
         stream = self.stream
-        if not (_SYSTEM_TIMES and seconds and isinstance(stream, socket.socket)):
+        if not (_SYSTEM_TIMES and isinstance(stream, socket.socket)):
             stream.settimeout(seconds)
             return
-        timeval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+        # 0 is none: for those without end, and for 0, with which Python itself does not wait
+        microseconds = max(1, int(seconds * 1e6)) if seconds else 0
+        timeval = struct.pack("@ll", *divmod(microseconds, 1_000_000))
         for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             stream.setsockopt(socket.SOL_SOCKET, direction, timeval)
-        stream.settimeout(None)
+        stream.settimeout(None if seconds else seconds)
 
     def recv(self, count: int) -> bytes:
         """Return the received data. Raises ``OSError``."""

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from notebook_launcher.hosts.paramiko.library import paramiko
 
 BLOCK, TAG = 16, 16  # bytes
+LEAST_PADDING = 4  # bytes
 MOST = 256 * 1024  # bytes of a packet, as in OpenSSH; the length that arrives is not authenticated yet
 _LENGTH, _HEAD, _NUMBER = struct.Struct(">I"), struct.Struct(">IB"), struct.Struct(">Q")
 # paramiko's are random, which takes a system call and hides no more: each packet has a nonce of its own
@@ -48,7 +49,7 @@ class Packets(paramiko.packet.Packetizer):
     """What sends and receives the packets of a transport, without compression, which the launcher never asks for.
 
     It counts itself what passes under AES-GCM, and has the keys renewed after ``REKEY_BYTES``; a packet has 36 bytes at
-    least, so they come before ``REKEY_PACKETS``.
+    least, so they come before ``REKEY_PACKETS``. New keys for another kind of cipher end the connection.
     """
 
     _out: Gcm | None = None
@@ -109,7 +110,10 @@ class Packets(paramiko.packet.Packetizer):
         if size % BLOCK or not BLOCK <= size <= MOST:
             raise paramiko.SSHException(f"a packet of {size} bytes")
         plain = self._in.decrypt(self.read_all(size + TAG), length)
-        payload = plain[1 : size - plain[0]]
+        padding = plain[0]
+        if not LEAST_PADDING <= padding < size:
+            raise paramiko.SSHException(f"a packet of {size} bytes with {padding} of padding")
+        payload = plain[1 : size - padding]
         if not payload:
             raise paramiko.SSHException("a packet without content")
         message = paramiko.Message(payload[1:])

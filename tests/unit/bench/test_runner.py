@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from notebook_launcher.bench import command, messages, runner
-from notebook_launcher.core.errors import ImageNotMade, Interrupted
+from notebook_launcher.core.errors import BenchIncomplete, ImageNotMade, Interrupted
 from notebook_launcher.core.interrupts import HungUp, Interrupts
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from tests.doubles import FakePrompts
 from tests.unit.bench.fake_cluster import (
@@ -55,6 +57,28 @@ def test_ctrl_c_asks_whether_the_jobs_go_on(fake: FakeCluster, answer: bool | No
     run()
     assert set(states().values()) == {"done"}
     assert len(fake.queued) == 6 + ended
+
+
+@pytest.mark.parametrize("cause", ["finished", "notebook-failed"])
+def test_ctrl_c_while_results_are_fetched_leaves_them_for_the_next_time(fake: FakeCluster, cause: str) -> None:
+    interrupts, fetched = Interrupts(), list[Session]()
+
+    def fetch(context: Context, session: Session, _folder: Path) -> None:
+        fetched.append(session)
+        interrupts.arrive("end")
+        assert context.interrupts.exit_requests == 1, "whoever fetches learns of it"
+        raise Interrupted("Not all of the results were fetched.")
+
+    fake.fetch, fake.exit_of = fetch, lambda _session: {"cause": cause}
+    with pytest.raises(Interrupted) as caught:
+        run("EPOCHS=1,2", interrupts=interrupts)
+    assert "run the same command again" in caught.value.hint
+    assert len(fetched) == 1 and set(states().values()) == {"queued"}
+    fake.fetch = fake.usual_fetch
+    with contextlib.suppress(BenchIncomplete):
+        run("EPOCHS=1,2")
+    assert set(states().values()) == {"done" if cause == "finished" else "failed"}
+    assert fake.epochs == [1, 2]
 
 
 def test_what_ended_while_the_question_stood_is_kept(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

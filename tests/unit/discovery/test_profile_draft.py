@@ -10,6 +10,7 @@ import pytest
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import SchedulerMissing, UsageError
+from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.discovery import init
 from notebook_launcher.discovery.cluster_survey import ClusterSurvey
 from notebook_launcher.discovery.profile_draft import (
@@ -23,7 +24,8 @@ from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.session.context import Context
-from tests.doubles import FakeHost, FakePrompts
+from notebook_launcher.session.record import Session
+from tests.doubles import FakeHost, FakePrompts, RecordingView
 from tests.unit.discovery.surveys import draft_of, profile_of, recorded, sinfo
 
 
@@ -118,6 +120,16 @@ def test_a_pattern_for_all_login_nodes(hostname: str | None, pattern: str | None
 def test_a_profile_needs_a_name_that_can_be_a_file() -> None:
     with pytest.raises(UsageError, match="cannot be the name"):
         init.initialise(init.InitRequest("login", name="../x"), None, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("looked", ["", recorded("node", "24.11")], ids=["it had not looked", "it had"])
+def test_what_a_job_finds_is_not_waited_for_once_it_has_ended(looked: str) -> None:
+    files = {"exit.json": b'{"message": "It was\\u001b[2J\\ncancelled."}', "survey": looked.encode()}
+    view, host = RecordingView(), SimpleNamespace(read_file=lambda path: files[path.rpartition("/")[2]])
+    context = cast(Context, SimpleNamespace(host=host, view=view, interrupts=Interrupts()))
+    software = init._software(context, cast(Session, SimpleNamespace(directory="/s")), "n1")
+    assert (software is None) is (not looked)
+    assert view.notes == ("" if looked else "The job ended before it had looked at n1: It was cancelled.")
 
 
 @pytest.mark.parametrize(

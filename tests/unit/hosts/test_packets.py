@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from notebook_launcher.hosts.paramiko.connection import _AsSocket
 from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials
@@ -73,6 +75,26 @@ def test_the_packets_number_goes_on_from_paramikos_and_begins_anew_when_the_keys
     assert numbers == [0, 1, 0]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python ends the calls")
+def test_a_timeout_of_a_connection_is_the_systems_and_none_is_left_of_the_one_before(
+    line: tuple[socket.socket, socket.socket],
+) -> None:
+    found = []
+    for seconds in (1.5, 1e-9, None, 1e-9, 0):
+        _AsSocket(line[0]).settimeout(seconds)
+        options = [line[0].getsockopt(socket.SOL_SOCKET, name, 16) for name in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO)]
+        found.append([*map(struct.Struct("@ll").unpack, options), line[0].gettimeout()])
+    tick = found[1][0]
+    assert (0, 0) < tick <= (0, 10_000), "Linux rounds up to its clock"
+    assert found == [
+        [(1, 500_000)] * 2 + [None],
+        [tick] * 2 + [None],
+        [(0, 0)] * 2 + [None],
+        [tick] * 2 + [None],
+        [(0, 0)] * 2 + [0.0],
+    ]
+
+
 def test_a_nonce_is_never_used_again_and_its_number_begins_at_zero_after_the_last_one() -> None:
     gcm = Gcm(AESGCM(KEY), b"four" + b"\xff" * 8)
     first, second = gcm.encrypt(b"same", b""), gcm.encrypt(b"same", b"")
@@ -100,11 +122,15 @@ def test_a_packet_that_somebody_has_changed_is_refused(line: tuple[socket.socket
         with_keys(line[1]).read_message()
 
 
-@pytest.mark.parametrize("padding", [15, 255])
-def test_a_packet_of_nothing_but_padding_is_refused(line: tuple[socket.socket, socket.socket], padding: int) -> None:
+@pytest.mark.parametrize(
+    ("padding", "why"), [(0, "0 of padding"), (3, "3 of"), (15, "without content"), (16, "16 of"), (255, "255 of")]
+)
+def test_a_packet_with_too_little_padding_or_nothing_else_is_refused(
+    line: tuple[socket.socket, socket.socket], padding: int, why: str
+) -> None:
     length = struct.pack(">I", 16)
     line[0].sendall(length + AESGCM(KEY).encrypt(NONCE, bytes([padding]) + bytes(15), length))
-    with pytest.raises(paramiko.SSHException, match="without content"):
+    with pytest.raises(paramiko.SSHException, match=why):
         with_keys(line[1]).read_message()
 
 

@@ -78,6 +78,12 @@ ARRAY = {"array": "0-3", "time": "2:00:00"}
         ({"started": ago(hours=1), "ended": NOW, "flags": ARRAY}, {}, "ended", "cancelled"),
         ({"started": ago(hours=2), "ended": NOW, "flags": ARRAY}, {}, "ended", "stopped"),
         (
+            {"cancelled": "2026-11-21T11:30:00+00:00", "started": ago(hours=2), "ended": NOW, "flags": ARRAY},
+            {},
+            "ended",
+            "cancelled",
+        ),
+        (
             {"cancelled": "2026-11-21T11:30:00+00:00"},
             row(State.PENDING),
             "pending",

@@ -89,8 +89,8 @@ def test_each_task_has_a_directory_of_its_own_and_the_last_one_reports_the_end_o
 @pytest.mark.parametrize(
     ("second", "cause", "message"),
     [
-        ("cancelled", "stopped", "2 of 2 tasks were cancelled, or reached their walltime."),
-        ("failed", "script-failed", "1 of 2 tasks failed, and 1 was cancelled, or reached its walltime."),
+        ("cancelled", "stopped", "2 of 2 tasks were cancelled or reached their walltime."),
+        ("failed", "script-failed", "1 of 2 tasks failed, and 1 was cancelled or reached its walltime."),
     ],
 )
 def test_tasks_that_were_cancelled_have_not_failed(array: Task, second: str, cause: str, message: str) -> None:

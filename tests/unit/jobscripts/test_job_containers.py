@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from notebook_launcher.core.package_data import job_script
 from tests.doubles import wait_until
-from tests.unit.jobscripts.job import Job, called, image, read_json, set_up
+from tests.unit.jobscripts.job import Job, called, image, library, read_json, set_up
 
 pytestmark = pytest.mark.real_time
 
@@ -98,6 +99,14 @@ def test_nothing_of_podman_is_left_by_a_scheduler_that_does_not_wait_for_the_end
     boxed.send(signal.SIGKILL)
     assert boxed.process is not None and boxed.process.wait(30) == -signal.SIGKILL
     wait_until(lambda: boxed.processes() == [], what="all of it ends")
+
+
+@pytest.mark.parametrize(("script", "ends"), [("lives on", ""), ("is gone", "NBL_RUN=7")])
+def test_what_waits_for_the_end_of_a_job_ends_nothing_of_one_that_takes_longer(script: str, ends: str) -> None:
+    gone = "looks > 1" if script == "is gone" else "0"
+    stand_ins = f"kill() {{ ((!({gone}))); }}; pause() {{ :; }}; is_conmon_running() {{ return 1; }}"
+    code = f'set -u; source "$1"; {stand_ins}; end_tagged() {{ printf %s "$1"; }}; outlast_job'
+    assert library(code, str(job_script("program.sh")), env={"PATH": "/usr/bin:/bin", "NBL_RUN": "7"}) == ends
 
 
 def test_a_container_that_cannot_start(boxed: Job) -> None:

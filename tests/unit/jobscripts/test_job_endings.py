@@ -45,7 +45,7 @@ def test_jupyterlab_that_never_listens(quick: Job) -> None:
         ("finished", "", False),
         ("idle", "", False),
         ("stopped", "", True),
-        ("finished", "This session continues in session 20261120-014455-efgh, which runs already.", True),
+        ("finished", "This session continues in session 20261120-014455-efgh, which is already running.", True),
     ],
 )
 def test_the_next_job_of_a_session_that_was_ended_before_its_time(
@@ -129,7 +129,7 @@ def test_a_requeued_job_gives_way_to_its_next_one_that_runs(quick: Job, runs: bo
         return
     (after / "started.json").write_text("{}\n")
     message = quick.run()["message"]
-    assert message == f"This session continues in session {after.name}, which runs already."
+    assert message == f"This session continues in session {after.name}, which is already running."
 
 
 @pytest.mark.parametrize("program", ["jupyterlab", "notebook"])

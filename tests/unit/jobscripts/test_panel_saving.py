@@ -7,6 +7,7 @@ last change, and each change begins to wait anew.
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,38 @@ def test_a_room_of_another_shape_does_not_keep_the_others_from_being_saved() -> 
     assert room.tries == 1
 
 
+class Page:
+    """A page's connection, which answers a ping, or not."""
+
+    def __init__(self, saver: Any, *, is_there: bool = True) -> None:
+        self._saver, self._is_there = saver, is_there
+
+    def ping(self, _data: bytes) -> None:
+        if self._is_there:
+            time.sleep(0.001)  # as long as an answer takes at least
+            self._saver.heard(self)
+
+
+def saver_of_pages(folder: Path, *are_there: bool) -> tuple[Any, list[dict[str, bool]]]:
+    """Return what has pages save, and the list of what they are told; ``are_there``: which of them answer a ping."""
+    told: list[dict[str, bool]] = []
+    logger = SimpleNamespace(emit=lambda *, schema_id, data: told.append(data))
+    saver = saving.Saving(SimpleNamespace(event_logger=logger), folder, None)
+    saver.pages = {Page(saver, is_there=is_there) for is_there in are_there}
+    return saver, told
+
+
+def test_a_page_whose_network_broke_is_not_waited_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is not told for minutes. One that answers a ping and nothing else is there: its tab may sleep."""
+    monkeypatch.setattr(saving, "ANSWERS_WITHIN", 0.1)
+    saver, _told = saver_of_pages(tmp_path, True, False)
+    (gone,) = (page for page in saver.pages if not page._is_there)
+    assert asyncio.run(saver.save_now()) == {"pages": 1, "answered": 0, "unsaved": []}
+    assert len(saver.pages) == 1
+    saver.heard(gone)
+    assert len(saver.pages) == 2
+
+
 @pytest.mark.parametrize("ends", [False, True], ids=["asked twice", "the job is ended meanwhile"])
 def test_who_asks_does_not_take_the_answers_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
@@ -125,10 +158,7 @@ def test_who_asks_does_not_take_the_answers_of_others(
     monkeypatch.setattr(saving, "ANSWERS_WITHIN", 20)
 
     async def act() -> None:
-        told: list[dict[str, bool]] = []
-        logger = SimpleNamespace(emit=lambda *, schema_id, data: told.append(data))
-        saver = saving.Saving(SimpleNamespace(event_logger=logger), tmp_path, None)
-        saver.pages = {"a connection", "another"}
+        saver, told = saver_of_pages(tmp_path, True, True)
         first = asyncio.ensure_future(saver.save_now())
         while len(told) < 1:
             await asyncio.sleep(0)

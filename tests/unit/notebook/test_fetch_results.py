@@ -5,20 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from notebook_launcher.cli.views import runs
-from notebook_launcher.core.errors import (
-    CopyFailed,
-)
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import ConnectionLost, CopyFailed, Interrupted
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.hosts.base import ByteStream, NoPrompts
+from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.notebook import results as results_room
-from notebook_launcher.notebook.results import MOST_FILES, results_folder
+from notebook_launcher.notebook.results import MOST_FILES, fetch_results, results_folder
 from notebook_launcher.session.record import Session
+from notebook_launcher.transfer import protocol
+from tests.doubles import FakeHost, wait_until
 from tests.unit.notebook.conftest import FinishedRun
 from tests.unit.supervision.fake_login import SESSION_ID
+from tests.unit.transfer.answering_host import Answer
 
 pytestmark = pytest.mark.real_time
 
@@ -140,6 +148,80 @@ def test_what_is_too_much_is_told_with_its_path(made: FinishedRun, monkeypatch: 
         made.writes(f"work/{number}", "x")
     fetched = made.fetch()
     assert len(fetched.files) == 4 and "more than 4 files" in fetched.not_fetched[-1] and MOST_FILES == 1000
+
+
+class DeadNetwork(FakeHost):
+    """A connection that falls silent at one of these calls, in which Ctrl-C is pressed."""
+
+    def __init__(self, interrupts: Interrupts, at: str) -> None:
+        super().__init__()
+        self.interrupts, self.at = interrupts, at
+        self.alive = at != "reconnect"
+        self.ended = threading.Event()
+        self.replaces: list[bool] = []
+
+    def fall_silent(self) -> None:
+        self.interrupts.arrive("end")
+        assert self.ended.wait(20)
+        raise ConnectionLost("The connection to login is lost.")
+
+    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
+        self.interrupts.arrive("end")
+        assert self.ended.wait(20)
+        self.replaces.append(replace())
+
+    def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
+        if self.at == "open":
+            self.fall_silent()
+        if self.at == "broken":
+            self.interrupts.arrive("end")
+            raise ConnectionLost("The connection to login is lost.")
+        return Silent()
+
+    def run(self, *_: object, **__: object) -> CommandResult:  # type: ignore[override]
+        self.fall_silent()
+        return CommandResult(0)
+
+
+class Silent(Answer):
+    """A stream over which nothing comes."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def recv(self, count: int, /) -> bytes:
+        raise TimeoutError
+
+
+@pytest.mark.parametrize("at", ["reconnect", "open", "test", "broken"])
+def test_ctrl_c_ends_it_at_once_on_a_dead_network(made: FinishedRun, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "TEST_AFTER", 0.0)
+    context = made.context
+    context.host = host = DeadNetwork(made.interrupts, at)
+    context.prompts = CountedPrompts(NoPrompts())
+    began = time.monotonic()
+    try:
+        with pytest.raises(Interrupted) as caught:
+            fetch_results(context, made.session, made.here)
+        assert time.monotonic() - began < 10
+    finally:
+        host.ended.set()
+    assert caught.value.hint == f"fetch the rest with: launch-notebook results {SESSION_ID}"
+    if at == "reconnect":
+        wait_until(lambda: host.replaces == [False], what="the new connection is not wanted any more")
+
+
+def test_a_process_that_is_there_too_late_is_closed() -> None:
+    late, closed = threading.Event(), list[str]()
+
+    def start() -> str:
+        assert late.wait(20)
+        return "process"
+
+    with pytest.raises(KeyError):
+        protocol.call_polling(start, lambda: {}["interrupted"], closed.append)
+    late.set()
+    wait_until(lambda: closed == ["process"])
 
 
 def test_nothing_is_there_yet(made: FinishedRun) -> None:

@@ -47,7 +47,7 @@ def test_a_picture_is_an_address_without_any_markup() -> None:
     ],
 )
 def test_what_is_no_small_picture_is_refused(name: str, content: bytes) -> None:
-    with pytest.raises(ProfileError, match=r"^uni\.toml:3: a\.(svg|png) cannot be an icon: it (is|draws) "):
+    with pytest.raises(ProfileError, match=r"^uni\.toml:3: a\.(svg|png) cannot be used as an icon: it (is|may) "):
         data_url(name, content, "uni.toml:3")
 
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_one(icon: str) -> None:
     try:
         assert profile_with(icon).apps["board"].icon == icon.strip() == "a.svg"
     except ProfileError as error:
-        assert "neither one of chart, code," in error.what or "more than one line" in error.what
+        assert "is not an icon: use chart, code," in error.what or "more than one line" in error.what
 
 
 def test_the_page_knows_the_same_names() -> None:

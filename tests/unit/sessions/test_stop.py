@@ -246,7 +246,7 @@ def test_pages_that_are_reached_from_here_save_first(
     person = FakePrompts(confirms=[False], asks=asks)
     view = stop(tmp_path, name_of(NOW, 0), prompts=person)
     if asks:
-        assert "JupyterLab's page could not save a.csv.\nEnd session" in person.asked[0] and not view.ended
+        assert "JupyterLab could not save a.csv.\nEnd session" in person.asked[0] and not view.ended
     else:
         assert view.one(events.NotSaved).paths == ("a.csv",) and len(view.ended) == 1
 
@@ -259,7 +259,7 @@ def test_several_are_asked_side_by_side_and_not_in_silence(
 
     def save(*_: object) -> PagesSaved:
         together.wait(20)
-        wait_until(lambda: "Having JupyterLab save open documents" in view.notes, 20, "the wait is explained")
+        wait_until(lambda: "Asking JupyterLab to save open documents" in view.notes, 20, "the wait is explained")
         return PagesSaved(1)
 
     monkeypatch.setattr(page_saving, "save_in_pages", save)
@@ -269,8 +269,8 @@ def test_several_are_asked_side_by_side_and_not_in_silence(
         plant(tmp_path, name, NOW, job=str(7 + number), started=NOW, listens=True, secrets=True)
     person = FakePrompts(confirms=[False] if asks else [], asks=asks)
     stopping.stop(target(tmp_path), names, view, person, Interrupts())
-    assert view.notes.count("Having JupyterLab") == 1
-    assert ("whether a kernel is busy" in view.notes) == asks
+    assert view.notes.count("Asking JupyterLab") == 1
+    assert ("to report busy kernels" in view.notes) == asks
     assert "".join(person.asked).count("Open documents are saved.") == 2 * asks
 
 

@@ -111,6 +111,7 @@ class Routes:
         self._hooks, self._host = hooks, host
         self.opened: list[FakeRoute] = []
         self.threads: list[threading.Thread] = []
+        self.ending_calls: list[bool] = []  # of each way: whether the job may be told to wait for no more calls
         self.refusals: list[Exception] = []
         self.port_owners: dict[int, PortOwner] = {}  # whose programs listen on ports of the node
         self.busy: tuple[str, ...] | None = ()  # what kernels run
@@ -118,8 +119,9 @@ class Routes:
         self.answers = True  # whether JupyterLab still does when the session is ended
 
     def find_route(
-        self, target: NodeTarget, wanted: str, cluster: str, *, trying: Callable[[str], None]
+        self, target: NodeTarget, wanted: str, cluster: str, *, ends_calls: bool, trying: Callable[[str], None]
     ) -> tuple[str, FakeRoute]:
+        self.ending_calls.append(ends_calls)
         self.threads.append(threading.current_thread())
         made = FakeRoute(self._host)
         self.opened.append(made)

@@ -21,8 +21,7 @@ ENDS: dict[str, Callable[[Launcher], None]] = {
 }
 
 ASKING = (
-    "Having JupyterLab save open documents, and asking whether a kernel is busy; "
-    "ENTER or Ctrl-C again ends the session now."
+    "Asking JupyterLab to save open documents and to report busy kernels; ENTER or Ctrl-C again ends the session now."
 )
 
 
@@ -72,11 +71,11 @@ def test_with_idle_kernels_it_ends_at_once(attached: Launcher, end: str) -> None
     [
         (
             PagesSaved(1, 0, ("a/table.csv",)),
-            "JupyterLab's page could not save a/table.csv. Press ENTER or Ctrl-C again",
+            "JupyterLab could not save a/table.csv. Press ENTER or Ctrl-C again",
         ),
         (
             PagesSaved(2, 1),
-            "A page of JupyterLab has not answered. Check in the browser that your notebooks are saved. The browser",
+            "A page of JupyterLab did not answer. Check in the browser that your notebooks are saved. The browser",
         ),
     ],
 )

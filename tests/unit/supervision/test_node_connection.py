@@ -32,6 +32,7 @@ def test_the_way_to_the_node_breaks_while_attached(launcher: Launcher) -> None:
     launcher.is_reconnected()
     assert launcher.routes.opened[0].closed and launcher.routes.opened[1].alive
     assert launcher.host.attempts == 0, "the login node is well"
+    assert launcher.routes.ending_calls == [True, False], "by then another launcher may need the calls"
     launcher.goes_on_to_a_good_end()
 
 
@@ -101,7 +102,7 @@ def test_a_way_that_takes_long_is_named(launcher: Launcher, monkeypatch: pytest.
     earlier.close()
     for name, by in (("reverse", earlier), ("step", current)):
         launcher.interrupts.inbox.put(node_connection.RouteSlow(by, name))
-    launcher.noted("Still trying to reach n1 by the route “step”.")
+    launcher.noted("Still trying to reach n1 with the route “step”.")
     assert not any("reverse" in note for note in launcher.notes), "that is another connection's"
     launcher.goes_on_to_a_good_end()
 

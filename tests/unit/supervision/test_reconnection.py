@@ -64,6 +64,7 @@ def test_a_drop_on_the_way_back_to_a_session(launcher: Launcher) -> None:
     come_back_to_ready(launcher)
     launcher.host.drops()
     launcher.is_reconnected()
+    assert launcher.routes.ending_calls == [False, False], "the one who launched it may need them"
     launcher.goes_on_to_a_good_end()
 
 

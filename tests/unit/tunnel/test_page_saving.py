@@ -48,10 +48,10 @@ def saved(server: Server) -> PagesSaved:
     [
         (0, 0, [], False, "Check in the browser that your notebooks are saved."),
         (2, 2, [], False, "Open documents are saved."),
-        (1, 1, ["a/\x1b[31mb.csv", 7], True, "JupyterLab's page could not save a/b.csv."),
+        (1, 1, ["a/\x1b[31mb.csv", 7], True, "JupyterLab could not save a/b.csv."),
         (
             2, 1, [], True,
-            "A page of JupyterLab has not answered. Check in the browser that your notebooks are saved. "
+            "A page of JupyterLab did not answer. Check in the browser that your notebooks are saved. "
             "The browser may have put a tab to sleep: reload or close it.",
         ),
     ],

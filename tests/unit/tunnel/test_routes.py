@@ -312,8 +312,13 @@ def test_a_job_waits_for_calls_no_longer_once_another_route_works(
     if last:
         local_state.remember(routes.LAST_ROUTES, "uni", last)
     host = FakeHost(only(works))
-    assert found(host, route) == works
+    assert find_route(target(host), route, "uni", ends_calls=True)[0] == works
     assert (NO_CALLS in host.ran) is ended
+
+
+def test_another_launcher_leaves_the_job_waiting_for_calls() -> None:
+    host = FakeHost(only("node-ssh"))
+    assert found(host) == "node-ssh" and NO_CALLS not in host.ran
 
 
 def test_what_is_tried_is_told_unless_the_user_may_be_asked() -> None:

@@ -26,8 +26,8 @@ def test_one_of_the_course_is_told_and_started(tmp_path: Path) -> None:
     plan = plan_on(apps=("board",))
     (app,) = plan.apps
     assert (app.title, app.commands) == ("The course's", (("board", "--name", "two words", "{socket}"),))
-    assert "The app “board” is the course's. It runs: board --name 'two words' '{socket}'" in plan.notes
-    assert not [note for note in plan_on(apps=("tensorboard",)).notes if "The app" in note]
+    assert "The course's app “board” runs: board --name 'two words' '{socket}'" in plan.notes
+    assert not [note for note in plan_on(apps=("tensorboard",)).notes if "course's app" in note]
 
 
 def test_none_of_the_profiles_is_replaced_unsaid_or_by_halves(tmp_path: Path, configuration: Path) -> None:
@@ -38,8 +38,8 @@ def test_none_of_the_profiles_is_replaced_unsaid_or_by_halves(tmp_path: Path, co
     plan = plan_on(apps=("board", "code"))
     assert [(app.title, app.health) for app in plan.apps] == [("board", "/"), ("code", "/")]
     notes = "\n".join(plan.notes)
-    assert "The app “board” is the course's, in place of the profile's. It runs: board --name" in notes
-    assert "The app “code” is the course's, in place of the built-in one. It runs: board --name" in notes
+    assert "The course's app “board” replaces the profile's, and runs: board --name" in notes
+    assert "The course's app “code” replaces the built-in one, and runs: board --name" in notes
 
 
 def test_one_that_would_listen_on_a_port_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_an_icon_belongs_to_the_course(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"board\.svg cannot be read"):
         take(course)
     (tmp_path / "board.svg").write_text("<p>")
-    with pytest.raises(ProfileError, match=r"common\.toml:\d+: board\.svg cannot be an icon"):
+    with pytest.raises(ProfileError, match=r"common\.toml:\d+: board\.svg cannot be used as an icon"):
         take(course)
     (tmp_path / "board.svg").write_text("<svg>1</svg>")
     take(course)
