@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tests.cluster_tests import in_box
 from tests.cluster_tests.situation import STAND_IN
+from tests.conftest import write_profile
 from tests.practice_cluster import PracticeCluster
 
 TEACHER, STUDENTS = "grace", ("alice", "ivan", "judy")
@@ -62,6 +63,7 @@ def class_on(cluster: PracticeCluster, *others: str) -> Iterator[None]:
             forget = "rm -rf stand-in lab course.toml students.csv .config/notebook-launcher/courses lab-*"
             for box in ("login", "laptop"):
                 in_box.run(cluster, box, user, ["sh", "-c", f"cd; {forget}"])
+                write_profile(cluster, box, user)  # a course that was taken is the one that is meant
 
 
 def give(cluster: PracticeCluster, user: str, name: str, text: str) -> None:
