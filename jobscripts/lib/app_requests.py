@@ -139,8 +139,8 @@ def with_cookie(target, secret, port):
 
 
 def response(status, text, more=""):
-    """Return a whole answer with a sentence in it."""
-    body = f'<!doctype html><meta charset="utf-8"><p>{html.escape(text)}</p>\n'.encode()
+    """Return a whole answer with text in it."""
+    body = f'<!doctype html><meta charset="utf-8"><p style="white-space: pre-line">{html.escape(text)}</p>\n'.encode()
     head = (
         "HTTP/1.1 {}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n"
         "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n{}\r\n"

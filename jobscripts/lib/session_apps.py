@@ -32,7 +32,7 @@ MOST_HEAD = 64 * 1024  # bytes of a request's first lines
 HEAD_WITHIN, STARTS_WITHIN, ANSWERS_WITHIN, HANGS_UP_WITHIN = 30, 120, 5, 2  # seconds
 RESTARTED_AFTER = 3  # seconds, and longer each time; a job that is ended sends SIGTERM to both
 MOST_DEATHS, FORGOTTEN_AFTER = 3, 600  # so many times it is started again, unless it ran so many seconds
-LAST_LINES, LAST_BYTES = 5, 4096
+LAST_LINES, LAST_BYTES, LONGEST_LINE = 5, 4096, 200
 MOST_OUTPUT, OUTPUT_EVERY = 16 * 1024 * 1024, 10  # bytes of its output that are kept, and seconds between two looks
 ENDS_WITHIN = 3  # seconds; JupyterLab itself has a few more
 PORTS_TRIED = 20
@@ -43,7 +43,8 @@ LONGEST_PLACE = 60  # bytes; a socket's path may have 107
 class App:
     """One of them: its process, its state for the page and the launcher, and the port in front of it.
 
-    ``state`` is ``starting``, ``running`` or ``failed``; ``message`` says why.
+    ``state`` is ``starting``, ``running`` or ``failed``; ``message`` says why, and ``last`` are the lines that it
+    printed last.
     """
 
     def __init__(self, wanted, place, session, own, log):
@@ -53,6 +54,7 @@ class App:
         self.socket, self.session, self.own, self.log = place, session, own, log
         self.secret = secrets.token_urlsafe(32)
         self.state, self.message, self.process, self.ends = "starting", "", None, threading.Event()
+        self.last = []
         self.restarts, self.news = 0, threading.Event()
         self.output = Path(session, "runtime", f"app-{self.name}.log")
         self.listeners = listening_sockets()
@@ -68,7 +70,7 @@ class App:
             try:
                 self.run()
             except (OSError, ValueError) as problem:
-                self.message = str(problem)
+                self.message, self.last = str(problem), []
             if self.ends.is_set():
                 return
             deaths = 1 if time.monotonic() - began > FORGOTTEN_AFTER else deaths + 1
@@ -76,10 +78,10 @@ class App:
                 break
             self.restarts += 1
             self.change_to("starting")
-            self.log("notebook-launcher: %s has ended, and is started again: %s", self.title, self.message)
+            self.log("notebook-launcher: %s has ended, and is started again. %s", self.title, self.why())
             self.ends.wait(RESTARTED_AFTER * deaths)
         self.change_to("failed")
-        self.log("notebook-launcher: %s is not running: %s", self.title, self.message)
+        self.log("notebook-launcher: %s is not running. %s", self.title, self.why())
 
     def change_to(self, state):
         """Be in another state, and have it recorded."""
@@ -94,7 +96,7 @@ class App:
         argv = self.argv()
         if argv is None:
             names = " or ".join(command[0] for command in self.commands)
-            self.message = f"There is no {names} in the session's environment."
+            self.message, self.last = f"There is no {names} in the session's environment.", []
             return
         descriptor = os.open(str(self.output), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "wb") as output:
@@ -113,14 +115,19 @@ class App:
         deadline = time.monotonic() + STARTS_WITHIN
         while self.process.poll() is None and not self.answers():
             if time.monotonic() > deadline:
-                self.message = f"It did not answer within {STARTS_WITHIN} s. {self.last_lines()}"
+                self.message, self.last = f"It did not answer within {STARTS_WITHIN} s.", self.last_lines()
                 return
             time.sleep(0.2)
         if self.process.poll() is None:
-            self.message = ""
+            self.message, self.last = "", []
             self.change_to("running")
         code = self.process.wait()
-        self.message = f"It ended with exit code {code}. {self.last_lines()}".strip()
+        self.message, self.last = f"It ended with exit code {code}.", self.last_lines()
+
+    def why(self):
+        """Return why it ended, and below that the end of its log."""
+        end = ["The end of its log:", *(f"| {line}" for line in self.last)] if self.last else []
+        return "\n".join([self.message, *end])
 
     def argv(self):
         """Return the first of its commands whose program is there, filled in."""
@@ -156,9 +163,9 @@ class App:
                 output.seek(max(0, self.output.stat().st_size - LAST_BYTES))
                 text = output.read(LAST_BYTES).decode("utf-8", "replace")
         except OSError:
-            return ""
-        words = " ".join(text.rstrip().split("\n")[-LAST_LINES:])
-        return "".join(sign if sign.isprintable() else " " for sign in words).strip()[-500:]
+            return []
+        lines = ["".join(sign if sign.isprintable() else " " for sign in line).rstrip() for line in text.split("\n")]
+        return [line[:LONGEST_LINE] for line in lines if line][-LAST_LINES:]
 
     def is_alive(self):
         """Is its process there?"""
@@ -225,7 +232,7 @@ class App:
     def not_running(self):
         """Return the page to be shown meanwhile."""
         if self.state == "failed":
-            text = f"{self.title} is not running. {self.message}"
+            text = f"{self.title} is not running. {self.why()}"
             return response("503 Service Unavailable", text)
         return response("503 Service Unavailable", f"{self.title} is starting …", "Refresh: 2\r\n")
 
@@ -236,6 +243,7 @@ class App:
             "title": self.title,
             "state": self.state,
             "message": self.message,
+            "log": self.last,
             "restarts": self.restarts,
         }
 

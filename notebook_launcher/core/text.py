@@ -53,3 +53,9 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 def whole_number(text: str | None) -> int | None:
     """Return the number in a text of digits; ``None`` for any other text."""
     return int(text) if text and re.fullmatch(r"\d{1,20}", text, re.A) else None
+
+
+def log_lines(data: object, most: int = 5, longest: int = 200) -> tuple[str, ...]:
+    """Return the lines of a log in data from elsewhere, fit to be shown; those that are no text are left out."""
+    lines = data[:most] if isinstance(data, list) else ()
+    return tuple(printable(line).replace("\n", " ")[:longest] for line in lines if isinstance(line, str))

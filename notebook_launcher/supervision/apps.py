@@ -53,6 +53,7 @@ class AppsSupervisor(JupyterSupervisor):
                     local_port,
                     app.state,
                     app.message,
+                    app.log,
                 )
             )
         local_state.record_apps(self._session.id, ports)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import log_lines, printable
 from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
 
 _PATH = "api/notebook-launcher/apps"
@@ -28,6 +28,7 @@ class OpenApp(Frozen):
     state: str
     message: str
     secret: str = field(repr=False)
+    log: tuple[str, ...] = ()
 
     @classmethod
     def from_data(cls, data: object) -> OpenApp | None:
@@ -41,7 +42,15 @@ class OpenApp(Frozen):
             return None
         if type(port) is not int or not 0 < port < 65536:
             return None
-        return cls(name, printable(title)[:60] or name, port, state, printable(message)[:500], secret)
+        return cls(
+            name,
+            printable(title)[:60] or name,
+            port,
+            state,
+            printable(message)[:500],
+            secret,
+            log_lines(data.get("log")),
+        )
 
     def url(self, local_port: int) -> str:
         """Return the address for the browser, with a host name of its own, and with the app's secret."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from notebook_launcher.core import events, local_state
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import log_lines, printable
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.session.record import Session
 
@@ -55,7 +55,7 @@ def _app_state(data: object, ports: Mapping[str, int]) -> events.AppState | None
     # As a browser has it that was there before: with the secret, it would be a password.
     url = f"http://port-{port}.localhost:{port}/" if port else None
     title, message = title[:_LONGEST_TITLE] or name, message[:_LONGEST_MESSAGE]
-    return events.AppState(name, title, state, restarts, message, url)
+    return events.AppState(name, title, state, restarts, message, url, log_lines(data.get("log")))
 
 
 def _one_line(text: str) -> str:

@@ -183,7 +183,9 @@ class TextView(ConsoleView):
     @_display.register(events.AppOpened)
     def _(self, event: events.AppOpened) -> None:
         if event.state == "failed":
-            self._say(f"{event.title} is not running: {event.message}", style="yellow")
+            self._say(f"{event.title} is not running. {event.message}", style="yellow")
+            if event.log:
+                self._say("\n".join(["  The end of its log:", *(f"  | {line}" for line in event.log)]))
         else:
             self._say(f"{event.title}: {event.url}", whole=True)
 

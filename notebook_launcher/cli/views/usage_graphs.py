@@ -122,7 +122,7 @@ def _hanging(text: Text, console: Console, width: int) -> list[Text]:
 
 
 #: what is before the first word of a fact, and its name
-_SUBJECT = re.compile(r"(  (asked for |log +|directory )?)?")
+_SUBJECT = re.compile(r"(  (asked for |log +|directory |  \| )?)?")
 
 
 def _encodes_blocks(console: Console) -> bool:
@@ -206,6 +206,9 @@ class _Picture:
         yield _one(f"  asked for {event.flags}"), "dim"
         for app in event.apps:
             yield _one(f"  {_app_text(app)}"), "bold yellow" if app.state == "failed" else ""
+            if app.log and app.state != "running":
+                yield "    The end of its log:", ""
+                yield from ((_one(f"    | {line}"), "dim") for line in app.log)
         if event.idle_stop:
             yield f"  it ends by itself after {duration(event.idle_stop)} without use", "dim"
         yield _one(f"  log       {event.log}"), "dim"

@@ -183,7 +183,8 @@ class PortForwarded(Event, name="port_forwarded"):
 class AppOpened(Event, name="app_opened"):
     """A program beside JupyterLab (``--app``) has a port on this machine. ``url`` contains the program's secret.
 
-    ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it failed.
+    ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it failed. ``log``: the last lines that it
+    printed then.
     """
 
     session: str
@@ -195,6 +196,7 @@ class AppOpened(Event, name="app_opened"):
     local_port: int
     state: str
     message: str
+    log: tuple[str, ...] = ()
 
 
 class WorkersReady(Event, name="workers_ready"):

@@ -86,7 +86,7 @@ class AppState(Frozen):
     """A program beside JupyterLab. ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it ended last.
 
     ``restarts``: how often it was started again. ``url``: its address on this machine, without its secret, ``None`` if
-    no launcher here is attached.
+    no launcher here is attached. ``log``: the last lines that it printed before it ended.
     """
 
     app: str
@@ -95,6 +95,7 @@ class AppState(Frozen):
     restarts: int
     message: str
     url: str | None = None
+    log: tuple[str, ...] = ()
 
 
 class Status(Event, name="status"):

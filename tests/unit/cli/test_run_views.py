@@ -54,3 +54,18 @@ def test_without_a_terminal_there_is_a_line_for_each_cell(capsys: pytest.Capture
         "    /s/work/m b (1.0 GiB)",
         "  To fetch one: launch-notebook copy 'login:/s/work/m b' .",
     ]
+
+
+def test_what_a_failed_program_printed_stands_apart_from_why_it_failed() -> None:
+    out = io.StringIO()
+    app = events.AppOpened(
+        "s", "7", "n1", "c", "Counter", "", 5, "failed", "It ended with exit code 7.", ("one", "two")
+    )
+    with TextView(Console(file=out, width=80)) as view:
+        view.show(app)
+    assert out.getvalue().splitlines() == [
+        "Counter is not running. It ended with exit code 7.",
+        "  The end of its log:",
+        "  | one",
+        "  | two",
+    ]

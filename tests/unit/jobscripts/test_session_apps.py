@@ -181,7 +181,7 @@ def test_it_is_started_again_when_it_dies(app: App) -> None:
         app.ask("/die", cookie=secret)
     wait_until(lambda: (app.job.root / "began").read_text() != began, 20, "it was started again")
     wait_until(lambda: app.ask("/", cookie=secret)[0] == 200, 20, "it answers, with the same secret")
-    assert "Small has ended, and is started again: It ended with exit code 3." in app.job.log.read_text()
+    assert "Small has ended, and is started again. It ended with exit code 3." in app.job.log.read_text()
     record = app.job.dir / "runtime" / "apps.json"
     wait_until(lambda: recorded(record)["small"] == ("running", 1, ""), 20, "and that is recorded")
     assert recorded(record)["none"] == ("failed", 0, "There is no no-such-program in the session's environment.")
@@ -366,7 +366,10 @@ def test_what_a_dead_app_has_started_ends_with_it(tmp_path: Path) -> None:
     small.app.run()
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: not is_running(pid), 30, "its child has ended")
-    assert small.app.message == "It ended with exit code 3. [2Jno", "and no terminal is changed by what it says"
+    record = small.app.record()
+    assert (record["message"], record["log"]) == ("It ended with exit code 3.", [" [2Jno"]), "no terminal is changed"
+    small.app.state = "failed"
+    assert b"ended with exit code 3.\nThe end of its log:\n|  [2Jno<" in small.app.not_running()
 
 
 def is_running(pid: int) -> bool:

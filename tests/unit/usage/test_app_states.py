@@ -34,6 +34,9 @@ def test_no_value_steers_the_terminal_or_fills_it() -> None:
     (state,) = read(GOOD | {"title": "\x1b[2Ja\nb", "message": "x\n" * 1000, "restarts": -3})
     assert (state.title, len(state.message), state.restarts) == ("a b", 500, 0)
     assert len(read(*[GOOD] * 1000)) == 20
+    (state,) = read(GOOD | {"log": ["a\x1b[2Jb\nc", 7, "x" * 1000, *["y"] * 1000]})
+    assert state.log == ("ab c", "x" * 200, "y", "y")
+    assert read(GOOD | {"log": "odd"})[0].log == ()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b'{"apps": {}}', b"\xff", b"[" * 100_000])

@@ -220,13 +220,20 @@ def test_programs_beside_jupyterlab_have_a_line_each() -> None:
         events.AppState("board", "Board", "running", 0, "", "http://port-38211.localhost:38211/"),
         events.AppState("code", "VS Code", "running", 2, ""),
         events.AppState("none", "None", "failed", 0, "There is no none in the session's environment."),
+        events.AppState(
+            "bad", "Bad", "failed", 3, "It ended with exit code 7.", log=("bad begins", "told to\x1b[2J die")
+        ),
         events.AppState("slow", "Slow", "starting", 1, "It ended with exit code 3.", "http://port-5.localhost:5/"),
     )
     lines = shown(dataclasses.replace(STATUS, series=(), apps=apps), terminal=False).splitlines()
-    assert lines[3:7] == [
+    assert lines[3:11] == [
         "  Board: running, http://port-38211.localhost:38211/",
         "  VS Code: running, restarted 2 times",
         "  None: not running. There is no none in the session's environment.",
+        "  Bad: not running, restarted 3 times. It ended with exit code 7.",
+        "    The end of its log:",
+        "    | bad begins",
+        "    | told to die",
         "  Slow: starting, restarted once, http://port-5.localhost:5/. It ended with exit code 3.",
     ]
 
