@@ -6,8 +6,10 @@ TensorBoard itself listens on a port, where every user of the node could read al
 import os
 import sys
 import threading
+from pathlib import Path
 
 PARENT_EVERY = 2  # seconds between two looks whether JupyterLab is still there
+NOT_FOUND = 127  # as a shell has it; session_apps.py starts nothing again after it
 
 
 def main(path, folder):
@@ -16,7 +18,8 @@ def main(path, folder):
         from tensorboard import default, program
         from werkzeug.serving import ThreadedWSGIServer
     except ImportError:
-        sys.exit("There is no TensorBoard in the session's environment; install it there with: pip install tensorboard")
+        print(f"There is no TensorBoard in the session's environment; {hint()}")
+        sys.exit(NOT_FOUND)
 
     class OnSocket(ThreadedWSGIServer):
         """In place of TensorBoard's own server."""
@@ -38,6 +41,17 @@ def main(path, folder):
     waiting = threading.Event()
     while not waiting.wait(PARENT_EVERY) and os.getppid() == parent:  # a JupyterLab that is killed ends nothing
         pass
+
+
+def hint():
+    """Return what helps: nothing can be installed into an image."""
+    lines = Path(__file__).with_name("session.env").read_text(encoding="utf-8", errors="replace").splitlines()
+    asked = {key for key, _, value in (line.partition("=") for line in lines) if value}
+    if "uv" in asked:
+        return "add it to the uv project with: uv add tensorboard"
+    if "container" in asked and not asked & {"venv", "conda"}:
+        return "choose a container image or an environment that has it"
+    return "install it there with: pip install tensorboard"
 
 
 if __name__ == "__main__":

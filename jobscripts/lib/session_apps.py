@@ -31,6 +31,7 @@ ADDRESS, ICONS = "api/notebook-launcher/apps", "api/notebook-launcher/app-icons"
 MOST_HEAD = 64 * 1024  # bytes of a request's first lines
 HEAD_WITHIN, STARTS_WITHIN, ANSWERS_WITHIN, HANGS_UP_WITHIN = 30, 120, 5, 2  # seconds
 RESTARTED_AFTER = 3  # seconds, and longer each time; a job that is ended sends SIGTERM to both
+NOT_FOUND = 127  # the exit code of a shell, or of env, whose program is not there
 MOST_DEATHS, FORGOTTEN_AFTER = 3, 600  # so many times it is started again, unless it ran so many seconds
 LAST_LINES, LAST_BYTES, LONGEST_LINE = 5, 4096, 200
 MOST_OUTPUT, OUTPUT_EVERY = 16 * 1024 * 1024, 10  # bytes of its output that are kept, and seconds between two looks
@@ -54,7 +55,7 @@ class App:
         self.socket, self.session, self.own, self.log = place, session, own, log
         self.secret = secrets.token_urlsafe(32)
         self.state, self.message, self.process, self.ends = "starting", "", None, threading.Event()
-        self.last = []
+        self.last, self.missing = [], False  # missing: to start it again would change nothing
         self.restarts, self.news = 0, threading.Event()
         self.output = Path(session, "runtime", f"app-{self.name}.log")
         self.listeners = listening_sockets()
@@ -74,7 +75,7 @@ class App:
             if self.ends.is_set():
                 return
             deaths = 1 if time.monotonic() - began > FORGOTTEN_AFTER else deaths + 1
-            if deaths > MOST_DEATHS or self.process is None:
+            if deaths > MOST_DEATHS or self.process is None or self.missing:
                 break
             self.restarts += 1
             self.change_to("starting")
@@ -118,11 +119,16 @@ class App:
                 self.message, self.last = f"It did not answer within {STARTS_WITHIN} s.", self.last_lines()
                 return
             time.sleep(0.2)
-        if self.process.poll() is None:
+        has_answered = self.process.poll() is None
+        if has_answered:
             self.message, self.last = "", []
             self.change_to("running")
         code = self.process.wait()
         self.message, self.last = f"It ended with exit code {code}.", self.last_lines()
+        if code == NOT_FOUND and not has_answered:
+            self.missing = True
+            if self.last:  # such as "There is no TensorBoard"
+                self.message, self.last = self.last[-1], []
 
     def why(self):
         """Return why it ended, and below that the end of its log."""

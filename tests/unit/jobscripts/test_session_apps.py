@@ -22,6 +22,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from tests.doubles import wait_until
+from tests.paths import JOBSCRIPTS
 from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions
 from tests.unit.jobscripts.written_usage import loaded
 
@@ -410,6 +411,26 @@ def test_an_impossible_command_is_reported(tmp_path: Path) -> None:
     small = Small(tmp_path, "sh", "a\0b")
     small.app.keep_running()
     assert small.app.state == "failed" and "null byte" in small.app.message
+
+
+@pytest.mark.parametrize(
+    ("session_env", "hint"),
+    [
+        ("container=/images/a.sif\n", "choose a container image or an environment that has it"),
+        ("container=/images/a.sif\nvenv=/home/a/lab\n", "install it there with: pip install tensorboard"),
+        ("uv=/home/a/lab\n", "add it to the uv project with: uv add tensorboard"),
+        ("container=\n", "install it there with: pip install tensorboard"),
+    ],
+)
+def test_a_missing_tensorboard_is_not_started_again(tmp_path: Path, session_env: str, hint: str) -> None:
+    shutil.copy(JOBSCRIPTS / "lib" / "app_tensorboard.py", tmp_path)
+    (tmp_path / "session.env").write_text(session_env)
+    without_packages = [sys.executable, "-S", "-B", f"{tmp_path}/app_tensorboard.py", "{socket}", "{folder}"]
+    app = Small(tmp_path, *without_packages).app
+    app.keep_running()
+    known = app.record()
+    assert (known["state"], known["restarts"], known["log"]) == ("failed", 0, [])
+    assert known["message"] == f"There is no TensorBoard in the session's environment; {hint}"
 
 
 def test_a_flood_of_output_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
