@@ -71,7 +71,7 @@ def test_a_profile_that_is_wrong_about_one(table: dict[str, object], why: str, t
     assert why in raised.value.what
 
 
-@pytest.mark.parametrize(("name", "why"), [("../x", "../x"), ("dask", "“dask” is Dask's dashboard")])
+@pytest.mark.parametrize(("name", "why"), [("../x", "../x"), ("dask", "“dask” is reserved for Dask's dashboard")])
 def test_a_name_that_is_none(name: str, why: str) -> None:
     data = {"apps": {name: {"command": ["board", "{socket}"]}}}
     with pytest.raises(ProfileError, match=why):
