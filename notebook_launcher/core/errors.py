@@ -512,6 +512,6 @@ class CopyFailed(LauncherError):
 
 
 class Interrupted(LauncherError):
-    """Ctrl-C before the session was usable; the job, if there was one, is cancelled."""
+    """Ctrl-C before the session was usable, or during a run or a copy; the job, if there was one, is cancelled."""
 
     exit_code = 130

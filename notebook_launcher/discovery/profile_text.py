@@ -274,15 +274,16 @@ def next_step(draft: Draft) -> str:
     """Return the user's next step: without a JupyterLab the profile needs an environment first."""
     software, where = _software(draft)
     if software.has_jupyter:
-        return f"Read it, and use it with: launch-notebook --cluster {draft.name} --dry-run"
+        return f"Read it, and use it with:\n  launch-notebook --cluster {draft.name} --dry-run"
     first, value = "container", "/path/to/image-with-jupyterlab.sif"
     name = _module_with_jupyter(software)[0]
     if name in software.modules:  # and not one that needs others first
         first, value = "modules", f"'[\"{name}\"]'"
     return (
-        f"No jupyter-lab was found on {where}. Read the profile, and name an environment that provides it, for example:"
-        f" launch-notebook clusters edit {draft.name} --set environments.mine.{first}={value}   "
-        f"Then use it with: launch-notebook --cluster {draft.name} --dry-run -- mine"
+        f"No jupyter-lab was found on {where}. Read the profile, name an environment that provides it, for example "
+        "with the first of these commands, and use it with the second:\n"
+        f"  launch-notebook clusters edit {draft.name} --set environments.mine.{first}={value}\n"
+        f"  launch-notebook --cluster {draft.name} --dry-run -- mine"
     )
 
 

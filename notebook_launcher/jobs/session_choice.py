@@ -44,7 +44,8 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
     if not name and not live and index.ended:
         raise _none_is_active(index.ended[0], index, where)
     if not live:
-        raise SessionNotFound(missing, why="None is active there." if name else "", hint="start one: launch-notebook")
+        hint = "see which there were: launch-notebook list --all" if name else "start one: launch-notebook"
+        raise SessionNotFound(missing, why="None is active there." if name else "", hint=hint)
     raise SessionNotFound(
         missing,
         why=f"Active sessions there:\n{describe_sessions(live, index.now)}",
@@ -144,7 +145,7 @@ def describe_progress(summary: SessionEntry) -> str:
 
 def _describe_end(entry: IndexedSession, now: datetime) -> str:
     if entry.summary.state == "ended":
-        return f"has ended{_since(entry.summary.ended, now, 'at')}"
+        return f"ended{at}" if (at := _since(entry.summary.ended, now, "at")) else "has ended"
     return f"was cancelled{_since(entry.summary.ended, now, 'at')}" if entry.summary.ended else "is gone"
 
 

@@ -177,7 +177,7 @@ def _missing(word: str, path: Path) -> NotebookInvalid:
     return NotebookInvalid(
         f"There is no notebook {quoted(word)}.",
         why="No file has that name, and no bundled notebook.",
-        hint=f"did you mean {near[0]}?" if near else _SEE,
+        hint=f"did you mean {near[0]}?" if near else f"is the name right? the command runs in this folder; {_SEE}",
     )
 
 

@@ -219,6 +219,11 @@ class JupyterSupervisor(Supervisor):
     def _end_keys(self) -> str:
         return "ENTER or Ctrl-C" if self._ours else "ENTER"
 
+    @property
+    def _ends_too(self) -> str:
+        """What else a second request does, as the end of a clause."""
+        return ""
+
     def _end_checked(self, item: EndChecked) -> None:
         """End the session if nothing is lost by that; if something is, or may be, the user has to confirm."""
         if item.until != self._sure_until:
@@ -228,7 +233,7 @@ class JupyterSupervisor(Supervisor):
             raise StopRequested
         self._note(
             f"{item.text} Press {self._end_keys} again within {CONFIRM_WITHIN:.0f} s to end the session and its job "
-            "anyway, or d and ENTER to detach and leave it running."
+            f"anyway{self._ends_too}, or d and ENTER to detach and leave it running."
         )
 
     def _forward_typed(self, word: str) -> None:

@@ -107,6 +107,10 @@ class _RenewingSupervisor(AppsSupervisor):
 
     # --- ways to exit
 
+    @property
+    def _ends_too(self) -> str:
+        return " and cancel the queued next job" if self.renewal.successor is not None else ""
+
     def _cancel(self, text: str = "") -> None:
         """Cancel what costs first: this job, then the one before, if it still runs, and the next one."""
         before = self._before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.local_state import remember, remembered
 from notebook_launcher.core.quantities import file_size
-from notebook_launcher.core.text import listed
+from notebook_launcher.core.text import listed, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
@@ -161,7 +162,7 @@ class Copy:
         word, label = self._arguments.destination, self._destination.label
         slash = word.endswith("/")
         if target.kind == "nowhere":
-            raise CopyRefused(f"There is no folder for {target.path} on {label}.", hint="make it first: mkdir -p")
+            raise CopyRefused(f"There is no folder for {target.path} on {label}.", hint=_make_folder(target, label))
         if target.kind == "other" or (
             target.kind == "file" and (slash or len(found) > 1 or any(source.is_folder for source in found))
         ):
@@ -483,3 +484,8 @@ def _with_parents(work: Work) -> Iterator[Item]:
     # one level at most: its parent folder must exist
     yield from (Item("", name, SourceEntry("", "folder", 0o777)) for name in sorted(missing))
     yield from work.folders
+
+
+def _make_folder(target: Target, label: str) -> str:
+    folder = posixpath.dirname(target.path.replace(os.sep, "/"))
+    return f"make it on {label} first: mkdir -p {shlex.quote(printable(folder))}"

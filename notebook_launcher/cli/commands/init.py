@@ -42,7 +42,8 @@ def init(
       launch-notebook init alice@login.uni.example --probe
       launch-notebook init                                    on a login node
 
-    It changes nothing on the cluster. Comments in the profile say what it could not read.
+    Comments in the profile say what it could not read. It changes nothing on the cluster, except that --probe submits
+    a job, which `launch-notebook list` shows as a session.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.discovery.init import InitRequest, initialise
 

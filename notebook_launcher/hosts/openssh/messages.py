@@ -123,7 +123,7 @@ def _not_reached(settings: SshSettings, lines: Sequence[str]) -> ConnectionFaile
     if unknown := _NO_NAME.search(text):
         return ConnectionFailed(
             f"The name {unknown[1]} is not known.",
-            why=unknown[2],
+            why="" if unknown[2].strip() == "Name or service not known" else unknown[2],
             hint="check its spelling, and the network (does it need a VPN?)",
         )
     if closed := _PROXY_ENDED.search(text):

@@ -190,9 +190,12 @@ def _tcp_connection(settings: SshSettings) -> socket.socket:
             connection = _try_addresses(settings)
             break
         except (socket.gaierror, UnicodeError) as error:  # UnicodeError: "a..b" is not a valid name
+            why = str(error)
+            if isinstance(error, socket.gaierror):  # EAI_NONAME would repeat the sentence
+                why = "" if error.errno == socket.EAI_NONAME else error.strerror or ""
             raise ConnectionFailed(
                 f"The name {settings.hostname} is not known.",
-                why=str(error),
+                why=why,
                 hint="check its spelling, and the network (does it need a VPN?)",
             ) from None
         except OSError as error:

@@ -108,7 +108,7 @@ def test_the_next_step_is_an_environment_where_there_is_no_jupyterlab() -> None:
     assert "--cluster uni --dry-run -- mine" in next_step(without)
     assert """--set environments.mine.modules='["jupyterlab/4"]'""" in next_step(draft_of(text))
     there = text.replace("part jupyter\ncode 1", "part jupyter\n|/usr/bin/jupyter-lab\ncode 0")
-    assert next_step(draft_of(there)) == "Read it, and use it with: launch-notebook --cluster uni --dry-run"
+    assert next_step(draft_of(there)) == "Read it, and use it with:\n  launch-notebook --cluster uni --dry-run"
 
 
 def test_a_node_of_another_kind_than_the_login_node() -> None:

@@ -53,7 +53,8 @@ def test_the_nearest_name_is_suggested(tagged: str, folder: Path) -> None:
     assert refusal("helo").endswith("→ did you mean hello?")
     assert refusal("lba.ipynb").endswith("→ did you mean lab.ipynb?")
     assert refusal("../here/lap.ipynb").endswith("→ did you mean ../here/lab.ipynb?")
-    assert "notebooks list" in refusal("something/else.ipynb")
+    said = refusal("something/else.ipynb")
+    assert "→ is the name right? the command runs in this folder; " in said and "notebooks list" in said
 
 
 def test_what_is_no_file_is_refused(folder: Path, tagged: str) -> None:

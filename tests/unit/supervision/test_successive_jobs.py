@@ -12,9 +12,11 @@ from notebook_launcher.core.errors import CancelFailed, SchedulerSilent
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.record import Session, SessionRecord
 from notebook_launcher.supervision import successive_jobs, supervisor
+from notebook_launcher.supervision.end_check import EndChecked
 from notebook_launcher.supervision.renewal import HandedOver
 from notebook_launcher.supervision.successive_jobs import _RenewingSupervisor
 from notebook_launcher.supervision.supervisor import Finished
+from notebook_launcher.tunnel.page_saving import PagesSaved
 from tests.doubles import RecordingView
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -97,3 +99,13 @@ def test_the_job_that_costs_is_cancelled_before_the_next_one(monkeypatch: pytest
     with pytest.raises(CancelFailed):
         attached._cancel()
     assert attached.calls == ["first", "give up"]
+
+
+def test_who_ends_a_busy_session_is_told_of_the_next_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    attached = Attached(monkeypatch, end=NOW, begun=False, final=None)
+    attached._sure_until, attached._ours, attached._end_check = 1.0, False, SimpleNamespace(told=lambda: None)
+    ends = "to end the session and its job anyway"
+    for text in (f"{ends} and cancel the queued next job, or d", f"{ends}, or d"):
+        attached._end_checked(EndChecked(("train.ipynb",), PagesSaved(), 1.0))
+        assert attached.view.notes.splitlines()[-1].count(text) == 1
+        attached.renewal.successor = None

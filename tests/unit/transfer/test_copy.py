@@ -160,6 +160,9 @@ def test_the_rules_of_cp(tmp_path: Path, up: bool) -> None:
     ):  # fmt: skip
         with pytest.raises(CopyRefused):
             copy(LocalHost(), up, *words)
+    with pytest.raises(CopyRefused) as caught:
+        copy(LocalHost(), up, src / "a/f", to / "my folder/x/f")
+    assert caught.value.hint == f"make it on this machine first: mkdir -p '{to}/my folder/x'"
     with pytest.raises(LauncherError, match="same"):
         copy(LocalHost(), up, src / "a/f", src / "b/f", to)
 
