@@ -93,7 +93,8 @@ def test_the_job_starts_it_and_leaves_none(job: Job, how: signal.Signals) -> Non
     wait_until(lambda: len(beside(job)) == 2, what="both run")
     assert niceness(job) == {min(os.nice(0) + 10, 19)}
     # It waits for the next sample then: bash 5.2 loses a trap that is due while it parses a command substitution.
-    wait_until(lambda: len((job.dir / "usage.csv").read_text().splitlines()) > 1, what="a sample")
+    table = job.dir / "usage.csv"
+    wait_until(lambda: table.exists() and len(table.read_text().splitlines()) > 1, what="a sample")
     job.send(how)
     if how == signal.SIGTERM:
         assert job.exit()["cause"] == "stopped"
