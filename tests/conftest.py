@@ -130,16 +130,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         waits = not {"cluster", "real_time"}.isdisjoint(marker.name for marker in item.iter_markers())
         if waits and not is_found_by_make(item.path):
             raise pytest.UsageError(f"{item.nodeid}: `make test` looks for real_time in the file, and would not run it")
+        if item.get_closest_marker("flaky"):
+            raise pytest.UsageError(f"{item.nodeid}: no test runs again, but one in a browser: browser_time(cause=…)")
         if marker := item.get_closest_marker("browser_time"):
-            cause = marker.kwargs.get("cause", "").strip()
-            if not cause:
-                raise pytest.UsageError(f'{item.nodeid}: browser_time needs cause="why it may have to run again"')
-            item.user_properties.append((RERUN_CAUSE, cause))
-            item.add_marker(pytest.mark.flaky(reruns=2))
-        elif waits:
-            item.user_properties.append((RERUN_CAUSE, ON_TWO_CORES))
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            may_run_again(item, marker.kwargs.get("cause", "").strip())
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
+
+
+def may_run_again(item: pytest.Item, cause: str) -> None:
+    """Let a test that lives on real time in a browser run again when it fails, for a cause that is beside it."""
+    if not cause or "playwright" not in item.path.read_text():
+        raise pytest.UsageError(f'{item.nodeid}: browser_time is for a browser, and needs cause="why it may fail"')
+    item.user_properties.append((RERUN_CAUSE, cause))
+    item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -170,8 +173,6 @@ def uses_the_cluster(item: pytest.Item) -> bool:
     return any(fixture.func.__module__ == __name__ for fixture in found)
 
 
-#: why a test on the cluster, or on real time, runs once more, and no other does. What ran again is listed: look into it
-ON_TWO_CORES = "six workers, three with a cluster each, share two cores, and what a test waits for may come too late"
 #: the name under which a test's report tells why the test may run again
 RERUN_CAUSE = "rerun cause"
 
@@ -180,16 +181,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.write_line(f"ran again: {report.nodeid}: {dict(report.user_properties).get(RERUN_CAUSE)}")
         terminalreporter.write_line(report.longreprtext)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """With ``RERUNS_FAIL`` in the environment, a test that ran again fails the run, unless its cause is beside it."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    reruns = reporter.stats.get("rerun", ()) if reporter and "RERUNS_FAIL" in os.environ else ()
-    causes = {dict(report.user_properties).get(RERUN_CAUSE, ON_TWO_CORES) for report in reruns}
-    if session.exitstatus == 0 and ON_TWO_CORES in causes:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,12 +100,12 @@ def wait_until_over(cluster: PracticeCluster, jobs: Sequence[str]) -> None:
         wait_in(cluster, "ctl", f'[ -z "$(squeue -h -j {",".join(jobs)})" ]', 30)
 
 
-def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int, perhaps: int = 0) -> None:
-    """No job, no process, and of files only so many new folders of sessions, and perhaps so many more."""
+def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int) -> None:
+    """No job, no process, and of files only so many new folders of sessions."""
     assert_nothing_left(cluster)
     left = sorted(files_of_people(cluster) - before)
     assert [path for path in left if "/.notebook-launcher/sessions/" not in path] == []
-    assert folders <= len(left) <= folders + perhaps, left
+    assert len(left) == folders, left
 
 
 def parameters(situations: Iterable[Situation]) -> list[object]:
@@ -124,33 +122,22 @@ class SideBySide:
     def __init__(self, cluster: PracticeCluster, record: Record, situations: Sequence[Situation]) -> None:
         self._cluster, self._record, self.situations = cluster, record, situations
         self._before = files_of_people(cluster)
-        self._sessions: dict[Situation, list[Session]] = {one: [] for one in situations}
+        self._sessions: list[Session] = []
         long_first = sorted(situations, key=lambda one: not one.long)
         self._pools = {one.turn: ThreadPoolExecutor(1) for one in situations}  # who takes turns is played by one thread
         self._pools[""] = ThreadPoolExecutor(sum(one.long for one in situations) + AT_ONCE)
         self._played = {one: self._begin(one) for one in long_first}
-        self._asked: list[Situation] = []  # each once, and again where its test runs again
 
     def _begin(self, situation: Situation) -> Future[None]:
-        start = functools.partial(self._start, self._sessions[situation])
-        return self._pools[situation.turn].submit(play, self._cluster, start, self._record, situation)
+        return self._pools[situation.turn].submit(play, self._cluster, self._start, self._record, situation)
 
-    def _start(self, sessions: list[Session], *arguments: str, **options: Any) -> Session:
-        sessions.append(in_box.launch(self._cluster, options.pop("box"), *arguments, **options))
-        return sessions[-1]
-
-    def _clear_away(self, situation: Situation) -> None:
-        for session in self._sessions[situation]:
-            session.child.close(force=True)
-            for job in re.findall(r"Job (\d+) is queued", session.printed):
-                self._cluster.root("ctl", ["scancel", job])
+    def _start(self, *arguments: str, **options: Any) -> Session:
+        session = in_box.launch(self._cluster, options.pop("box"), *arguments, **options)
+        self._sessions.append(session)
+        return session
 
     def result(self, situation: Situation) -> None:
-        """Wait for one of them; raises what went wrong. Asked for again, it is played again."""
-        if situation in self._asked:
-            self._clear_away(situation)
-            self._played[situation] = self._begin(situation)
-        self._asked.append(situation)
+        """Wait for one of them; raises what went wrong."""
         self._played[situation].result()
 
     def assert_nothing_left(self) -> None:
@@ -158,9 +145,7 @@ class SideBySide:
         for pool in self._pools.values():
             pool.shutdown()
         try:
-            folders = sum(one.folders for one in self.situations)
-            again = sum(one.folders for one in self._asked) - sum(one.folders for one in set(self._asked))
-            assert_only_folders_left(self._cluster, self._before, folders, again)
+            assert_only_folders_left(self._cluster, self._before, sum(one.folders for one in self.situations))
         finally:
             self.close()
 
@@ -168,7 +153,7 @@ class SideBySide:
         """End what still goes on."""
         for pool in self._pools.values():
             pool.shutdown(cancel_futures=True)
-        for session in itertools.chain.from_iterable(self._sessions.values()):
+        for session in self._sessions:
             session.child.close(force=True)
         clear(self._cluster)
 
