@@ -171,12 +171,12 @@ submitted_from() {
 prepare_session_dir() {
   local name left=()
   continues_in=''
-  if read_line "$NBL_SESSION_DIR/successor.json" &&
+  if read_line "$NBL_SESSION_DIR/next_job.json" &&
     [[ $REPLY =~ \"session\":\"([0-9]{8}-[0-9]{6}-[a-z2-7]{4})\" ]]; then
     continues_in=${BASH_REMATCH[1]}
   fi
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  for name in {started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json ended-from runtime; do
+  for name in {started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,next_job}.json ended-from runtime; do
     [[ ! -e $NBL_SESSION_DIR/$name && ! -L $NBL_SESSION_DIR/$name ]] || left+=("$NBL_SESSION_DIR/$name")
   done
   ((!${#left[@]})) || rm -rf -- "${left[@]}"

@@ -104,7 +104,7 @@ def launch(
         session, access = queue_session(plan, context, costing=costing)
         with cancelled_on_failure(context, session):  # a broken installation, too, leaves no job behind
             # while the job waits, and not before
-            from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+            from notebook_launcher.supervision.next_jobs import supervise_jupyter
         first = submitted(plan, context, session)
         supervise_jupyter(context, session, access, ours=True, first=first, place=place, renewals=renewals)
 

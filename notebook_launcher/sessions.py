@@ -203,7 +203,7 @@ def reattach(context: Context, session: Session) -> None:
 
         follow_submitted(context, session, ours=False, first=_job_note(session))
         return
-    from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+    from notebook_launcher.supervision.next_jobs import supervise_jupyter
 
     access = read_access(context.host, session.directory)
     supervise_jupyter(context, session, access, ours=False, first=_job_note(session))
@@ -249,7 +249,7 @@ def forward(
 
     The session keeps running, however this ends.
     """
-    from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+    from notebook_launcher.supervision.next_jobs import supervise_jupyter
 
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         session, _ = find_session(context, prefix)

@@ -82,7 +82,7 @@ def stop(
         elif sessions:
             cancel_jobs(context, sessions)
         if any(session.record.continues for session in sessions):
-            from notebook_launcher.jobs.successor import withdraw_ended
+            from notebook_launcher.jobs.next_job import withdraw_ended
 
             withdraw_ended(context, sessions)
         if len(sessions) == 1:

@@ -297,7 +297,7 @@ is_ours() {
     started.json | endpoint.json | exit.json | idle.json | image.json | notice.json | usage.csv | local.state | ended-from) ;;
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256 | arguments) ;;
     apps.json | session_apps.py | app_requests.py | app_tensorboard.py) ;;
-    unsaved.json | renew.json | successor.json | panel.json | panel.js | panel_view.js | panel_apps.js | panel.py | panel_facts.py | panel_saving.py) ;;
+    unsaved.json | renew.json | next_job.json | panel.json | panel.js | panel_view.js | panel_apps.js | panel.py | panel_facts.py | panel_saving.py) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     array_task.sh | watch_tasks.sh | job-[0-9]*.log | reverse.sh | survey.sh) ;;
     stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;

@@ -11,7 +11,7 @@
 #                  unsaved JSON                                 what pages of JupyterLab could not save
 #                  notice JSON                                  what the teacher of a course says to the session
 #                  renew JSON                                   a page of JupyterLab asks for the next job
-#                  successor JSON                               the job that goes on from this session is queued
+#                  next_job JSON                                the job that goes on from this session is queued
 #                  usage ROW|ROW                                the newest sample of usage.csv, a row for each GPU
 #                  deleted                                      the session directory is gone; nothing more will come
 #                  .                                            every 2 s: still here
@@ -50,7 +50,7 @@ readonly USAGE_READS=128
 main() {
   dir=${1%/}
   declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='' [notice]='' [unsaved]='' [renew]=''
-    [successor]='') found=()
+    [next_job]='') found=()
   eager_until=0
   changed_at=0
   look_due=0
@@ -73,8 +73,8 @@ look() {
   [[ -d $dir ]] || return 1
   # Read in the reverse of the order in which the job writes them, and told in that order: whatever was there when a file
   # was written is read after it, and told before it.
-  for name in successor renew notice unsaved idle exit progress endpoint staging started; do read_file "$name"; done
-  for name in started staging endpoint progress unsaved exit idle notice renew successor; do tell "$name"; done
+  for name in next_job renew notice unsaved idle exit progress endpoint staging started; do read_file "$name"; done
+  for name in started staging endpoint progress unsaved exit idle notice renew next_job; do tell "$name"; done
   ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))

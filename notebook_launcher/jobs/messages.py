@@ -76,8 +76,8 @@ class RenewalRequested(Frozen):
     data: Mapping[str, object]
 
 
-class SuccessorReported(Frozen):
-    """A job was queued that goes on from this session, in ``successor.json`` (see ``docs/job-script.md``)."""
+class NextJobReported(Frozen):
+    """A job was queued that goes on from this session, in ``next_job.json`` (see ``docs/job-script.md``)."""
 
     data: Mapping[str, object]
 

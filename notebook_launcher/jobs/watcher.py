@@ -28,13 +28,13 @@ from notebook_launcher.jobs.messages import (
     DirectoryRemoved,
     FileAppeared,
     IdleReported,
+    NextJobReported,
     NoticeReported,
     ProgressReported,
     RenewalRequested,
     SchedulerUnresponsive,
     StagingReported,
     StatusChanged,
-    SuccessorReported,
     UnsavedReported,
     UsageSampled,
 )
@@ -56,7 +56,7 @@ _REPORTS = {
     "progress": ProgressReported,
     "renew": RenewalRequested,
     "staging": StagingReported,
-    "successor": SuccessorReported,
+    "next_job": NextJobReported,
     "unsaved": UnsavedReported,
 }
 

@@ -433,7 +433,7 @@ def test_a_port_file_without_a_port(launcher: Launcher) -> None:
 
 def test_a_job_that_nobody_can_attach_to_is_cancelled(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows the session is imported once its job is queued; an installation may lack it."""
-    monkeypatch.setitem(sys.modules, "notebook_launcher.supervision.successive_jobs", None)
+    monkeypatch.setitem(sys.modules, "notebook_launcher.supervision.next_jobs", None)
     launcher.launch()
     launcher.fails(ModuleNotFoundError)  # type: ignore[type-var]
     assert launcher.host.state == "CANCELLED"

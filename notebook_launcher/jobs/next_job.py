@@ -31,14 +31,14 @@ from notebook_launcher.session.credentials import engine_files, new_keys
 from notebook_launcher.session.record import SESSION_ID, Session, job_in, new_id, session_files
 
 _WHEN = ("begin", "deadline", "dependency", "hold")
-SUCCESSOR_FILE = "successor.json"  # in the directory of the session that it goes on from
+NEXT_JOB_FILE = "next_job.json"  # in the directory of the session that it goes on from
 LONGEST_HAND_OVER = timedelta(minutes=5)
 PARTS = 4  # of a walltime, one of which is the hand-over where that is shorter
 _PANEL_FILE = "panel.json"
 
 
-class Successor(Frozen):
-    """What ``successor.json`` says: the session, its job, and when it begins (``None``: as soon as it can).
+class NextJob(Frozen):
+    """What ``next_job.json`` says: the session, its job, and when it begins (``None``: as soon as it can).
 
     ``ends``: when the walltime of the first one is over, for the next job alone, whose script reads it.
     """
@@ -49,7 +49,7 @@ class Successor(Frozen):
     ends: datetime | None = None
 
     @classmethod
-    def from_file(cls, data: Mapping[str, object], now: datetime) -> Successor | None:
+    def from_file(cls, data: Mapping[str, object], now: datetime) -> NextJob | None:
         """Return what the file says; ``None`` if that makes no sense. ``now``: for the zone of a time without one."""
         name, job = str(data.get("session") or ""), job_in("", data)
         begins = parse_iso(str(data.get("begins") or ""), now)
@@ -115,14 +115,14 @@ def _is_of_one_job(name: str, value: str | None) -> bool:
     return name in _WHEN or (is_log and not any(part in (value or "") for part in ("%j", "%J", "%A")))
 
 
-def queue_successor(
+def queue_next_job(
     context: Context,
     session: Session,
     ends: datetime,
     token: str,
     *,
     named: Callable[[Session], None] = lambda _: None,
-) -> tuple[Session, Successor]:
+) -> tuple[Session, NextJob]:
     """Queue the next job of a session that ends at ``ends``, note that in its directory, and return both.
 
     ``named`` is called with the new session before it is submitted. Interrupts have to be deferred by then. Raises what
@@ -135,13 +135,13 @@ def queue_successor(
     with discarded_if_not_queued(context, new):
         files = _files(context, session, new, token)
         new = dataclasses.replace(new, job=queue_job(context, new, files))
-    successor = Successor(new.id, job_of(new), begin, ends)
+    next_job = NextJob(new.id, job_of(new), begin, ends)
     with cancelled_on_failure(context, new):
-        command = ["sh", "-c", _NOTE, "note-successor", f"{session.directory}/{SUCCESSOR_FILE}"]
-        answer = context.host.run(command, stdin=f"{successor.as_json()}\n".encode())
+        command = ["sh", "-c", _NOTE, "note-next-job", f"{session.directory}/{NEXT_JOB_FILE}"]
+        answer = context.host.run(command, stdin=f"{next_job.as_json()}\n".encode())
         if answer.exit_code != 0:
             raise HostCommandFailed(f"Nothing can be written in {session.directory}.", why=answer.stderr.strip())
-    return new, successor
+    return new, next_job
 
 
 def as_told_there(host: Host, time: datetime) -> str:
@@ -155,9 +155,9 @@ def as_told_there(host: Host, time: datetime) -> str:
 _TOLD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
-def withdraw_successor(host: Host, directory: str, name: str) -> None:
-    """Remove ``successor.json`` from a session's directory, if it names this next session."""
-    host.run(["sh", "-c", _WITHDRAW, "withdraw-successor", f"{directory}/{SUCCESSOR_FILE}", name])
+def withdraw_next_job(host: Host, directory: str, name: str) -> None:
+    """Remove ``next_job.json`` from a session's directory, if it names this next session."""
+    host.run(["sh", "-c", _WITHDRAW, "withdraw-next-job", f"{directory}/{NEXT_JOB_FILE}", name])
 
 
 _WITHDRAW = '! grep -qsF -- "$2" "$1" || rm -f -- "$1"'
@@ -170,7 +170,7 @@ def withdraw_ended(context: Context, sessions: Iterable[Session]) -> None:
         if SESSION_ID.fullmatch(before):
             directory = posixpath.join(posixpath.dirname(session.directory), before)
             with contextlib.suppress(LauncherError):  # the job has ended, which matters more
-                withdraw_successor(context.host, directory, session.id)
+                withdraw_next_job(context.host, directory, session.id)
 
 
 _NOTE = 'umask 077; cat >"$1.new.$$" && mv -f -- "$1.new.$$" "$1"'

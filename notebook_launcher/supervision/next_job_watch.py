@@ -35,13 +35,13 @@ class Shown(Frozen):
 class Answers(Frozen):
     """The next job's JupyterLab answers."""
 
-    by: SuccessorWatch
+    by: NextJobWatch
 
 
 class Lost(Frozen):
     """The next job is no use any more. ``runs``: it has not ended, and has to be cancelled."""
 
-    by: SuccessorWatch
+    by: NextJobWatch
     why: str
     runs: bool = False
 
@@ -51,7 +51,7 @@ def access_to(context: Context, session: Session, token: str) -> Access:
     return Access(token, functools.cache(lambda: join_keys(context.host, session.directory)))
 
 
-class SuccessorWatch:
+class NextJobWatch:
     """Looks at the next job from its beginning on, until JupyterLab there answers over a route of its own.
 
     Until then the scheduler alone is asked, now and then. Only the scheduler says that the job has ended; whatever else

@@ -11,7 +11,7 @@ import pytest
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs.successor import Successor, as_told_there, begin_of, hand_over, next_session
+from notebook_launcher.jobs.next_job import NextJob, as_told_there, begin_of, hand_over, next_session
 from notebook_launcher.schedulers.base import JobRef, Submission
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.record import Session, SessionRecord
@@ -74,9 +74,9 @@ def test_it_begins_by_the_clock_that_is_valid_then(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("job", [JobRef("7"), JobRef("7", "snowy")])
 def test_what_is_written_is_read(job: JobRef) -> None:
-    successor = Successor(NAME, job, NOW)
-    assert Successor.from_file(json.loads(successor.as_json()), NOW) == successor
-    assert json.loads(Successor(NAME, job, NOW, NOW).as_json())["ends"] == "2026-11-21T12:00:00+01:00"
+    next_job = NextJob(NAME, job, NOW)
+    assert NextJob.from_file(json.loads(next_job.as_json()), NOW) == next_job
+    assert json.loads(NextJob(NAME, job, NOW, NOW).as_json())["ends"] == "2026-11-21T12:00:00+01:00"
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_what_is_written_is_read(job: JobRef) -> None:
     [{}, {"session": "../../x", "job": "7"}, {"session": NAME, "job": "7; rm"}, {"session": NAME}, {"job": "7"}],
 )
 def test_a_file_that_makes_no_sense_names_no_session(damaged: dict[str, object]) -> None:
-    assert Successor.from_file(damaged, NOW) is None
+    assert NextJob.from_file(damaged, NOW) is None

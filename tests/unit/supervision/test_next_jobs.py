@@ -11,10 +11,10 @@ import pytest
 from notebook_launcher.core.errors import CancelFailed, SchedulerSilent
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.record import Session, SessionRecord
-from notebook_launcher.supervision import successive_jobs, supervisor
+from notebook_launcher.supervision import next_jobs, supervisor
 from notebook_launcher.supervision.end_check import EndChecked
+from notebook_launcher.supervision.next_jobs import _RenewingSupervisor
 from notebook_launcher.supervision.renewal import HandedOver
-from notebook_launcher.supervision.successive_jobs import _RenewingSupervisor
 from notebook_launcher.supervision.supervisor import Finished
 from notebook_launcher.tunnel.page_saving import PagesSaved
 from tests.doubles import RecordingView
@@ -41,7 +41,7 @@ class Attached(_RenewingSupervisor):
         self.attached = True
         self.calls: list[str] = []
         self.renewal: Any = SimpleNamespace(
-            successor=session("next", "8"), has_begun=lambda: begun, give_up=lambda: self.calls.append("give up")
+            next_session=session("next", "8"), has_begun=lambda: begun, give_up=lambda: self.calls.append("give up")
         )
 
         def final_status(*_arguments: object) -> object:
@@ -50,7 +50,7 @@ class Attached(_RenewingSupervisor):
                 raise final
             return final
 
-        monkeypatch.setattr(successive_jobs, "SAVED_WITHIN", 0.01)
+        monkeypatch.setattr(next_jobs, "SAVED_WITHIN", 0.01)
         monkeypatch.setattr(supervisor, "final_status", final_status)
 
     def interrupt(self) -> None:
@@ -108,4 +108,4 @@ def test_who_ends_a_busy_session_is_told_of_the_next_job(monkeypatch: pytest.Mon
     for text in (f"{ends} and cancel the queued next job, or d", f"{ends}, or d"):
         attached._end_checked(EndChecked(("train.ipynb",), PagesSaved(), 1.0))
         assert attached.view.notes.splitlines()[-1].count(text) == 1
-        attached.renewal.successor = None
+        attached.renewal.next_session = None

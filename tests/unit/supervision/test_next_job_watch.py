@@ -23,8 +23,8 @@ from notebook_launcher.jobs.status import NoAnswer
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, SessionRecord
-from notebook_launcher.supervision import successor_watch
-from notebook_launcher.supervision.successor_watch import Answers, Lost, Shown, SuccessorWatch
+from notebook_launcher.supervision import next_job_watch
+from notebook_launcher.supervision.next_job_watch import Answers, Lost, NextJobWatch, Shown
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 NEXT = "20261121-120000-3pi3"
@@ -39,7 +39,7 @@ class Node:
         self.failures: list[Exception] = []
         self.state: State | Exception | None = State.RUNNING
         self.looks, self.queries = 0, 0
-        self.interrupts, self.watch = Interrupts(), cast("SuccessorWatch | None", None)
+        self.interrupts, self.watch = Interrupts(), cast("NextJobWatch | None", None)
         host = SimpleNamespace(read_file=lambda path: ENDPOINT if path.endswith("endpoint.json") else b"{}")
         target = SimpleNamespace(profile=SimpleNamespace(route="node-ssh"), name="uni")
         self.context: Any = SimpleNamespace(
@@ -50,11 +50,11 @@ class Node:
             host_timing=SimpleNamespace(answer_within=5.0),
             clock=lambda: NOW,
         )
-        monkeypatch.setattr(successor_watch, "LOOK_EVERY", 0.005)
-        monkeypatch.setattr(successor_watch, "QUERY_EVERY", 0.01)
-        monkeypatch.setattr(successor_watch, "find_route", self.find_route)
-        monkeypatch.setattr(successor_watch, "check_jupyter", lambda *_: None)
-        monkeypatch.setattr(successor_watch, "query_status", self.query_status)
+        monkeypatch.setattr(next_job_watch, "LOOK_EVERY", 0.005)
+        monkeypatch.setattr(next_job_watch, "QUERY_EVERY", 0.01)
+        monkeypatch.setattr(next_job_watch, "find_route", self.find_route)
+        monkeypatch.setattr(next_job_watch, "check_jupyter", lambda *_: None)
+        monkeypatch.setattr(next_job_watch, "query_status", self.query_status)
 
     def find_route(self, *_arguments: object, asks: bool) -> tuple[str, Any]:
         assert not asks, "nobody expects a question in the middle of the session"
@@ -69,10 +69,10 @@ class Node:
             raise self.state
         return JobStatus(JobRef("8"), self.state) if self.state else None
 
-    def watched(self, begins: datetime | None = None) -> SuccessorWatch:
+    def watched(self, begins: datetime | None = None) -> NextJobWatch:
         session = Session(SessionRecord(NEXT, NOW, "slurm", {}, "/log"), f"/s/{NEXT}", JobRef("8"))
         access = Access("token", lambda: pytest.fail("no keys"))
-        self.watch = SuccessorWatch(self.context, session, access, begins)
+        self.watch = NextJobWatch(self.context, session, access, begins)
         return self.watch
 
     def told(self) -> object:
@@ -126,7 +126,7 @@ def test_a_node_of_somebody_else_is_given_up_and_the_job_is_cancelled(node: Node
 
 
 def test_that_it_cannot_be_reached_is_said_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(successor_watch, "TOLD_AFTER", 0.01)
+    monkeypatch.setattr(next_job_watch, "TOLD_AFTER", 0.01)
     node.failures = [NodeUnreachable("No route to gpu2 was found.")] * 10
     watch, told = node.watched(), node.told()
     assert isinstance(told, Shown) and "job, 8, cannot be reached yet: No route to gpu2 was found." in str(told.event)
@@ -138,6 +138,6 @@ def test_before_its_time_it_is_not_looked_at_but_asked_for(node: Node, monkeypat
     with pytest.raises(queue.Empty):
         node.interrupts.inbox.get(timeout=0.1)
     assert node.looks == node.queries == 0
-    monkeypatch.setattr(successor_watch, "QUERY_BEFORE_EVERY", 0.01)
+    monkeypatch.setattr(next_job_watch, "QUERY_BEFORE_EVERY", 0.01)
     node.state = State.CANCELLED
     assert node.told() == Lost(watch, "cancelled.")

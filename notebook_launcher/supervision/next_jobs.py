@@ -19,8 +19,8 @@ from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.apps import AppsSupervisor
 from notebook_launcher.supervision.jupyter import JupyterSupervisor
+from notebook_launcher.supervision.next_job_watch import cancel_apart
 from notebook_launcher.supervision.renewal import HandedOver, Renewal, keep_input
-from notebook_launcher.supervision.successor_watch import cancel_apart
 from notebook_launcher.tunnel.forwarding import Tunnel
 
 STOPPED = "stopped"  # the cause in ``exit.json`` of a job that a signal has ended
@@ -64,7 +64,7 @@ def supervise_jupyter(
             renewing.supervise(first)
             return
         except HandedOver as handed_over:
-            before, session, access = handed_over, handed_over.successor, handed_over.access
+            before, session, access = handed_over, handed_over.next_session, handed_over.access
             keep_input(context.interrupts.inbox)
             first = events.Note(f"Now attached to session {session.id}: job {job_of(session)}.")
         except LauncherError as error:
@@ -109,7 +109,7 @@ class _RenewingSupervisor(AppsSupervisor):
 
     @property
     def _ends_too(self) -> str:
-        return " and cancel the queued next job" if self.renewal.successor is not None else ""
+        return " and cancel the queued next job" if self.renewal.next_session is not None else ""
 
     def _cancel(self, text: str = "") -> None:
         """Cancel what costs first: this job, then the one before, if it still runs, and the next one."""
@@ -161,10 +161,12 @@ class _RenewingSupervisor(AppsSupervisor):
         self._raise_if_finished(record)
         if record.get("cause") == STOPPED:
             self._interrupt_tunnel_soon()
-        successor = self.renewal.successor
-        if successor is not None and self._is_time_over(record):
+        next_session = self.renewal.next_session
+        if next_session is not None and self._is_time_over(record):
             if not self.renewal.has_begun():
-                self._note(f"The walltime of job {self._job} is over. Waiting for the next job, {job_of(successor)}.")
+                self._note(
+                    f"The walltime of job {self._job} is over. Waiting for the next job, {job_of(next_session)}."
+                )
             if self._interrupting is not None:
                 self._interrupting.join()
             self._hand_over(still_runs=False)
@@ -198,15 +200,15 @@ class _RenewingSupervisor(AppsSupervisor):
         try:
             super()._raise_exit(record, status)
         except JobTimedOut as error:
-            if self.renewal.successor is None:
+            if self.renewal.next_session is None:
                 raise
-            self._note(f"{error.what} Waiting for the next job, {job_of(self.renewal.successor)}.")
+            self._note(f"{error.what} Waiting for the next job, {job_of(self.renewal.next_session)}.")
         self._hand_over(still_runs=False)
 
     def _hand_over(self, *, still_runs: bool) -> NoReturn:
         """Leave the local ports to the supervisor of the next job."""
-        endpoint, successor = self._endpoint, self.renewal.successor
-        assert successor is not None  # noqa: S101  # or there would be nothing to hand over to
+        endpoint, next_session = self._endpoint, self.renewal.next_session
+        assert next_session is not None  # noqa: S101  # or there would be nothing to hand over to
         is_reached = endpoint is not None and self._is_reached and self._tunnel.alive
         is_ours = (
             endpoint is not None
@@ -219,7 +221,7 @@ class _RenewingSupervisor(AppsSupervisor):
         tunnel, self._tunnel = self._tunnel, Tunnel()
         previous = self._session if still_runs else None
         ports, left = sorted(self._forwarded), self.renewal.left
-        raise HandedOver(successor, self.renewal.access, tunnel, self._port, ports, previous, left)
+        raise HandedOver(next_session, self.renewal.access, tunnel, self._port, ports, previous, left)
 
     # --- after the job before
 
