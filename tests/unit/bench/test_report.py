@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.bench import charts, report
+from notebook_launcher.bench import plots, report
 from notebook_launcher.bench.compare import CombinationRun, compared, fingerprints, read_recording
 from notebook_launcher.bench.conclusion import conclusion
 from notebook_launcher.bench.report import Report, interval, make_report, seconds
@@ -131,9 +131,9 @@ def test_a_single_time_has_no_interval_anywhere() -> None:
         assert (row.result.low, row.result.high) == (None, None)
         assert line.cells[3] == "–"
         assert "measured once" in line.note
-    assert list(charts._points([(1, made.rows[0]), (2, made.rows[1])], 1)) == [(1, 1.0, None), (2, 2.0, None)]
+    assert list(plots._points([(1, made.rows[0]), (2, made.rows[1])], 1)) == [(1, 1.0, None), (2, 2.0, None)]
     assert "measured once" in report.how_measured(made)[0]
-    assert charts._bars("fit", made.rows)(720.0)
+    assert plots._bars("fit", made.rows)(720.0)
 
 
 def test_an_interval_that_is_less_sure_or_wider_than_asked_for_is_said() -> None:
@@ -237,7 +237,7 @@ def test_what_is_the_same_and_what_differs_of_the_machines() -> None:
     assert found.rows == (("a=1", ("4",)), ("a=2", ("8",)))
 
 
-@pytest.mark.parametrize("name", ["compare", "charts", "conclusion", "report_forms"])
+@pytest.mark.parametrize("name", ["compare", "plots", "conclusion", "report_forms"])
 def test_what_is_pure_imports_nothing_that_copies_or_runs(name: str) -> None:
     paths = {module_of(path): path for path in FILES}
     seen: set[str] = set()
@@ -288,7 +288,7 @@ def hostile() -> Report:
     failed = ran({"cores": "4", "X": HOSTILE}, state="failed", why=HOSTILE, image=HOSTILE, job=HOSTILE)
     runs = (ran({"cores": "1", "X": HOSTILE}, bad), ran({"cores": "2", "X": HOSTILE}, bad), failed)
     made = make_report(HOSTILE, HOSTILE, HOSTILE, "now", runs)
-    return dataclasses.replace(made, plots=tuple(charts.draw_all(made)))
+    return dataclasses.replace(made, plots=tuple(plots.draw_all(made)))
 
 
 @pytest.mark.real_time

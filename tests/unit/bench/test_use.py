@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.bench import charts, report
+from notebook_launcher.bench import plots, report
 from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
 from notebook_launcher.bench.run_use import RunUse
 from notebook_launcher.bench.use import read_use
@@ -39,7 +39,7 @@ def test_what_a_run_used_is_known_though_its_notebook_records_nothing(tmp_path: 
     for words in (page.text, text):
         assert "timing.measure(" in words  # how to record more
         assert "1.5 Wh" in words
-    assert [plot.name for plot in charts.draw_all(made)] == ["0-runs"]
+    assert [plot.name for plot in plots.draw_all(made)] == ["0-runs"]
     rows = list(csv.DictReader(io.StringIO(as_csv(made))))
     assert [(row["run_time_s"], row["gpu_energy_wh"]) for row in rows] == [("90.0", "1.5"), ("30.0", "")]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from notebook_launcher.bench import bars, scaling
-from notebook_launcher.bench.bars import Bar
+from notebook_launcher.bench import bar_plot, scaling_plot
+from notebook_launcher.bench.bar_plot import Bar
 from notebook_launcher.bench.compare import CombinationRun, Row, cores_instead, speedup
 from notebook_launcher.bench.report import Plot, Report, seconds, unit_for, waited
 
@@ -27,7 +27,7 @@ def draw_all(report: Report) -> list[Plot]:
     for number, (label, rows) in enumerate(by_label.items(), 1):
         plots.append(_plot(f"{number}-times", f"{label}: median time", _bars(label, rows)))
         if curves := _curves(rows):
-            draw = _scaling(label, curves, scaling.frame_height(len(rows)))
+            draw = _scaling(label, curves, scaling_plot.frame_height(len(rows)))
             plots.append(_plot(f"{number}-cores", f"{label}: speed-up with cores", draw))
         if len(plots) >= MOST_PLOTS:
             break
@@ -55,7 +55,7 @@ def _bars(label: str, rows: Sequence[Row]) -> Callable[[float], str]:
     about += ["the thin lines are the medians' intervals"] if any(bar.low is not None for bar in drawn) else []
     about += ["hatched: not synchronised"] if any(bar.hatched for bar in drawn) else []
     about += [f"the first {MOST_BARS} of {len(rows)}"] if len(rows) > MOST_BARS else []
-    return lambda width: bars.draw(label, "; ".join(about), drawn, width)
+    return lambda width: bar_plot.draw(label, "; ".join(about), drawn, width)
 
 
 def _run_times(runs: Sequence[CombinationRun]) -> list[Plot]:
@@ -67,7 +67,9 @@ def _run_times(runs: Sequence[CombinationRun]) -> list[Plot]:
     drawn = [Bar(name, ran.use.wall or 0.0, waited(ran.use.wall)) for name, ran in zip(names, timed, strict=False)]
     about = "run time of the whole job in s, its start-up included; one run each, so small differences mean nothing"
     about += f"; the first {MOST_BARS} of {len(timed)}" if len(timed) > MOST_BARS else ""
-    return [_plot("0-runs", "Run time of each combination", lambda width: bars.draw("Whole runs", about, drawn, width))]
+    return [
+        _plot("0-runs", "Run time of each combination", lambda width: bar_plot.draw("Whole runs", about, drawn, width))
+    ]
 
 
 def _distinguishing(combinations: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
@@ -124,13 +126,13 @@ def _scaling(label: str, curves: Sequence[Curve], height: float) -> Callable[[fl
     """Return what draws the speed-up over the number of cores."""
     shown = curves[:MOST_CURVES]
     least = min(points[0][0] for _, points in shown)
-    drawn = [(name, [scaling.Point(*point) for point in _points(points, least)]) for name, points in shown]
+    drawn = [(name, [scaling_plot.Point(*point) for point in _points(points, least)]) for name, points in shown]
     about = [f"times as fast as with {'one core' if least == 1 else f'{least} cores'}, over the number of cores"]
     if any(points[0][0] > least for _, points in shown):
         about.append("a curve that begins later begins as if ideal")
     if len(curves) > MOST_CURVES:
         about.append(f"the first {MOST_CURVES} of {len(curves)}")
-    return lambda width: scaling.draw(label, "; ".join(about), drawn, width, height)
+    return lambda width: scaling_plot.draw(label, "; ".join(about), drawn, width, height)
 
 
 def _points(points: Sequence[tuple[int, Row]], least: int) -> Iterator[tuple[int, float, tuple[float, float] | None]]:
