@@ -19,7 +19,7 @@ ALIVE_EVERY, ALIVE_TRIES = 10.0, 3
 _ANSWERS = (paramiko.common.MSG_REQUEST_SUCCESS, paramiko.common.MSG_REQUEST_FAILURE, paramiko.common.MSG_UNIMPLEMENTED)
 
 
-class Watch:
+class Keepalive:
     """Asks the server of a transport for a sign of life while it sends nothing.
 
     The transport is closed if several requests in a row bring none, and the server is known to answer such requests.
