@@ -212,7 +212,7 @@ def reattach(context: Context, session: Session) -> None:
 def _follow_run(context: Context, session: Session) -> None:
     """Follow a run to its end, and show what it prints; say so if it is not known whether it is a script."""
     from notebook_launcher.notebook.results import SENT
-    from notebook_launcher.supervision.printed import printed_file
+    from notebook_launcher.supervision.job_output import printed_file
 
     context.interrupts.defer()
     sent, notebook = f"{session.directory}/{SENT}", session.record.notebook or "notebook.ipynb"

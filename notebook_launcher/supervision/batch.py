@@ -23,7 +23,7 @@ from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch_supervisor import BatchSupervisor
-from notebook_launcher.supervision.printed import PrintedLines
+from notebook_launcher.supervision.job_output import JobOutput
 from notebook_launcher.supervision.supervisor import Finished
 from notebook_launcher.usage.bill_command import show_bill
 
@@ -77,7 +77,7 @@ class _RunSupervisor(BatchSupervisor):
     ) -> None:
         super().__init__(context, session, ours=ours)
         self._output = output
-        self._printed = [PrintedLines(context, f"{session.directory}/{printed}")] if printed else []
+        self._printed = [JobOutput(context, f"{session.directory}/{printed}")] if printed else []
         self._progress: events.NotebookProgress | None = None
         self._finished: events.NotebookFinished | None = None
         self._is_cell_to_blame = False  # whether it failed by an error in a cell, which the notebook itself shows

@@ -49,7 +49,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replace what reads the log and the accounting, and return the sessions of which there was a report."""
     seen: list[str] = []
     monkeypatch.setattr(Printed, "all", [])
-    monkeypatch.setattr(script, "PrintedLines", Printed)
+    monkeypatch.setattr(script, "JobOutput", Printed)
     monkeypatch.setattr(script, "show_report", lambda _context, session: seen.append(session.id))
     return seen
 

@@ -17,7 +17,7 @@ def printed_file(notebook: str, *, is_script: bool) -> str:
     return f"work/{notebook.removesuffix('.ipynb')}.out" if is_script else "runtime/printed"
 
 
-class PrintedLines:
+class JobOutput:
     """Shows the lines of one file of a run as they are written, each once; a requeued job begins anew.
 
     ``path``: of the file on the cluster, which need not exist yet. ``noise``: how lines begin that are not shown.

@@ -11,8 +11,8 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.supervision import printed
-from notebook_launcher.supervision.printed import PrintedLines
+from notebook_launcher.supervision import job_output
+from notebook_launcher.supervision.job_output import JobOutput
 from tests.doubles import RecordingView, wait_until
 
 pytestmark = pytest.mark.real_time
@@ -32,7 +32,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def handle_until(context: Any, lines: PrintedLines, count: int) -> None:
+def handle_until(context: Any, lines: JobOutput, count: int) -> None:
     """Handle what arrives, as the supervisor does, until so many lines are shown."""
 
     def handled() -> bool:
@@ -45,10 +45,10 @@ def handle_until(context: Any, lines: PrintedLines, count: int) -> None:
 
 
 def test_each_line_is_shown_once(tmp_path: Path, context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printed, "RESTART_AFTER", 0.0)
+    monkeypatch.setattr(job_output, "RESTART_AFTER", 0.0)
     path = tmp_path / "printed"
     path.write_text("1\n2\n")
-    lines = PrintedLines(cast(Any, context), str(path))
+    lines = JobOutput(cast(Any, context), str(path))
     lines.show_rest()
     assert shown(context) == [], "of a job that did not start"
     lines.job_started()

@@ -12,7 +12,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.hosts.base import LineStream, OnEnd, OnLine
-from notebook_launcher.supervision.printed import PrintedLines
+from notebook_launcher.supervision.job_output import JobOutput
 from tests.doubles import FakeHost, RecordingView
 
 
@@ -63,18 +63,18 @@ def context(host: FileHost) -> Any:
 
 
 @pytest.fixture
-def lines(context: Any) -> PrintedLines:
-    return PrintedLines(cast(Any, context), "/session/runtime/printed")
+def lines(context: Any) -> JobOutput:
+    return JobOutput(cast(Any, context), "/session/runtime/printed")
 
 
-def handle_all(context: Any, lines: PrintedLines) -> list[str]:
+def handle_all(context: Any, lines: JobOutput) -> list[str]:
     """Handle what has arrived, and return all lines that are shown."""
     while not context.interrupts.inbox.empty():
         lines.handle(context.interrupts.inbox.get())
     return [event.text for event in context.view.all(events.LogLine)]
 
 
-def test_a_connection_that_breaks_as_the_reading_begins(host: FileHost, context: Any, lines: PrintedLines) -> None:
+def test_a_connection_that_breaks_as_the_reading_begins(host: FileHost, context: Any, lines: JobOutput) -> None:
     def breaks(_reading: OpenReading) -> None:
         raise ConnectionLost("The connection is lost.")
 
@@ -90,9 +90,9 @@ def test_a_connection_that_breaks_as_the_reading_begins(host: FileHost, context:
 
 
 def test_what_a_former_reading_has_left_is_not_shown_twice(
-    host: FileHost, context: Any, lines: PrintedLines, monkeypatch: pytest.MonkeyPatch
+    host: FileHost, context: Any, lines: JobOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("notebook_launcher.supervision.printed.RESTART_AFTER", 0.0)
+    monkeypatch.setattr("notebook_launcher.supervision.job_output.RESTART_AFTER", 0.0)
     lines.job_started()
     host.readings[0].prints(1, "1")
     host.readings[0].ends()
@@ -110,9 +110,7 @@ def test_what_a_former_reading_has_left_is_not_shown_twice(
     assert handle_all(context, lines) == ["1", "2", "3", "anew"]
 
 
-def test_a_requeued_job_is_not_read_before_it_has_started_again(
-    host: FileHost, context: Any, lines: PrintedLines
-) -> None:
+def test_a_requeued_job_is_not_read_before_it_has_started_again(host: FileHost, context: Any, lines: JobOutput) -> None:
     lines.job_started()
     lines.job_requeued()
     assert host.readings[0].closed
@@ -127,7 +125,7 @@ def test_a_requeued_job_is_not_read_before_it_has_started_again(
     assert handle_all(context, lines) == ["the second run"]
 
 
-def test_a_log_that_is_begun_anew_is_shown_once(host: FileHost, context: Any, lines: PrintedLines) -> None:
+def test_a_log_that_is_begun_anew_is_shown_once(host: FileHost, context: Any, lines: JobOutput) -> None:
     """As Slurm does with a requeued job's, unless the script says --open-mode=append."""
     lines.job_started(goes_on=True)
     host.readings[0].prints(1, "1", "2", "3", "4")
@@ -141,7 +139,7 @@ def test_a_log_that_is_begun_anew_is_shown_once(host: FileHost, context: Any, li
     assert handle_all(context, lines)[4:] == ["anew", "last"] and host.first[-1] == 2
 
 
-def test_what_is_in_the_inbox_at_the_end_stays_there(host: FileHost, context: Any, lines: PrintedLines) -> None:
+def test_what_is_in_the_inbox_at_the_end_stays_there(host: FileHost, context: Any, lines: JobOutput) -> None:
     lines.job_started()
     context.interrupts.arrive("leave")
     context.interrupts.inbox.put("something else")
@@ -160,7 +158,7 @@ def test_what_is_in_the_inbox_at_the_end_stays_there(host: FileHost, context: An
     assert items == [Interrupt("leave"), "something else"]
 
 
-def test_ctrl_c_does_not_wait_behind_lines(host: FileHost, context: Any, lines: PrintedLines) -> None:
+def test_ctrl_c_does_not_wait_behind_lines(host: FileHost, context: Any, lines: JobOutput) -> None:
     host.then = lambda reading: reading.prints(1, "1", "2", "3")
     lines.job_started()
     context.view.on_event = lambda _event: context.interrupts.arrive("end")
@@ -174,7 +172,7 @@ def test_ctrl_c_does_not_wait_behind_lines(host: FileHost, context: Any, lines: 
     assert host.first == [1, 2], "what was not shown can still be read"
 
 
-def test_ctrl_c_ends_the_reading_and_is_not_lost(host: FileHost, context: Any, lines: PrintedLines) -> None:
+def test_ctrl_c_ends_the_reading_and_is_not_lost(host: FileHost, context: Any, lines: JobOutput) -> None:
     lines.job_started()
     host.then = lambda reading: reading.prints(1, "1", "2", "3")  # and never ends
     context.view.on_event = lambda _event: context.interrupts.arrive("end")
