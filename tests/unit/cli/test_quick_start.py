@@ -76,7 +76,7 @@ def imported_by(words: list[str], folder: Path) -> set[str]:
             ["--dry-run", "--cluster", "uni", "-A", "p1"],
             {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.schedulers.lsf.commands"}
             | {"notebook_launcher.supervision.jupyter", "notebook_launcher.jobs.submit", "notebook_launcher.sessions"}
-            | {"notebook_launcher.cli.views.bench", "notebook_launcher.cli.views.usage_graphs", "rich.table"},
+            | {"notebook_launcher.cli.views.bench", "notebook_launcher.cli.views.status_and_usage", "rich.table"},
         ),
         (["clusters"], {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.launch"}),
         (["again", "--cluster", "uni", "lab", "--dry-run", "-A", "p1"], {"pydantic", "paramiko", "cryptography"}),
