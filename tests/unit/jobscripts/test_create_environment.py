@@ -1,4 +1,4 @@
-"""``environment.sh``: environments made whole or not at all."""
+"""``create_environment.sh``: environments made whole or not at all."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def conda(tmp_path: Path) -> Callable[..., str]:
     def make(target: str, content: str = "good", **more: str) -> str:
         (tmp_path / "work" / "environment.yml").write_text(content)
         env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "ENVS": f"{tmp_path}/envs", "LISTED": "/old/one", **more}
-        argv = ["bash", job_script("environment.sh"), "conda", tmp_path / "work", target]
+        argv = ["bash", job_script("create_environment.sh"), "conda", tmp_path / "work", target]
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20)
         return done.stdout.splitlines()[-1]
 
@@ -110,7 +110,7 @@ def test_what_pip_cannot_install_is_told_and_nothing_is_left(tmp_path: Path) -> 
 
     def make(package: str) -> list[str]:
         (tmp_path / "work" / "requirements.txt").write_text(f"{package}\n")
-        argv = ["bash", job_script("environment.sh"), "venv", tmp_path / "work", tmp_path / "new"]
+        argv = ["bash", job_script("create_environment.sh"), "venv", tmp_path / "work", tmp_path / "new"]
         env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
         return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20).stdout.splitlines()
 
@@ -130,7 +130,7 @@ def test_what_a_killed_maker_left_is_removed_later(tmp_path: Path) -> None:
     (tmp_path / "bin" / "python3").write_text(f"#!/bin/bash\necho $$ >{tmp_path}/pid\nexec sleep 60\n")
     (tmp_path / "bin" / "python3").chmod(0o755)
     env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
-    script = job_script("environment.sh")
+    script = job_script("create_environment.sh")
     maker = subprocess.Popen(["bash", script, "venv", work, begun], env=env, stdout=subprocess.DEVNULL)
     try:
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Make an environment from a file of packages; JupyterLab and a kernel are added where they are missing.
 #
-#   environment.sh venv WORK_DIR DIR        a virtual environment in DIR, of WORK_DIR/requirements.txt
-#   environment.sh conda WORK_DIR NAME      a conda environment, by name or path, of WORK_DIR/environment.yml
-#   environment.sh tidy WORK_DIR            remove what was begun and not finished
+#   create_environment.sh venv WORK_DIR DIR        a virtual environment in DIR, of WORK_DIR/requirements.txt
+#   create_environment.sh conda WORK_DIR NAME      a conda environment, by name or path, of WORK_DIR/environment.yml
+#   create_environment.sh tidy WORK_DIR            remove what was begun and not finished
 #
 # WORK_DIR/session.env names modules that are loaded first. It prints what pip or conda says, and at last
 # `nbl-made WORK PLACE` or `nbl-failed WORK SENTENCE`, WORK being the name of WORK_DIR. What was there before is never
