@@ -27,7 +27,7 @@ from notebook_launcher.jobs.submit import discarded_if_not_queued, queue_job
 from notebook_launcher.planning.apps import APPS_FILE
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context, job_of
-from notebook_launcher.session.credentials import engine_files, new_keys
+from notebook_launcher.session.credentials import new_keys, worker_files
 from notebook_launcher.session.record import SESSION_ID, Session, job_in, new_id, session_files
 
 _WHEN = ("begin", "deadline", "dependency", "hold")
@@ -186,8 +186,8 @@ def _files(context: Context, session: Session, new: Session, token: str) -> dict
             hint="repeat the launch with: launch-notebook again",
         )
     text = settings.decode(errors="replace")
-    engine = next((line.removeprefix("with=") for line in text.splitlines() if line.startswith("with=")), None)
-    more = dict(engine_files(engine, new.id))
+    framework = next((line.removeprefix("with=") for line in text.splitlines() if line.startswith("with=")), None)
+    more = dict(worker_files(framework, new.id))
     if panel := context.host.read_file(f"{session.directory}/{_PANEL_FILE}"):
         more[_PANEL_FILE] = panel.replace(session.id.encode(), new.id.encode())
     if apps := context.host.read_file(f"{session.directory}/{APPS_FILE}"):

@@ -1,17 +1,17 @@
 # shellcheck shell=bash
 #
-# Dask, for engine.sh and worker_node.sh, which source this file: its keys, its variables, and what of it has joined.
+# Dask, for workers.sh and worker_node.sh, which source this file: its keys, its variables, and what of it has joined.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with these two and with lib.sh
 
-engine_name=Dask engine_version=Dask
-engine_files=(dask-{ca,cert,key}.pem)
-engine_packages="'dask[distributed]' bokeh"
+framework_name=Dask framework_version=Dask
+framework_files=(dask-{ca,cert,key}.pem)
+framework_packages="'dask[distributed]' bokeh"
 # Each node has workers, the first one beside the scheduler.
-engine_first_node=workers
+framework_first_node=workers
 
-# has_engine PYTHON
-has_engine() { has_modules "$1" distributed; }
+# has_framework PYTHON
+has_framework() { has_modules "$1" distributed; }
 
 # The variables that Dask's own clients look for.
 name_scheduler() {
@@ -31,9 +31,9 @@ say_workers() {
   log "Dask: $count workers with $threads threads on $nodes nodes, scheduler at $scheduler_address"
 }
 
-prepare_engine() { :; }
+prepare_framework() { :; }
 
-clean_up_engine() { :; }
+clean_up_framework() { :; }
 
 # Which workers come and go is for the log, what they do otherwise is not.
-set_engine_variables() { export DASK_LOGGING__DISTRIBUTED=${DASK_LOGGING__DISTRIBUTED-warning}; }
+set_framework_variables() { export DASK_LOGGING__DISTRIBUTED=${DASK_LOGGING__DISTRIBUTED-warning}; }

@@ -1,4 +1,4 @@
-"""What a node of a session has for a distributed engine, and how the engine's part there reports.
+"""What a node of a session has for a distributed framework, and how the framework's part there reports.
 
 Shared by ``dask_node.py`` and ``ray_node.py``. Needs nothing but Python.
 """

@@ -1,26 +1,26 @@
 # shellcheck shell=bash
 #
-# The workers of a distributed engine on all nodes of a job, where session.env asks for one (with=dask, with=ray): how
-# they are started, awaited and ended. What is the engine's own is in engine_dask.sh and engine_ray.sh. jupyterlab.sh
-# sources this file; it is never run.
+# The workers of a distributed framework on all nodes of a job, where session.env asks for one (with=dask, with=ray):
+# how they are started, awaited and ended. What is the framework's own is in workers_dask.sh and workers_ray.sh.
+# jupyterlab.sh sources this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
 # How long the workers may take to end by themselves.
 readonly WORKERS_GRACE_SECONDS=4
 
-scheduler='' workers='' engine_report='' engine_begun=''
+scheduler='' workers='' workers_report='' workers_begun=''
 
 # Start the scheduler on this node, wait for it, and start the workers; they join while JupyterLab starts. All that is
 # started from now on finds the scheduler by its usual variables.
-start_engine() {
+start_workers() {
   [[ -n $want_with ]] || return 0
-  # shellcheck source=jobscripts/lib/engine_dask.sh
-  source "$scripts/engine_$want_with.sh"
+  # shellcheck source=jobscripts/lib/workers_dask.sh
+  source "$scripts/workers_$want_with.sh"
   count_nodes
-  log "starting $engine_name on $NBL_NODES node$( ((NBL_NODES == 1)) || printf s)"
+  log "starting $framework_name on $NBL_NODES node$( ((NBL_NODES == 1)) || printf s)"
   start_part "$BASH" "$NBL_SESSION_DIR/worker_node.sh" "$NBL_SESSION_DIR" scheduler
-  scheduler=$part engine_begun=yes
+  scheduler=$part workers_begun=yes
   await_scheduler
   name_scheduler
   ((worker_nodes)) || return 0
@@ -35,12 +35,12 @@ count_nodes() {
   export NBL_NODES=1 NBL_FIRST_NODE=$node
   [[ -z ${SLURM_JOB_ID-} ]] || NBL_NODES=${SLURM_JOB_NUM_NODES:-1}
   worker_nodes=$NBL_NODES
-  [[ $engine_first_node == workers ]] || worker_nodes=$((NBL_NODES - 1))
-  for file in "${engine_files[@]/#/$NBL_SESSION_DIR/}"; do
-    [[ -s $file ]] || leave workers-failed 1 "The keys for $engine_name's connections are missing: there is no $file."
+  [[ $framework_first_node == workers ]] || worker_nodes=$((NBL_NODES - 1))
+  for file in "${framework_files[@]/#/$NBL_SESSION_DIR/}"; do
+    [[ -s $file ]] || leave workers-failed 1 "The keys for $framework_name's connections are missing: there is no $file."
   done
   if [[ -z ${SLURM_JOB_ID-} && $(printf '%s\n' "${LSB_HOSTS-}" | tr ' ' '\n' | sort -u | grep -c .) -gt 1 ]]; then
-    leave workers-failed 1 "$engine_name on several nodes needs Slurm: ask for one node, with more cores."
+    leave workers-failed 1 "$framework_name on several nodes needs Slurm: ask for one node, with more cores."
   fi
 }
 
@@ -81,7 +81,7 @@ await_scheduler() {
   until read_line "$file"; do
     [[ -z $signal ]] || leave_on_signal
     is_part_running "$scheduler" || leave_without_workers "$scheduler" "scheduler on $node"
-    wait_for_part "$engine_name's scheduler did not start on $node"
+    wait_for_part "$framework_name's scheduler did not start on $node"
   done
   scheduler_address=${REPLY% *} dashboard_port=${REPLY##* }
 }
@@ -92,13 +92,13 @@ wait_for_part() {
     leave workers-failed 1 "$1 within $want_start_timeout seconds: see the job's log; start_timeout= allows more."
   fi
   if ((SECONDS >= said)); then
-    log "waiting for $engine_name ($SECONDS s)"
+    log "waiting for $framework_name ($SECONDS s)"
     ((said += 15))
   fi
   pause 0.05
 }
 
-# Wait until each node has its workers, and set engine_report to what endpoint.json says of them.
+# Wait until each node has its workers, and set workers_report to what endpoint.json says of them.
 await_workers() {
   local said=15 nodes=0 count=0 threads=0 memory=0
   [[ -n $want_with ]] || return 0
@@ -109,11 +109,11 @@ await_workers() {
     is_part_running "$scheduler" || leave_without_workers "$scheduler" "scheduler on $node"
     [[ -z $workers ]] || is_part_running "$workers" || leave_without_workers "$workers" "workers"
     ! find_cause || leave "${REPLY%% *}" 1 "${REPLY#* }"
-    wait_for_part "Only $nodes of $NBL_NODES nodes had joined $engine_name"
+    wait_for_part "Only $nodes of $NBL_NODES nodes had joined $framework_name"
   done
   say_workers
   json_string "$scheduler_address"
-  printf -v engine_report ',"%s":{"scheduler":%s,"nodes":%d,"workers":%d,"threads":%d,"memory_mib":%d,"dashboard":%d}' \
+  printf -v workers_report ',"%s":{"scheduler":%s,"nodes":%d,"workers":%d,"threads":%d,"memory_mib":%d,"dashboard":%d}' \
     "$want_with" "$REPLY" "$nodes" "$count" "$threads" "$((memory / 1048576))" "$dashboard_port"
 }
 
@@ -123,7 +123,7 @@ leave_without_workers() {
   wait "$1" 2>/dev/null
   code=$?
   ! find_cause || leave "${REPLY%% *}" 1 "${REPLY#* }"
-  leave workers-failed "$((code ? code : 1))" "$engine_name's $2 ended with exit code $code: see the job's log."
+  leave workers-failed "$((code ? code : 1))" "$framework_name's $2 ended with exit code $code: see the job's log."
 }
 
 # Set REPLY to what one of the nodes has left as the cause of its end.
@@ -137,7 +137,7 @@ find_cause() {
 
 # The workers first: without the scheduler they would wait for it. srun passes this signal on, while SIGTERM makes it kill
 # what it has started.
-end_engine() {
+end_workers() {
   local part looks
   for part in "${workers-}" "${scheduler-}"; do
     is_part_running "$part" || continue

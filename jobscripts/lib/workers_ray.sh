@@ -1,22 +1,22 @@
 # shellcheck shell=bash
 #
-# Ray, for engine.sh and worker_node.sh, which source this file: its keys and folder, its variables, and what of it has
+# Ray, for workers.sh and worker_node.sh, which source this file: its keys and folder, its variables, and what of it has
 # joined.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with these two and with lib.sh
 
 # Older ones have no token, so that whoever reaches them may have them run what they like.
-engine_name=Ray engine_version='Ray 2.52 or newer'
-engine_files=(ray-{ca,ca-key}.pem ray-token)
-engine_packages="'ray[default]>=2.52'"
+framework_name=Ray framework_version='Ray 2.52 or newer'
+framework_files=(ray-{ca,ca-key}.pem ray-token)
+framework_packages="'ray[default]>=2.52'"
 # The first node computes as well, as part of Ray's head.
-engine_first_node=scheduler
+framework_first_node=scheduler
 
 # A socket's path may have 107 characters, of which Ray takes up to 66, and the folders' own names 18.
 readonly LONGEST_RAY_PLACE=23
 
-# has_engine PYTHON
-has_engine() {
+# has_framework PYTHON
+has_framework() {
   has_modules "$1" ray && "$1" -c "$not_from_here
 from importlib.metadata import version
 sys.exit([int(part) for part in version('ray').split('.')[:2]] < [2, 52])" </dev/null 2>/dev/null
@@ -28,11 +28,11 @@ name_scheduler() {
   # Notebooks reach Ray by its sockets there.
   ! read_line "$NBL_SESSION_DIR/runtime/ray-folder" || show_ray_folder "$REPLY"
   [[ $dashboard_port == 0 ]] || export RAY_API_SERVER_ADDRESS=http://127.0.0.1:$dashboard_port
-  set_engine_variables
+  set_framework_variables
 }
 
 # Nothing is reported to Ray's makers, and nobody joins or asks without the session's keys and token.
-set_engine_variables() {
+set_framework_variables() {
   local keys=$NBL_SESSION_DIR/runtime/ray-$node
   unset RAY_AUTH_TOKEN
   export RAY_USE_TLS=1 RAY_TLS_CA_CERT=$NBL_SESSION_DIR/ray-ca.pem
@@ -61,7 +61,7 @@ count_workers() {
 say_workers() { log "Ray: $nodes nodes with $threads cores, head at $scheduler_address"; }
 
 # What Ray needs on this node before it starts: a certificate, and a folder.
-prepare_engine() {
+prepare_framework() {
   make_certificate
   make_ray_folder
 }
@@ -106,6 +106,6 @@ make_ray_folder() {
 # show_ray_folder FOLDER: to a container, which sees /tmp by itself.
 show_ray_folder() { [[ -z $want_container || $1 == /tmp/* ]] || want_binds+=("$1"); }
 
-clean_up_engine() {
+clean_up_framework() {
   [[ -z ${NBL_RAY_FOLDER-} ]] || rm -rf -- "$NBL_RAY_FOLDER"
 }
