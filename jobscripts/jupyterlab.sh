@@ -33,7 +33,7 @@ main() {
 
 # What a job needs beside this script, and what it has use for.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,workers}.sh {jupyter_server_config,own_connections}.py)
-readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
+readonly OPTIONAL=({quick_start,import_cache,static_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
   {worker_node,torchrun_nodes,workers_{dask,ray}}.sh {dask,ray}_node.py node_resources.py panel{,_view,_apps}.js
   panel{,_facts,_saving}.py {session_apps,app_{requests,tensorboard}}.py)

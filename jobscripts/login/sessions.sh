@@ -302,7 +302,7 @@ is_ours() {
     array_task.sh | watch_tasks.sh | job-[0-9]*.log | reverse.sh | survey.sh) ;;
     stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
-    import_cache.py | page_files.py | workers.sh | worker_node.sh | torchrun_nodes.sh | node_resources.py | own_connections.py) ;;
+    import_cache.py | static_files.py | workers.sh | worker_node.sh | torchrun_nodes.sh | node_resources.py | own_connections.py) ;;
     workers_dask.sh | dask_node.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
     workers_ray.sh | ray_node.py | ray-ca.pem | ray-ca-key.pem | ray-token) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;

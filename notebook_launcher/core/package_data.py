@@ -18,7 +18,7 @@ _LIB = (
 )
 _LOGIN = ("submit.sh", "watch.sh", "watch_tasks.sh", "shared_query.sh", "local.sh")
 _PYTHON = (
-    *("jupyter_server_config.py", "quick_start.py", "import_cache.py", "page_files.py"),
+    *("jupyter_server_config.py", "quick_start.py", "import_cache.py", "static_files.py"),
     *("idle_guard.py", "idle_rules.py"),
     *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py"),
     *("execute_script.py", "execute_html.py", "staged_mount.py"),

@@ -18,9 +18,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def page_files() -> ModuleType:
+def static_files() -> ModuleType:
     """The module, loaded as the server's configuration loads it."""
-    module, path = ModuleType("page_files"), job_script("page_files.py")
+    module, path = ModuleType("static_files"), job_script("static_files.py")
     exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
     return module
 
@@ -34,12 +34,12 @@ def script(folder: Path, name: str, size: int) -> str:
     return text
 
 
-def answers(page_files: ModuleType, folder: Path, *requests: dict[str, Any]) -> list[httpclient.HTTPResponse]:
+def answers(static_files: ModuleType, folder: Path, *requests: dict[str, Any]) -> list[httpclient.HTTPResponse]:
     """Return a real server's answers to requests for what is below ``/static/lab/``."""
 
     async def ask() -> list[httpclient.HTTPResponse]:
         handlers = [("/static/lab/(.*)", web.StaticFileHandler, {"path": str(folder)})]
-        application = web.Application(handlers, transforms=[page_files.StaticFilesSentOnce])  # type: ignore[arg-type]
+        application = web.Application(handlers, transforms=[static_files.StaticFilesSentOnce])  # type: ignore[arg-type]
         server = httpserver.HTTPServer(application)
         (listener,) = netutil.bind_sockets(0, "127.0.0.1")
         server.add_socket(listener)
@@ -61,12 +61,12 @@ GZIP = {"Accept-Encoding": "gzip, br"}
 
 
 def test_a_script_that_was_compressed_ahead_is_sent_whole_and_to_those_who_read_it(
-    page_files: ModuleType, tmp_path: Path
+    static_files: ModuleType, tmp_path: Path
 ) -> None:
     text = script(tmp_path, NAME, MIB)
-    page_files.StaticFilesSentOnce.ahead.compress([str(tmp_path)])
+    static_files.StaticFilesSentOnce.ahead.compress([str(tmp_path)])
     sent, plain, head, part, same = answers(
-        page_files,
+        static_files,
         tmp_path,
         {"name": NAME, "headers": GZIP},
         {"name": NAME},
@@ -84,16 +84,16 @@ def test_a_script_that_was_compressed_ahead_is_sent_whole_and_to_those_who_read_
     assert (same.code, same.body) == (304, b"")
 
 
-def test_a_script_that_was_replaced_is_sent_as_it_is_now(page_files: ModuleType, tmp_path: Path) -> None:
+def test_a_script_that_was_replaced_is_sent_as_it_is_now(static_files: ModuleType, tmp_path: Path) -> None:
     script(tmp_path, NAME, MIB)
-    page_files.StaticFilesSentOnce.ahead.compress([str(tmp_path)])
+    static_files.StaticFilesSentOnce.ahead.compress([str(tmp_path)])
     text = script(tmp_path, NAME, MIB // 2)
-    (sent,) = answers(page_files, tmp_path, {"name": NAME, "headers": GZIP})
+    (sent,) = answers(static_files, tmp_path, {"name": NAME, "headers": GZIP})
     assert gzip.decompress(sent.body) == text.encode()
 
 
 def test_what_every_page_loads_first_is_compressed_ahead_from_the_folder_that_counts(
-    page_files: ModuleType, tmp_path: Path
+    static_files: ModuleType, tmp_path: Path
 ) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     text = script(mine, NAME, MIB)
@@ -104,14 +104,14 @@ def test_what_every_page_loads_first_is_compressed_ahead_from_the_folder_that_co
     huge = "main.aaaaaaaaaaaaaaaa.js"
     with (theirs / huge).open("wb") as file:
         file.truncate(17 * MIB)
-    ahead = page_files.CompressedAhead()
+    ahead = static_files.CompressedAhead()
     ahead.compress([str(tmp_path / "missing"), str(mine), str(theirs)])
     assert gzip.decompress(ahead.of(f"/static/lab/{NAME}", str(MIB))) == text.encode()
     assert [name for name in others if ahead.of(f"/static/lab/{name}", "1000")] == ["main.0123456789abcdef.js"]
     assert ahead.of(f"/static/lab/{huge}", str(17 * MIB)) is None
 
 
-def test_what_was_not_compressed_ahead_is_compressed_while_it_is_sent(page_files: ModuleType, tmp_path: Path) -> None:
+def test_what_was_not_compressed_ahead_is_compressed_while_it_is_sent(static_files: ModuleType, tmp_path: Path) -> None:
     text = script(tmp_path, NAME, MIB)
-    (sent,) = answers(page_files, tmp_path, {"name": NAME, "headers": GZIP})
+    (sent,) = answers(static_files, tmp_path, {"name": NAME, "headers": GZIP})
     assert (gzip.decompress(sent.body), sent.headers["Content-Encoding"]) == (text.encode(), "gzip")
