@@ -33,7 +33,7 @@ class TrainingError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class Process:
     """One process among all of a training."""
 
     rank: int = 0
@@ -49,8 +49,8 @@ class Place:
         return f"Rank {self.rank} on {self.node}"
 
 
-def find_place(env: Mapping[str, str], node: str | None = None) -> Place:
-    """Return the place of this process, by the variables of whatever started it.
+def this_process(env: Mapping[str, str], node: str | None = None) -> Process:
+    """Return what the variables of whatever started this process say of it.
 
     What was started by hand, or by a batch script without a launcher, is alone.
     """
@@ -58,7 +58,7 @@ def find_place(env: Mapping[str, str], node: str | None = None) -> Place:
     for launcher, (rank, processes, local_rank, local_processes) in LAUNCHERS.items():
         if rank not in env or processes not in env:
             continue
-        place = Place(
+        process = Process(
             rank=_number(env, rank),
             processes=_number(env, processes),
             local_rank=_number(env, local_rank, "SLURM_LOCALID"),
@@ -66,10 +66,11 @@ def find_place(env: Mapping[str, str], node: str | None = None) -> Place:
             node=node,
             launcher=launcher,
         )
-        if not place.rank < place.processes:
-            raise TrainingError(f"{launcher} says that this is rank {place.rank} of only {place.processes} processes.")
-        return place
-    return Place(node=node)
+        if not process.rank < process.processes:
+            found = f"rank {process.rank} of only {process.processes} processes"
+            raise TrainingError(f"{launcher} says that this is {found}.")
+        return process
+    return Process(node=node)
 
 
 def _number(env: Mapping[str, str], *names: str) -> int:
@@ -90,7 +91,7 @@ def _tasks_here(env: Mapping[str, str]) -> int:
     return counts[node] if node < len(counts) else 1
 
 
-def meeting_point(env: Mapping[str, str], place: Place) -> tuple[str, int]:
+def meeting_point(env: Mapping[str, str], process: Process) -> tuple[str, int]:
     """Return the host of rank 0 and the port on which the processes meet there.
 
     MASTER_ADDR and MASTER_PORT say so. Without them it is the first node of the Slurm job, or this machine if all
@@ -101,13 +102,13 @@ def meeting_point(env: Mapping[str, str], place: Place) -> tuple[str, int]:
         raise TrainingError(f"MASTER_PORT={port} is not a port: use one from 1024 to 65535.")
     if host := env.get("MASTER_ADDR"):
         return host, port
-    nodes = env.get("SLURM_STEP_NODELIST") if place.launcher == "srun" else env.get("SLURM_JOB_NODELIST")
+    nodes = env.get("SLURM_STEP_NODELIST") if process.launcher == "srun" else env.get("SLURM_JOB_NODELIST")
     if nodes:
         return first_host(nodes), port
-    if place.processes == place.local_processes:
+    if process.processes == process.local_processes:
         return "127.0.0.1", port
     raise TrainingError(
-        f"{place.processes} processes do not know where to meet: set MASTER_ADDR to the name of rank 0's node, "
+        f"{process.processes} processes do not know where to meet: set MASTER_ADDR to the name of rank 0's node, "
         "as train-mpi.sh does."
     )
 
@@ -129,12 +130,12 @@ def first_host(nodes: str) -> str:
     return "".join(part or "" for part in found.groups())
 
 
-def threads(env: Mapping[str, str], place: Place) -> int:
+def threads(env: Mapping[str, str], process: Process) -> int:
     """Return how many threads this process should compute with on CPUs: its share of the job's cores here."""
-    if env.get("SLURM_CPUS_PER_TASK", "").isdecimal() and place.launcher == "srun":
+    if env.get("SLURM_CPUS_PER_TASK", "").isdecimal() and process.launcher == "srun":
         return max(1, int(env["SLURM_CPUS_PER_TASK"]))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // place.local_processes)
+    return max(1, cores // process.local_processes)
 
 
 def gpus_of_job(env: Mapping[str, str]) -> int:
@@ -145,7 +146,7 @@ def gpus_of_job(env: Mapping[str, str]) -> int:
     return 0 if visible.strip() in ("", "-1", "NoDevFiles") else len(visible.split(","))
 
 
-def unused_gpus(place: Place, of_job: int, in_use: int) -> str:
+def unused_gpus(process: Process, of_job: int, in_use: int) -> str:
     """Return a sentence about GPUs of this node that nobody uses, or "".
 
     ``of_job``: how many the job has here; ``in_use``: how many the processes here compute on, together.
@@ -155,8 +156,8 @@ def unused_gpus(place: Place, of_job: int, in_use: int) -> str:
         return ""
     gpus = f"{of_job} GPU{'s' * (of_job > 1)}"
     if not in_use:
-        return f"The job has {gpus} on {place.node}, and the training uses none: it computes on the CPU."
+        return f"The job has {gpus} on {process.node}, and the training uses none: it computes on the CPU."
     return (
-        f"The job has {gpus} on {place.node}, and the training uses {in_use}: {idle} "
+        f"The job has {gpus} on {process.node}, and the training uses {in_use}: {idle} "
         f"{'is' if idle == 1 else 'are'} idle. Start {of_job} processes on the node, or ask for fewer GPUs."
     )
