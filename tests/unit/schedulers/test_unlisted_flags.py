@@ -7,7 +7,7 @@ import pytest
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.schedulers.base import FlagAnswer
 from notebook_launcher.schedulers.slurm.commands import Slurm
-from notebook_launcher.schedulers.slurm.flag_trial import NO_FLAG
+from notebook_launcher.schedulers.slurm.unlisted_flags import NO_FLAG
 
 TRY = 'Try "sbatch --help" for more information\n'
 USAGE = "Usage: sbatch [-N nnodes] [-n ntasks]\n"
