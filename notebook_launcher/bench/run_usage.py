@@ -1,11 +1,11 @@
-"""What one run of a bench used, as a report has it. Pure; ``use`` reads it from a run's files."""
+"""What one run of a bench used, as a report has it. Pure; ``usage`` reads it from a run's files."""
 
 from __future__ import annotations
 
 from notebook_launcher.core.frozen import Frozen
 
 
-class RunUse(Frozen):
+class RunUsage(Frozen):
     """What one run used as a whole, its start-up included; ``None``: not known.
 
     ``wall``: seconds from its job's start to its end. ``cores``: kept busy on average. ``memory_peak``: MiB.

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from notebook_launcher.bench.run_use import RunUse
+from notebook_launcher.bench.run_usage import RunUsage
 from notebook_launcher.core.bounded_read import bounded_lines, read_regular
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.usage_samples import Sample, read_samples
@@ -20,19 +20,19 @@ from notebook_launcher.usage.totals import add_up, last_run
 _LONGEST = 1e9  # seconds of a run: thirty years
 
 
-def read_use(folder: Path) -> RunUse:
+def read_usage(folder: Path) -> RunUsage:
     """Return what the run in a results folder used, as far as its files tell."""
-    return run_use(_record(folder / RECORD), _samples(folder / USAGE))
+    return run_usage(_record(folder / RECORD), _samples(folder / USAGE))
 
 
-def run_use(record: Mapping[str, object], samples: Sequence[Sample]) -> RunUse:
+def run_usage(record: Mapping[str, object], samples: Sequence[Sample]) -> RunUsage:
     """Return what a run used. ``record``: its ``run.json``; ``samples``: of its ``usage.csv``."""
     began, ended = (parse_iso(str(record.get(key) or "")) for key in ("started", "ended"))
     wall = None
     if began and ended and (began.tzinfo is None) == (ended.tzinfo is None):
         wall = (ended - began).total_seconds()
     use = add_up(last_run(samples))
-    return RunUse(
+    return RunUsage(
         wall=wall if wall is not None and 0 < wall <= _LONGEST else use.seconds or None,
         cores=use.cpu / use.seconds if use.cpu is not None and use.seconds else None,
         memory_peak=use.memory_peak,

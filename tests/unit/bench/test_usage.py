@@ -13,8 +13,8 @@ import pytest
 
 from notebook_launcher.bench import plots, report
 from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
-from notebook_launcher.bench.run_use import RunUse
-from notebook_launcher.bench.use import read_use
+from notebook_launcher.bench.run_usage import RunUsage
+from notebook_launcher.bench.usage import read_usage
 from notebook_launcher.profiles.models import ClusterProfile
 from tests.unit.bench.page import Page
 from tests.unit.bench.recorded import ran, reported
@@ -30,9 +30,9 @@ def test_what_a_run_used_is_known_though_its_notebook_records_nothing(tmp_path: 
     (tmp_path / "usage.csv").write_text(USAGE)
     ends = {"started": "2026-11-22T05:00:00+0100", "ended": "2026-11-22T04:01:30Z"}
     (tmp_path / "run.json").write_text(json.dumps(ends))
-    used = read_use(tmp_path)
-    assert used == RunUse(90.0, 2.0, 3072.0, 75.0, 4096.0, 1.5)
-    made = reported(ran({"cores": "1"}, use=used), ran({"cores": "4"}, use=RunUse(30.0)))
+    used = read_usage(tmp_path)
+    assert used == RunUsage(90.0, 2.0, 3072.0, 75.0, 4096.0, 1.5)
+    made = reported(ran({"cores": "1"}, use=used), ran({"cores": "4"}, use=RunUsage(30.0)))
     cells = ("cores=1", "done", "–", "90 s", "2.0", "3 GiB", "75 %", "4 GiB", "1.5 Wh", "–")
     assert report.run_lines(made)[0].cells == cells
     page, text = Page(as_html(made)), as_markdown(made, "p")
@@ -45,14 +45,14 @@ def test_what_a_run_used_is_known_though_its_notebook_records_nothing(tmp_path: 
 
 
 def test_a_run_too_short_for_a_sample_says_so() -> None:
-    short = reported(ran({"cores": "1"}, use=RunUse(3.0)), ran({"cores": "2"}, use=RunUse(2.0)))
+    short = reported(ran({"cores": "1"}, use=RunUsage(3.0)), ran({"cores": "2"}, use=RunUsage(2.0)))
     why = "CPU and memory are not known: no sample was taken, because the run was short "
     why += "(one every 5 s, or as the profile's"
     assert ClusterProfile().usage_seconds == 5
     assert report.runs_table(short).note.startswith(why)
     for text in (Page(as_html(short)).text, as_markdown(short, "p").replace("\\_", "_")):
         assert text.count(why) == 1
-    sampled = reported(ran({"cores": "1"}, use=RunUse(3.0, 1.0, 100.0)), ran({"cores": "2"}, use=RunUse(60.0)))
+    sampled = reported(ran({"cores": "1"}, use=RunUsage(3.0, 1.0, 100.0)), ran({"cores": "2"}, use=RunUsage(60.0)))
     assert [line.note for line in report.run_lines(sampled)] == [
         "", "CPU and memory are not known: no sample was taken."]  # fmt: skip
 
@@ -67,23 +67,23 @@ def test_markdown_says_by_what_it_was_made() -> None:
 )
 def test_a_damaged_record_of_a_run_says_nothing(tmp_path: Path, record_of_run: str) -> None:
     (tmp_path / "run.json").write_text(record_of_run)
-    assert read_use(tmp_path) == RunUse()
-    assert read_use(tmp_path / "nowhere") == RunUse()
+    assert read_usage(tmp_path) == RunUsage()
+    assert read_usage(tmp_path / "nowhere") == RunUsage()
 
 
 def test_the_use_of_a_long_run_is_known(tmp_path: Path) -> None:
     damaged = ("x" * 1024 * 1024 + "\n") * 17
     (tmp_path / "usage.csv").write_text(damaged + USAGE)
-    assert read_use(tmp_path).memory_peak == 3072
+    assert read_usage(tmp_path).memory_peak == 3072
 
 
 @pytest.mark.parametrize("name", ["run.json", "usage.csv"])
 def test_neither_a_pipe_is_waited_for_nor_a_link_followed(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    assert read_use(tmp_path) == RunUse()
+    assert read_usage(tmp_path) == RunUsage()
     (tmp_path / name).unlink()
     (tmp_path / "other").write_text(
         USAGE if name == "usage.csv" else '{"started": "2026-11-22", "ended": "2026-11-23"}'
     )
     (tmp_path / name).symlink_to("other")
-    assert read_use(tmp_path) == RunUse()
+    assert read_usage(tmp_path) == RunUsage()
