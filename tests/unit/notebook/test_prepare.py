@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.package_data import folder as shipped
 from notebook_launcher.notebook import prepare as notebooks
-from notebook_launcher.notebook.examples import files_of
+from notebook_launcher.notebook.bundled_notebooks import files_of
 from notebook_launcher.notebook.prepare import bundled, prepare, sentence_of
 from tests.fuzzing import examples
 from tests.unit.notebook.notebook_files import HOSTILE, PARAMETERS, cell, refusal, sources, value_of, written

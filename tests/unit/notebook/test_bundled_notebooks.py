@@ -15,8 +15,8 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import FolderUnsafe, HostCommandFailed, NotebookInvalid, UsageError
 from notebook_launcher.hosts.base import NoPrompts
-from notebook_launcher.notebook import examples, prepare
-from notebook_launcher.notebook.examples import FOLDER, copy_notebooks, files_of
+from notebook_launcher.notebook import bundled_notebooks, prepare
+from notebook_launcher.notebook.bundled_notebooks import FOLDER, copy_notebooks, files_of
 from notebook_launcher.notebook.prepare import bundled
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile
@@ -114,7 +114,7 @@ def test_an_error_names_whom_to_ask(home: Path, ours: Path, monkeypatch: pytest.
     def refuse(*_: object) -> NoReturn:
         raise FolderUnsafe("The home is not safe.", hint="ask the cluster's support why")
 
-    monkeypatch.setattr(examples, "deploy", refuse)
+    monkeypatch.setattr(bundled_notebooks, "deploy", refuse)
     target = LaunchTarget(ClusterProfile(contact="help@uni.example"), "uni", None, "slurm")
     with pytest.raises(FolderUnsafe) as caught:
         copy_notebooks(target, ["a"], FOLDER, RecordingView(), NoPrompts())
