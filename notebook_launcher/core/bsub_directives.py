@@ -31,14 +31,14 @@ _PART = re.compile(r"(?P<name>[a-z]+)\[(?P<value>(?:[^][]|\[[^][]*\])*)\]")  # o
 _RESERVED_MEMORY = re.compile(r"mem\s*=\s*(?P<size>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)B?", re.I | re.A)
 
 
-class BsubLines(Frozen):
+class BsubDirectives(Frozen):
     """What ``#BSUB`` lines ask for: flags of sbatch by long name, and what was left out, as it was typed."""
 
     flags: Mapping[str, str | None]
     left_out: tuple[str, ...] = ()
 
 
-def read_bsub_lines(text: str) -> BsubLines:
+def read_bsub_directives(text: str) -> BsubDirectives:
     """Return what the ``#BSUB`` lines above a script's first command ask for.
 
     Of an option that is there twice the last one counts. Raises ``UsageError`` for what cannot be read or translated.
@@ -74,7 +74,7 @@ class _Reader:
         while words:
             self._option(words.pop(0), words)
 
-    def result(self) -> BsubLines:
+    def result(self) -> BsubDirectives:
         flags = dict(self._flags)
         if self._slots is not None:
             flags["cpus-per-task" if self._is_one_host else "ntasks"] = str(self._slots)
@@ -82,7 +82,7 @@ class _Reader:
             flags["mail-type"] = ",".join(dict.fromkeys(self._mail))
         if self._warning["-wa"]:
             flags["signal"] = f"B:{self._warning['-wa']}@{60 * _minutes(self._warning['-wt'] or '1')}"
-        return BsubLines(flags, tuple(dict.fromkeys(self._left_out)))
+        return BsubDirectives(flags, tuple(dict.fromkeys(self._left_out)))
 
     def _option(self, option: str, rest: list[str]) -> None:
         if option in _PLAIN:

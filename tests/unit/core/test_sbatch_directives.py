@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.sbatch_lines import filled_in, read_directives
+from notebook_launcher.core.sbatch_directives import filled_in, read_directives
 
 SCRIPT = """#!/bin/bash -l
 # train: trains on one GPU.

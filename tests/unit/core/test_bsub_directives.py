@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.core.bsub_lines import marked_lines, read_bsub_lines
+from notebook_launcher.core.bsub_directives import marked_lines, read_bsub_directives
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.sbatch_lines import read_directives
+from notebook_launcher.core.sbatch_directives import read_directives
 from notebook_launcher.scripts.templates import templates
 
 SCRIPT = """#!/bin/sh
@@ -29,7 +29,7 @@ nvidia-smi
 
 
 def test_the_lines_are_read_into_flags_of_sbatch() -> None:
-    read = read_bsub_lines(SCRIPT)
+    read = read_bsub_directives(SCRIPT)
     assert read.left_out == () and read.flags == {
         "partition": "gpuv100",
         "job-name": "testjob",
@@ -63,7 +63,7 @@ def test_the_lines_are_read_into_flags_of_sbatch() -> None:
     ],
 )  # fmt: skip
 def test_one_option_after_the_other(line: str, flags: dict[str, str | None], left_out: tuple[str, ...]) -> None:
-    read = read_bsub_lines(f"#!/bin/sh\n#BSUB {line}\n")
+    read = read_bsub_directives(f"#!/bin/sh\n#BSUB {line}\n")
     assert (read.flags, read.left_out) == (flags, left_out)
 
 
@@ -89,14 +89,14 @@ def test_one_option_after_the_other(line: str, flags: dict[str, str | None], lef
 )
 def test_what_would_make_it_another_job_is_an_error_that_names_the_line(line: str, what: str) -> None:
     with pytest.raises(UsageError, match=r"Line 2 of the script") as caught:
-        read_bsub_lines(f"#!/bin/sh\n#BSUB {line}\n")
+        read_bsub_directives(f"#!/bin/sh\n#BSUB {line}\n")
     assert what in caught.value.what
 
 
 def test_the_flags_can_be_written_as_lines_for_slurm() -> None:
-    lines = list(marked_lines(read_bsub_lines(SCRIPT).flags))
+    lines = list(marked_lines(read_bsub_directives(SCRIPT).flags))
     assert lines[:2] == ["#SBATCH --cpus-per-task=4", "#SBATCH --error=gpu_%J.err"]
-    assert read_directives("\n".join(["#!/bin/sh", *lines])).flags == read_bsub_lines(SCRIPT).flags
+    assert read_directives("\n".join(["#!/bin/sh", *lines])).flags == read_bsub_directives(SCRIPT).flags
 
 
 def test_the_bundled_scripts_can_be_read_but_for_several_hosts() -> None:
@@ -104,9 +104,9 @@ def test_the_bundled_scripts_can_be_read_but_for_several_hosts() -> None:
         text = template.path.read_text()
         if template.name == "train-mpi":
             with pytest.raises(UsageError, match="ptile=2"):
-                read_bsub_lines(text)
+                read_bsub_directives(text)
         else:
-            assert (read_bsub_lines(text).flags == {}) is ("#BSUB" not in text)
+            assert (read_bsub_directives(text).flags == {}) is ("#BSUB" not in text)
 
 
 @given(
@@ -140,6 +140,6 @@ def test_the_bundled_scripts_can_be_read_but_for_several_hosts() -> None:
 )
 def test_any_line_is_read_or_refused(words: list[str]) -> None:
     try:
-        read_bsub_lines(f"#BSUB {' '.join(words)}")
+        read_bsub_directives(f"#BSUB {' '.join(words)}")
     except UsageError as error:
         assert error.what.startswith("Line 1 of the script")
