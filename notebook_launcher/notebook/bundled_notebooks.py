@@ -11,7 +11,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostCommandFailed, UsageError
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.notebook.deploy import Bundle, deploy, in_home, shown_folder
 from notebook_launcher.notebook.prepare import HELPER, bundled, data_of, named, sentence_of
 from notebook_launcher.planning.target import LaunchTarget

@@ -20,8 +20,8 @@ from notebook_launcher.cli.commands.shell import shell
 from notebook_launcher.core.errors import ImageNotMade, ImageUnusable
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.launch import OfferImage, no_offer
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget

@@ -18,7 +18,7 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, Interrupted
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.base import ByteStream, NoPrompts
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.notebook import results as results_room
 from notebook_launcher.notebook.results import MOST_FILES, fetch_results, results_folder
 from notebook_launcher.session.record import Session

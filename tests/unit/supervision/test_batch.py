@@ -22,7 +22,7 @@ from notebook_launcher.core.errors import (
     OutOfMemory,
 )
 from notebook_launcher.core.interrupts import HungUp, Kind
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.context import Context
