@@ -44,7 +44,7 @@ from notebook_launcher.jobs.status import NoAnswer, last_line, query_status
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.cluster_info import Evidence
 
-#: RPCs at Slurm's controller (measured, see docs/politeness.md): for the query of this job while no other launcher
+#: RPCs at Slurm's controller (measured, see docs/scheduler-load.md): for the query of this job while no other launcher
 #: queries; for the one that is not shared; for each part of the evidence on why it is pending; for all of it
 ALONE, OWN_QUERY_RPCS, EVIDENCE_PART_RPCS, EVIDENCE = 1, 3, 2, 4
 

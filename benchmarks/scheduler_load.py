@@ -1,6 +1,6 @@
-"""How much a waiting session asks of the scheduler, beside other ways to wait: the table of docs/politeness.md.
+"""How much a waiting session asks of the scheduler, beside other ways to wait: the table of docs/scheduler-load.md.
 
-    make bench-politeness     (root; uses the practice cluster, and brings it up if need be; an hour)
+    make bench-scheduler-load     (root; uses the practice cluster, and brings it up if need be; an hour)
 
 Counted are the RPCs that Slurm's controller has answered, from ``sdiag``, by user: each way to wait is a user's of its
 own, so all are measured at the same time. The partition is full, so that everything waits.
