@@ -117,7 +117,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 #: all that is heavy at once would starve each other on two cores
 FIRST = tuple(
     f"tests/cluster_tests/test_{name}"
-    for name in ("training_jobs", "situations", "main_job", "renew", "run", "lessons", "sites", "shell", "environments")
+    for name in ("training_jobs", "situations", "launch", "renew", "run", "lessons", "sites", "shell", "environments")
 )
 
 

@@ -1,4 +1,4 @@
-"""The main job on the practice cluster: real Slurm, real sshd, real Apptainer, a real terminal; an ordinary user."""
+"""A launch on the practice cluster: real Slurm, real sshd, real Apptainer, a real terminal; an ordinary user."""
 
 from __future__ import annotations
 
