@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .arrangement_tools import Arranging, until
 from .errors import NotPossibleHereError
+from .fault_tools import FaultTools, until
 from .layout import LOGIN_NODES, USERS
 from .slurm import CONFIGURATION, MAIN, SNOWY
 
@@ -51,7 +51,7 @@ MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 """Where a machine with the first version of control groups has those that limit memory."""
 
 
-class ServiceFaults(Arranging):
+class SlurmServiceFaults(FaultTools):
     """What can be changed about Slurm's services."""
 
     @contextmanager

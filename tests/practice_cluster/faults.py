@@ -1,4 +1,4 @@
-"""Difficult sites and network faults, for a while: each arrangement undoes itself, also after an exception."""
+"""Difficult sites and network faults, for a while: each undoes itself, also after an exception."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from . import network, sshd, state, totp
-from .arrangement_tools import overwrite
 from .errors import ClusterError
+from .fault_tools import overwrite
 from .grid_engine import GridEngine
 from .layout import BOXES, COMPUTE_NODES, LOGIN_NODES, MOVED_LOGIN, USERS
 from .other_users_jobs import Crowds
-from .service_faults import ServiceFaults
 from .site_faults import SiteFaults
 from .slow_storage import SlowStorage
 from .slurm_faults import SlurmFaults
+from .slurm_service_faults import SlurmServiceFaults
 
 # Server and sessions are one program up to OpenSSH 9.7, three from 9.8 on.
 _SSHD_NAMES = "sshd(-session|-auth)?"
@@ -25,7 +25,7 @@ _HIDE_SSHD = "mv /usr/sbin/sshd /usr/sbin/.sshd-elsewhere"
 _SHOW_SSHD = "mv /usr/sbin/.sshd-elsewhere /usr/sbin/sshd"
 
 
-class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, SlowStorage, GridEngine, Crowds):
+class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngine, Crowds):
     """What can be changed about a running cluster. The part of PracticeCluster that plays tricks."""
 
     # ---- the network -----------------------------------------------------------------------------------------

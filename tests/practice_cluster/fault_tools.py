@@ -1,4 +1,4 @@
-"""What every arrangement is made with: commands in boxes, changes that are undone, and waiting for what follows."""
+"""What every fault is made with: commands in boxes, changes that are undone, and waiting for what follows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from .errors import ClusterError
 
 
-class Arranging(ABC):
-    """A running cluster, as far as arrangements have to do with it."""
+class FaultTools(ABC):
+    """A running cluster, as far as faults have to do with it."""
 
     generation: str
     directory: Path
