@@ -21,10 +21,11 @@ _AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)  # Windows has none: all goes t
 _OWN = {"_lock", "_cv", "_buffer", "_event", "_closed"}  # what paramiko's buffer has, and this one uses
 
 
-class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
+class ReceiveBuffer(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
     """The buffer of a channel, with the window that says how much the far end may send ahead.
 
-    The channel has made it already, and paramiko's thread may be filling it: ``Inbox.of`` only changes what it does.
+    The channel has made it already, and paramiko's thread may be filling it: ``ReceiveBuffer.of`` only changes what it
+    does.
     """
 
     # paramiko's own
@@ -40,7 +41,7 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
     _due = 0  # bytes that the far end is to be allowed
 
     @classmethod
-    def of(cls, channel: paramiko.Channel, window: ReceiveWindow) -> Inbox | None:
+    def of(cls, channel: paramiko.Channel, window: ReceiveWindow) -> ReceiveBuffer | None:
         """Turn a channel's buffer into one, with all that has arrived; ``None``: paramiko's own is not as it was."""
         found = channel.in_buffer
         if type(found) is not paramiko.buffered_pipe.BufferedPipe or not vars(found).keys() >= _OWN:
@@ -48,7 +49,7 @@ class Inbox(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
         buffer = cast("Any", found)
         buffer._window = window
         buffer.__class__ = cls
-        return cast("Inbox", buffer)
+        return cast("ReceiveBuffer", buffer)
 
     def pass_on(self, near: socket.socket) -> None:
         """Give what arrives to a local connection, whenever the reader has nothing more to give to it.

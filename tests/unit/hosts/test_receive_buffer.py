@@ -11,17 +11,17 @@ from collections.abc import Iterator
 import pytest
 
 from notebook_launcher.hosts.paramiko.channels import ChannelBytes, send
-from notebook_launcher.hosts.paramiko.inbox import Inbox
 from notebook_launcher.hosts.paramiko.library import paramiko
+from notebook_launcher.hosts.paramiko.receive_buffer import ReceiveBuffer
 from notebook_launcher.hosts.paramiko.receive_window import FIRST, GRANTS, ReceiveWindow
 
 PIECE = 32 * 1024
 
 
 @pytest.fixture
-def inbox() -> Inbox:
+def receive_buffer() -> ReceiveBuffer:
     """The buffer of a channel that is open."""
-    made = Inbox.of(paramiko.Channel(0), ReceiveWindow(0.001, time.monotonic()))
+    made = ReceiveBuffer.of(paramiko.Channel(0), ReceiveWindow(0.001, time.monotonic()))
     assert made is not None
     return made
 
@@ -39,19 +39,19 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 class Reader(threading.Thread):
     """Sends what is read to the local connection, to the end, as the tunnel does."""
 
-    def __init__(self, inbox: Inbox, near: socket.socket) -> None:
+    def __init__(self, receive_buffer: ReceiveBuffer, near: socket.socket) -> None:
         super().__init__(daemon=True)
-        self._inbox, self._near = inbox, near
+        self._receive_buffer, self._near = receive_buffer, near
         self.read = self.allowed = 0
         self.start()
-        while inbox._in_hand:  # until it waits
+        while receive_buffer._in_hand:  # until it waits
             time.sleep(0.001)
 
     def run(self) -> None:
         """Read and send."""
         while True:
-            data = self._inbox.read(8 * PIECE)
-            due = self._inbox.take_due()
+            data = self._receive_buffer.read(8 * PIECE)
+            due = self._receive_buffer.take_due()
             self.allowed += due
             if not data and not due:
                 break
@@ -66,26 +66,26 @@ def received(program: socket.socket) -> bytes:
 
 
 def test_what_the_local_connection_takes_at_once_wakes_nobody(
-    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+    receive_buffer: ReceiveBuffer, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     near, program = ends
-    inbox.pass_on(near)
-    reader = Reader(inbox, near)
+    receive_buffer.pass_on(near)
+    reader = Reader(receive_buffer, near)
     for word in (b"to be", b" or not"):
-        inbox.feed(word)
+        receive_buffer.feed(word)
         assert program.recv(100) == word
-    inbox.close()
+    receive_buffer.close()
     reader.join(30)
     assert reader.read == 0
 
 
 def test_a_program_that_takes_its_time_gets_all_in_order_and_all_is_allowed_again(
-    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+    receive_buffer: ReceiveBuffer, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     near, program = ends
     sent, got = random.Random(7).randbytes(4 * FIRST), bytearray()
-    inbox.pass_on(near)
-    reader = Reader(inbox, near)
+    receive_buffer.pass_on(near)
+    reader = Reader(receive_buffer, near)
 
     def take() -> None:
         while data := program.recv(random.choice((100, 5000, 70_000))):
@@ -96,11 +96,11 @@ def test_a_program_that_takes_its_time_gets_all_in_order_and_all_is_allowed_agai
     at, dice = 0, random.Random(8)
     while at < len(sent):
         piece = sent[at : at + min(dice.choice((1, 900, PIECE)), FIRST + reader.allowed - at)]
-        inbox.feed(piece)
+        receive_buffer.feed(piece)
         at += len(piece)
         if not piece:
             time.sleep(0.001)  # the far end waits for the window
-    inbox.close()
+    receive_buffer.close()
     reader.join(20)
     taker.join(20)
     assert got == sent
@@ -109,38 +109,38 @@ def test_a_program_that_takes_its_time_gets_all_in_order_and_all_is_allowed_agai
 
 
 def test_what_came_before_and_the_rest_behind_it_go_through_the_buffer(
-    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+    receive_buffer: ReceiveBuffer, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     near, program = ends
-    inbox.feed(b"SSH-2.0-")
-    inbox.pass_on(near)
-    inbox.feed(b"OpenSSH")  # nobody has read what came before
-    inbox.close()
-    Reader(inbox, near)
+    receive_buffer.feed(b"SSH-2.0-")
+    receive_buffer.pass_on(near)
+    receive_buffer.feed(b"OpenSSH")  # nobody has read what came before
+    receive_buffer.close()
+    Reader(receive_buffer, near)
     assert received(program) == b"SSH-2.0-OpenSSH"
 
 
 def test_a_program_that_has_gone_is_noticed_by_the_reader(
-    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+    receive_buffer: ReceiveBuffer, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     near, program = ends
-    inbox.pass_on(near)
+    receive_buffer.pass_on(near)
     with pytest.raises(paramiko.buffered_pipe.PipeTimeout):
-        inbox.read(100, 0.01)
+        receive_buffer.read(100, 0.01)
     program.close()
-    inbox.feed(b"never seen")
-    assert inbox.read(100, 0.01) == b"never seen"
+    receive_buffer.feed(b"never seen")
+    assert receive_buffer.read(100, 0.01) == b"never seen"
 
 
 def test_what_arrives_after_the_end_goes_to_no_connection(
-    inbox: Inbox, ends: tuple[socket.socket, socket.socket]
+    receive_buffer: ReceiveBuffer, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     near, program = ends
-    inbox.pass_on(near)
+    receive_buffer.pass_on(near)
     with pytest.raises(paramiko.buffered_pipe.PipeTimeout):
-        inbox.read(100, 0.01)
-    inbox.close()
-    inbox.feed(b"too late")
+        receive_buffer.read(100, 0.01)
+    receive_buffer.close()
+    receive_buffer.feed(b"too late")
     program.settimeout(0.0)
     with pytest.raises(BlockingIOError):
         program.recv(100)
@@ -157,15 +157,15 @@ def test_another_paramiko_keeps_its_own_buffer_and_window() -> None:
     assert channel.in_window_threshold == threshold
 
 
-def test_without_a_local_connection_it_is_read_as_always(inbox: Inbox) -> None:
+def test_without_a_local_connection_it_is_read_as_always(receive_buffer: ReceiveBuffer) -> None:
     with pytest.raises(paramiko.buffered_pipe.PipeTimeout):
-        inbox.read(100, 0.0)
-    inbox.feed(b"x" * FIRST)
-    assert inbox.read(100, 1.0) == b"x" * 100
-    assert len(inbox.read(FIRST, 1.0)) == FIRST - 100
-    assert inbox.take_due() >= FIRST
-    inbox.close()
-    assert inbox.read(100) == b""
+        receive_buffer.read(100, 0.0)
+    receive_buffer.feed(b"x" * FIRST)
+    assert receive_buffer.read(100, 1.0) == b"x" * 100
+    assert len(receive_buffer.read(FIRST, 1.0)) == FIRST - 100
+    assert receive_buffer.take_due() >= FIRST
+    receive_buffer.close()
+    assert receive_buffer.read(100) == b""
 
 
 @pytest.mark.parametrize("error", [OSError(), EOFError(), paramiko.SSHException()])
