@@ -104,7 +104,7 @@ class FakeTunnel(tunnel.Tunnel):
 class Routes:
     """In place of what uses the network; ``opening``, ``reaching`` and ``port_owner`` are hooks on its threads.
 
-    ``refusals``: why the next ways cannot be made.
+    ``refusals``: why the next ways cannot be made; ``unreachable``: nodes to which none can be made.
     """
 
     def __init__(self, hooks: Hooks, host: FakeHost) -> None:
@@ -113,6 +113,7 @@ class Routes:
         self.threads: list[threading.Thread] = []
         self.ending_calls: list[bool] = []  # of each way: whether the job may be told to wait for no more calls
         self.refusals: list[Exception] = []
+        self.unreachable: set[str] = set()
         self.port_owners: dict[int, PortOwner] = {}  # whose programs listen on ports of the node
         self.busy: tuple[str, ...] | None = ()  # what kernels run
         self.saved = PagesSaved()  # what comes of it when the pages are to save
@@ -130,8 +131,8 @@ class Routes:
             self._hooks.reached("opening")
             if self.refusals:
                 raise self.refusals.pop(0)
-            if not self._host.connected:
-                raise NodeUnreachable(f"No route to {target.node} was found from login.")
+            if not self._host.connected or str(target.node) in self.unreachable:
+                raise NodeUnreachable(f"No route to {target.node} was found.")
         except Exception:
             made.closed = True  # nobody gets it
             raise
