@@ -65,6 +65,7 @@ QUICK: dict[str, float] = {
     "cancel_check_pause": 0.01,
     "longest_cancel_check_pause": 0.04,
     "accounting_pause": 0.01,
+    "reread_pause": 0.05,
 }
 E = TypeVar("E", bound=events.Event)
 Error = TypeVar("Error", bound=BaseException)
