@@ -68,9 +68,7 @@ class Timing(Frozen):
     answer_within: float = 20.0  # for the answer to a cancel; then the connection counts as broken
 
     # reading what a job prints
-    reread_pause: float = (
-        5.0  # before a stream that broke is started again: some login nodes kill long-running processes
-    )
+    reread_pause: float = 5.0  # before a stream that broke is started again: some login nodes kill what runs for long
 
     # how a job ended
     final_status_within: float = 15.0  # from the job's exit to the scheduler's report of its final state
