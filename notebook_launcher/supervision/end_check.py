@@ -95,6 +95,9 @@ class EndCheck:
         """Have the pages save; return the paths of what they could not save, and the user does not know of.
 
         Not while a check goes on, or just after one: it has them save, and who ends the session now does not wait.
+        Later they save again, although a page that is silent costs ``PAGES_WITHIN``: between the two keys the user may
+        have typed something there, or woken the page as the first answer says. Where no page is open, and where all
+        answer, there is nothing to wait for.
         """
         is_checking = self._thread is not None and self._thread.is_alive()
         if is_checking or time.monotonic() - self._saved_at < JUST_NOW:
