@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.supervision.jupyter import JupyterSupervisor
-from notebook_launcher.tunnel.apps import OpenApp, read_apps, report_opened
+
+if TYPE_CHECKING:
+    from notebook_launcher.tunnel.apps import OpenApp
 
 
 class AppsRead(Frozen):
@@ -29,6 +32,8 @@ class AppsSupervisor(JupyterSupervisor):
         inbox, node, token = self._inbox, str(self._node), self._access.token
 
         def ask() -> None:
+            from notebook_launcher.tunnel.apps import read_apps  # it takes its time to load
+
             inbox.put(AppsRead(node, read_apps(local_port, endpoint, token)))
 
         threading.Thread(target=ask, daemon=True).start()
@@ -59,5 +64,7 @@ class AppsSupervisor(JupyterSupervisor):
         local_state.record_apps(self._session.id, ports)
         if endpoint is None or not apps:
             return
+        from notebook_launcher.tunnel.apps import report_opened
+
         jupyters_port = self._tunnel.jupyter(endpoint)
         threading.Thread(target=report_opened, args=(jupyters_port, endpoint, token, ports), daemon=True).start()

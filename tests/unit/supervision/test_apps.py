@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import pytest
 
 from notebook_launcher.core import events, local_state
-from notebook_launcher.supervision import apps
+from notebook_launcher.tunnel import apps
 from notebook_launcher.tunnel.apps import OpenApp
 from notebook_launcher.tunnel.forwarding import Endpoint
 from tests.doubles import wait_until
 from tests.unit.supervision.fake_login import PATIENCE
 from tests.unit.supervision.launcher_doubles import Launcher
 
-BOARD = OpenApp("board", "Board", 6006, "starting", "", "s" * 43)
+BOARD = OpenApp(name="board", title="Board", port=6006, state="starting", secret="s" * 43)
 
 
 @pytest.fixture
