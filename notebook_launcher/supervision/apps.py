@@ -1,12 +1,20 @@
-"""Supervises a session with further programs beside JupyterLab (``--app``): opens a port here for each."""
+"""Supervises a session with further programs beside JupyterLab (``--app``): opens a port here for each.
+
+Once they are shown, each that ends for good is told of as well.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.jobs.messages import AppsReported
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.credentials import Access
+from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.jupyter import JupyterSupervisor
 
 if TYPE_CHECKING:
@@ -22,6 +30,21 @@ class AppsRead(Frozen):
 
 class AppsSupervisor(JupyterSupervisor):
     """Asks JupyterLab for the programs beside it once it answers, and opens a port here for each."""
+
+    def __init__(
+        self,
+        context: Context,
+        session: Session,
+        access: Access,
+        *,
+        ours: bool,
+        ports: Sequence[tuple[int, int]] = (),
+        place: str = "",
+    ) -> None:
+        super().__init__(context, session, access, ours=ours, ports=ports, place=place)
+        self._are_shown = False  # of this run of the job, as what follows
+        self._report: Mapping[str, object] = {}  # the newest one of the job
+        self._failed: set[str] = set()  # of which the user knows
 
     def _on_answer(self, local_port: int) -> None:
         was_attached = self.attached
@@ -42,9 +65,19 @@ class AppsSupervisor(JupyterSupervisor):
         super()._handle_other(item)
         if isinstance(item, AppsRead) and self.attached and item.node == str(self._node):
             self._open(item.apps)
+            self._are_shown = True
+            self._show_failed()
+        elif isinstance(item, AppsReported):
+            self._report = item.data
+            self._show_failed()
+
+    def _forget_run(self, sentence: str) -> None:
+        self._are_shown, self._report, self._failed = False, {}, set()
+        super()._forget_run(sentence)
 
     def _open(self, apps: tuple[OpenApp, ...]) -> None:
         endpoint, token, ports = self._endpoint, self._access.token, {}
+        self._failed = {app.name for app in apps if app.state == "failed"}
         for app in apps:
             ports[app.name] = local_port = self._tunnel.app(app.name, app.port)
             self._context.view.show(
@@ -68,3 +101,26 @@ class AppsSupervisor(JupyterSupervisor):
 
         jupyters_port = self._tunnel.jupyter(endpoint)
         threading.Thread(target=report_opened, args=(jupyters_port, endpoint, token, ports), daemon=True).start()
+
+    def _show_failed(self) -> None:
+        """Show the programs that are not started again, each once; the job starts one that dies a few times more."""
+        if not self._are_shown:
+            return
+        from notebook_launcher.session.app_record import AppRecord, read_app_records
+
+        for record in read_app_records(self._report, AppRecord):
+            if record.state == "failed" and record.name not in self._failed:
+                self._failed.add(record.name)
+                log = f"{self._session.directory}/runtime/app-{record.name}.log" if record.log else ""
+                self._context.view.show(
+                    events.AppFailed(
+                        self._session.id,
+                        self._job.id,
+                        str(self._node),
+                        record.name,
+                        record.title,
+                        record.message,
+                        record.log,
+                        log,
+                    )
+                )
