@@ -147,11 +147,11 @@ class Routes:
         self._hooks.reached("is_answered")
         return self.answers
 
-    def save_in_pages(self, local_port: int, endpoint: Endpoint, token: str) -> PagesSaved:
+    def save_in_pages(self, local_port: int, endpoint: Endpoint, token: str, within: float = 0.0) -> PagesSaved:
         self._hooks.reached("save_in_pages")
         return self.saved
 
-    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:
+    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str, within: float) -> tuple[str, ...] | None:
         self._hooks.reached("busy_kernels")
         return self.busy
 
