@@ -64,6 +64,12 @@ class StagingReported(Frozen):
     data: Mapping[str, object]
 
 
+class AppsReported(Frozen):
+    """The job reports the programs beside JupyterLab, in ``runtime/apps.json`` (see ``docs/job-script.md``)."""
+
+    data: Mapping[str, object]
+
+
 class UnsavedReported(Frozen):
     """A page of JupyterLab reports what it could not save before the end, in ``unsaved.json``."""
 

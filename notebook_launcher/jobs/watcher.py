@@ -25,6 +25,7 @@ from notebook_launcher.diagnosis.explain import evidence_needed
 from notebook_launcher.hosts.base import Host, LineStream
 from notebook_launcher.jobs.evidence import gather_evidence
 from notebook_launcher.jobs.messages import (
+    AppsReported,
     DirectoryRemoved,
     FileAppeared,
     IdleReported,
@@ -51,6 +52,7 @@ ALONE, OWN_QUERY_RPCS, EVIDENCE_PART_RPCS, EVIDENCE = 1, 3, 2, 4
 
 #: what a watcher reports of these files; of the others, that they are there
 _REPORTS = {
+    "apps": AppsReported,
     "idle": IdleReported,
     "notice": NoticeReported,
     "progress": ProgressReported,

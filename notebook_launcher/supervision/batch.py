@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import Interrupted, JobCancelled, LauncherError, NotebookFailed
+from notebook_launcher.core.interrupts import HungUp
 from notebook_launcher.core.text import printable
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.cancel import (
@@ -187,13 +188,18 @@ class _RunSupervisor(BatchSupervisor):
         raise error
 
     def _show_results(self, ran: events.NotebookFinished | None = None) -> events.ResultsFetched | None:
-        """Fetch the results, and show where they are; after a successful run, a failure to do so is an error."""
+        """Fetch the results, and show where they are; after a successful run, a failure to do so is an error.
+
+        Raises ``HungUp`` if the terminal was closed: what has arrived is kept.
+        """
         context, session = self._context, self._session
         self._show_rest()
         context.view.show(events.Querying("fetching the results"))
         try:
             made = fetch_results(context, session, results_folder(session, self._output))
         except LauncherError as error:
+            if context.interrupts.hung_up:
+                raise HungUp from None
             command = launcher_command(context, session, "results")
             if ran is None:  # why it ended matters more
                 context.view.show(

@@ -8,7 +8,7 @@ import time
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import LauncherError
-from notebook_launcher.jobs.follow import RESTART_AFTER, FileLine, GrowingFile, ReadEnded, read_rest
+from notebook_launcher.jobs.follow import FileLine, GrowingFile, ReadEnded, read_rest
 from notebook_launcher.session.context import Context
 
 
@@ -63,7 +63,7 @@ class JobOutput:
             if self._context.interrupts.exit_requests == self._exit_requests:  # else an interrupt is behind it
                 self._show(item)
         else:
-            self._restart_at = time.monotonic() + RESTART_AFTER  # some login nodes kill long-running processes
+            self._restart_at = time.monotonic() + self._context.timing.reread_pause
 
     def check(self) -> None:
         """Continue if the reading broke; call it while there is a connection. Raises ``ConnectionLost``."""

@@ -25,6 +25,7 @@ from notebook_launcher.hosts.paramiko.login import Credentials, authenticate, re
 from notebook_launcher.hosts.paramiko.negotiation import for_openssh, restrict
 from notebook_launcher.hosts.paramiko.packets import Packets
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
+from notebook_launcher.hosts.paramiko.transport import Transport
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
 from notebook_launcher.hosts.refusals import hung_up_before_version, refused_before_login
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
@@ -69,7 +70,7 @@ def _open_once(
     """Do what ``open_transport`` does, once, over a stream that is closed on failure. Also raises ``ServerHungUp``."""
     transport, first_lines = None, list[str]()
     try:
-        transport = paramiko.Transport(cast(socket.socket, _AsSocket(stream)), packetizer_class=Packets)
+        transport = Transport(cast(socket.socket, _AsSocket(stream)), packetizer_class=Packets)
         first_lines, watch = _first_lines(transport), Keepalive(transport)
         known = expected_keys(expected) or known_keys(settings)
         restrict(transport.get_security_options(), settings, known)

@@ -14,6 +14,7 @@ import pytest
 from notebook_launcher.cli.views import runs
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, Interrupted
+from notebook_launcher.core.interrupts import Interrupts, Kind
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.notebook import results as results_module
 from notebook_launcher.transfer import protocol
@@ -211,7 +212,10 @@ def test_parts_of_a_launcher_that_was_killed_are_taken_away_a_day_later(made: Fi
 # --- Ctrl-C, and what takes long -----------------------------------------------------------------------------
 
 
-def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["end", "leave"])
+def test_ctrl_c_and_a_hang_up_leave_a_fetch_and_keep_what_has_come(
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
     made.interrupts.arrive("end")  # that which ended the job: what there is is fetched after it
     made.writes("work/z.bin", "z" * 3_000_000)
     inner = Fetching._report_progress
@@ -219,7 +223,7 @@ def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: FinishedRun, monkey
     def pressed(self: Fetching, count: int) -> None:
         inner(self, count)
         if self._bytes > 500_000:
-            made.interrupts.arrive("end")
+            made.interrupts.arrive(kind)
 
     monkeypatch.setattr(Fetching, "_report_progress", pressed)
     with pytest.raises(Interrupted) as raised:
@@ -227,6 +231,7 @@ def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: FinishedRun, monkey
     assert raised.value.exit_code == 130 and "launch-notebook results" in raised.value.hint
     assert made.text("usage.csv") == "time\n1\n" and "z.bin" not in names(made)
     monkeypatch.setattr(Fetching, "_report_progress", inner)
+    made.interrupts = Interrupts()  # those of the next command
     assert "z.bin" in made.fetch().files
 
 

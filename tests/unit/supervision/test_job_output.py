@@ -10,8 +10,8 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.timing import Timing
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.supervision import job_output
 from notebook_launcher.supervision.job_output import JobOutput
 from tests.doubles import RecordingView, wait_until
 
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.real_time
 
 @pytest.fixture
 def context() -> Any:
-    return SimpleNamespace(host=LocalHost(), view=RecordingView(), interrupts=Interrupts())
+    timing = Timing(reread_pause=0.0)
+    return SimpleNamespace(host=LocalHost(), view=RecordingView(), interrupts=Interrupts(), timing=timing)
 
 
 def shown(context: Any) -> list[str]:
@@ -44,8 +45,7 @@ def handle_until(context: Any, lines: JobOutput, count: int) -> None:
     wait_until(handled)
 
 
-def test_each_line_is_shown_once(tmp_path: Path, context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_output, "RESTART_AFTER", 0.0)
+def test_each_line_is_shown_once(tmp_path: Path, context: Any) -> None:
     path = tmp_path / "printed"
     path.write_text("1\n2\n")
     lines = JobOutput(cast(Any, context), str(path))

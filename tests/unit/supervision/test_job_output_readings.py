@@ -11,6 +11,7 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
+from notebook_launcher.core.timing import Timing
 from notebook_launcher.hosts.base import LineStream, OnEnd, OnLine
 from notebook_launcher.supervision.job_output import JobOutput
 from tests.doubles import FakeHost, RecordingView
@@ -59,7 +60,8 @@ def host() -> FileHost:
 def context(host: FileHost) -> Any:
     interrupts = Interrupts()
     interrupts.defer()
-    return SimpleNamespace(host=host, view=RecordingView(), interrupts=interrupts)
+    timing = Timing(reread_pause=0.0)
+    return SimpleNamespace(host=host, view=RecordingView(), interrupts=interrupts, timing=timing)
 
 
 @pytest.fixture
@@ -89,10 +91,7 @@ def test_a_connection_that_breaks_as_the_reading_begins(host: FileHost, context:
     assert handle_all(context, lines) == ["epoch 0"] and host.first == [1]
 
 
-def test_what_a_former_reading_has_left_is_not_shown_twice(
-    host: FileHost, context: Any, lines: JobOutput, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("notebook_launcher.supervision.job_output.RESTART_AFTER", 0.0)
+def test_what_a_former_reading_has_left_is_not_shown_twice(host: FileHost, context: Any, lines: JobOutput) -> None:
     lines.job_started()
     host.readings[0].prints(1, "1")
     host.readings[0].ends()
