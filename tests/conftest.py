@@ -195,7 +195,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
     try:
         cluster.up(until_end_of=None if keep else os.getpid())
     except ReleaseUnusableError as error:
-        pytest.skip(str(error))  # in CI as well: Debian sid is not ours to mend
+        pytest.skip(str(error))  # in CI as well: Debian sid is not ours to fix
     for box in ("laptop", "login"):
         for user in USERS:
             write_profile(cluster, box, user)

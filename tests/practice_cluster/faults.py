@@ -49,7 +49,7 @@ class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngin
         network.unplug(self._switch(), box, carrier=carrier)
 
     def plug(self, box: str = "laptop") -> None:
-        """Mend a box's link."""
+        """Plug a box in again."""
         network.plug(self._switch(), box)
 
     @contextmanager

@@ -76,10 +76,10 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
 
 
 def begin(launcher: Launcher, *, detach: bool = False, output: Path | None = None) -> None:
-    wish = run.RunRequest(output, detach=detach)
+    request = run.RunRequest(output, detach=detach)
 
     def play() -> None:
-        assert run.run_notebook(PLAN, PREPARED, wish, launcher.view, launcher.prompts, launcher.interrupts) == 0
+        assert run.run_notebook(PLAN, PREPARED, request, launcher.view, launcher.prompts, launcher.interrupts) == 0
 
     launcher._begin(play)
 
