@@ -118,8 +118,7 @@ def _use(records: Sequence[AccountingRecord]) -> Iterator[events.ReportUse]:
 
 def _task(number: int, task: JobAccounts) -> events.ReportStep:
     record = task.record
-    # a little longer than what the task itself recorded, and was said at its end
-    where = f"{task.columns['NodeList']}, {duration(record.wall)} with start and end" if record.wall else ""
+    where = f"{task.columns['NodeList']}, {duration(record.wall)}" if record.wall else ""
     busy = record.cpu_used / record.wall if record.cpu_used is not None and record.wall else None
     cpu = f"{busy:.1f} of {record.cores} busy" if busy is not None and record.cores else ""
     return events.ReportStep(str(number), record.state.name, where, cpu, gib(record.memory_peak))

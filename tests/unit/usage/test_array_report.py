@@ -26,8 +26,8 @@ def test_the_tasks_of_an_array_are_summed_up() -> None:
     ]
     assert made.state == "2 COMPLETED, 1 FAILED, 1 CANCELLED" and (made.job_name, made.tasks) == ("a", 4)
     assert [(one.step, one.tasks, one.cpu) for one in made.steps][1:] == [
-        ("1", "node1, 20 min with start and end", "0.5 of 4 busy"),
-        ("2", "node1, 10 min with start and end", "1.0 of 4 busy"),
+        ("1", "node1, 20 min", "0.5 of 4 busy"),
+        ("2", "node1, 10 min", "1.0 of 4 busy"),
         ("3", "", ""),
     ]
     cores, time, memory = made.advice
