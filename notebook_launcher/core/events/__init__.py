@@ -96,6 +96,7 @@ from notebook_launcher.core.events.sessions import (
     SessionAddress,
     SessionEntry,
     Status,
+    TaskCounts,
 )
 from notebook_launcher.core.events.transfer import Copied, Copying
 
@@ -182,6 +183,7 @@ __all__ = [
     "Stopping",
     "StudentNow",
     "Submitted",
+    "TaskCounts",
     "TaskEnded",
     "TaskStarted",
     "TasksProgress",

@@ -98,6 +98,20 @@ class AppState(Frozen):
     log: tuple[str, ...] = ()
 
 
+class TaskCounts(Frozen):
+    """How many tasks a job array has, and how many of them are in each state, as far as they have reported it.
+
+    ``finished``: with exit code 0. ``failed``: otherwise; those that reached their walltime are among them.
+    """
+
+    tasks: int
+    waiting: int
+    running: int
+    finished: int
+    failed: int
+    cancelled: int
+
+
 class Status(Event, name="status"):
     """One session in full: the fields of ``session``, and its use.
 
