@@ -112,6 +112,13 @@ def tasks_parts(event: events.TasksProgress) -> list[str]:
     return parts + [f"{count} {state}" for count, state in counts if count]
 
 
+def counts_text(counts: events.TaskCounts) -> str:
+    """Return how many tasks a job array has, and how many are in each state: ``4 tasks: 3 running, 1 failed``."""
+    ended = ((counts.finished, "completed"), (counts.failed, "failed"), (counts.cancelled, "cancelled"))
+    states = ((counts.waiting, "waiting"), (counts.running, "running"), *ended)
+    return f"{counted(counts.tasks, 'task')}: {', '.join(f'{count} {state}' for count, state in states if count)}"
+
+
 def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:
     """Return that it finished, and a line that is not folded: where it ran."""
     took = f"after {stopwatch(event.seconds)}, with exit code 0"
