@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import re
@@ -14,6 +13,7 @@ from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS
 from notebook_launcher.core.sbatch_options import BY_NAME, FULFILLED, REFUSED
+from notebook_launcher.core.suggestions import did_you_mean
 
 MOST = 100  # combinations, unless the user confirms more
 EXAMPLE = '--matrix "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1 EPOCHS=1"'
@@ -280,11 +280,10 @@ def _kind(name: str) -> tuple[Kind, str]:
             raise UsageError(f"“{flag}” cannot be in the matrix: {why}.")
         return "flag", flag
     if name.startswith("-") or not _PARAMETER.fullmatch(name):
-        near = difflib.get_close_matches(flag, ["env", "cores", "gpus", *BY_NAME], n=1)
         raise UsageError(
             f"“{name}” is nothing that can be varied." if name else "A name is missing before “=”.",
             why="An axis is env, cores, gpus, a long flag of sbatch, or a parameter of the notebook.",
-            hint=f"did you mean {near[0]}=…?" if near else f"for example: {EXAMPLE}",
+            hint=did_you_mean(flag, ["env", "cores", "gpus", *BY_NAME], "{}=…") or f"for example: {EXAMPLE}",
         )
     return "parameter", name
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
 from notebook_launcher.core.walltime import DEFAULT_WALLTIME, Walltime
@@ -166,8 +166,8 @@ def _cluster_named(word: str, clusters: Sequence[events.ClusterEntry]) -> str:
         raise _InvalidAnswer(f"That may be {' or '.join(begin)}.")
     if re.search(r"[@.]", word):
         return _login_node(word, clusters)
-    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    raise _InvalidAnswer(f"There is no cluster “{word}” here." + (f" Did you mean {near[0]}?" if near else ""))
+    hint = did_you_mean(word, names, cutoff=0.5)
+    raise _InvalidAnswer(f"There is no cluster “{word}” here." + (f" {hint[0].upper()}{hint[1:]}" if hint else ""))
 
 
 def _login_node(word: str, clusters: Sequence[events.ClusterEntry]) -> str:

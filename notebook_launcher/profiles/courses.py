@@ -19,12 +19,13 @@ from typing import Any
 from notebook_launcher.core.errors import LauncherError, ProfileError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import merge_flags
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.profiles.edit import save_setting
 from notebook_launcher.profiles.icons import files_among
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration
-from notebook_launcher.profiles.validation import cut, did_you_mean, validated_once
+from notebook_launcher.profiles.validation import cut, validated_once
 
 _FILE = "course.toml"  # the course's own file, whatever its name at the source
 _SOURCE = "source.json"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
+from notebook_launcher.cli.views.batch import counts_text
 from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.cli.views.pending_line import with_explanation
 from notebook_launcher.core import events
@@ -140,7 +141,8 @@ def _now() -> datetime:
 def _one_line(event: events.Status, now: datetime) -> tuple[str, str]:
     """Return what is new where every line stays."""
     used = [f"{one.label} {_number(one.latest, one.unit)} {one.unit}" for one in event.series if one.latest is not None]
-    return _one(f"{now:%H:%M:%S}  {event.session.state}  {', '.join(used)}"), ""
+    tasks = [counts_text(event.tasks)] if event.tasks else []
+    return _one(f"{now:%H:%M:%S}  {event.session.state}  {', '.join([*tasks, *used])}"), ""
 
 
 def _app_text(app: events.AppState) -> str:
@@ -203,6 +205,8 @@ class _Picture:
         source = f" from {session.launched_from}" if session.launched_from else ""
         about += [f"launched{source} at {clock(created, now)}"] if created else []
         yield _one(f"  {', '.join(about)}"), ""
+        if event.tasks:
+            yield f"  {counts_text(event.tasks)}", "bold yellow" if event.tasks.failed else ""
         yield _one(f"  asked for {event.flags}"), "dim"
         for app in event.apps:
             yield _one(f"  {_app_text(app)}"), "bold yellow" if app.state == "failed" else ""
@@ -231,8 +235,8 @@ class _Picture:
 
     def _notes(self) -> list[str]:
         event = self._event
-        runs = event.session.state in ("starting", "running")
-        nothing = ["  No samples of what it uses are there yet."] if runs and not event.series else []
+        is_due = event.session.state in ("starting", "running") and not event.tasks  # each task has its own
+        nothing = ["  No samples of what it uses are there yet."] if is_due and not event.series else []
         return [*nothing, *(f"  {_one(note)}" for note in event.notes)]
 
     # --- graphs

@@ -97,6 +97,7 @@ from notebook_launcher.core.events.sessions import (
     SessionAddress,
     SessionEntry,
     Status,
+    TaskCounts,
 )
 from notebook_launcher.core.events.transfer import Copied, Copying
 
@@ -184,6 +185,7 @@ __all__ = [
     "Stopping",
     "StudentNow",
     "Submitted",
+    "TaskCounts",
     "TaskEnded",
     "TaskStarted",
     "TasksProgress",

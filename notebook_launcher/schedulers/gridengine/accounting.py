@@ -62,6 +62,7 @@ def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | 
     if status is None:
         return None
     wall, slots = _wall(record), _slots(record)
+    gpus, memory = _requested(record, site.gpu) or 0, _memory_limit(record, site.memory, site)
     return AccountingRecord(
         job,
         status.state,
@@ -69,11 +70,13 @@ def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | 
         walltime=_requested(record, "h_rt"),
         cores=slots,
         nodes=1,
-        gpus=_requested(record, site.gpu) or 0,
+        gpus=gpus,
         partition=status.partition,
         cpu_used=_seconds(record.get("cpu")),
         cpu_reserved=None if wall is None or slots is None else wall * slots,
-        memory_limit=_memory_limit(record, site.memory, site),
+        memory_limit=memory,
+        memory_requested=memory,
+        gpus_requested=gpus,
     )
 
 
