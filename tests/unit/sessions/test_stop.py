@@ -128,6 +128,7 @@ def test_all_are_ended_side_by_side(tmp_path: Path, host: RecordingHost, submit:
     view = stop(tmp_path, every=True, prompts=person)
     print(f"three local sessions ended in {time.monotonic() - began:.2f} s")
     assert view.ended == three
+    assert all(ended.text.count(ended.session) == 1 for ended in view.all(events.Ended)), "it is the job's name, too"
     assert "".join(person.asked).count("starts") == 2 and "".join(person.asked).count("waits") == 1
     assert "End these 3 sessions?" in "".join(person.asked)
     assert sum("cancel" in command for command in host.ran) == 1
