@@ -79,7 +79,7 @@ class _CancellationOfMany(JobCancellation):
                 if status is None or status.state is State.REVOKED:
                     has_ended = self._has_ended(_scheduler(self._context, queue), session)
                 else:
-                    has_ended = status.state.ended
+                    self._last[session.id], has_ended = status, status.state.ended
                 if has_ended:
                     self._ended(session)
             except NoAnswer as error:
@@ -98,7 +98,7 @@ class _CancellationOfMany(JobCancellation):
 
     def _ended(self, session: Session) -> None:
         del self.left[session.id]
-        text = f"{session_and_job(session)} has ended."
+        text = f"{session_and_job(session)} {self.how_it_ended(session)}."
         self._context.view.show(events.Ended(session.id, job_of(session).id, text))
 
 
