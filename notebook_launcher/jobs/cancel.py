@@ -329,11 +329,14 @@ def _quoted(command: str) -> str:
 
 
 def _without_default(context: Context, command: str) -> str:
-    """Return the recorded arguments of a launch without ``--cluster NAME`` where that is the default today."""
-    if not context.target.is_default:
+    """Return recorded arguments without ``--cluster NAME`` or ``--course NAME`` where that is the default today."""
+    named, words = dataclasses.replace(context.target, is_default=False).arguments(), shlex.split(command)
+    end = words.index("--") if "--" in words else len(words)
+    # of a run, what is run stands before it
+    place = next((at for at in range(end) if words[at : at + len(named)] == named), None)
+    if not context.target.is_default or not named or place is None:
         return command
-    named = shlex.join(dataclasses.replace(context.target, is_default=False).arguments())
-    return command.removeprefix(named).lstrip() if f"{command} ".startswith(f"{named} ") else command
+    return shlex.join(words[:place] + words[place + len(named) :])
 
 
 def still_running(context: Context, session: Session, error: LauncherError) -> LauncherError:

@@ -16,7 +16,7 @@ from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.profiles import ClusterProfile, load_configuration, load_profile
 from notebook_launcher.profiles.courses import CourseFiles, course_layers, saved_course
 from notebook_launcher.profiles.layers import Layer
-from notebook_launcher.profiles.models import CourseProfile, Translation
+from notebook_launcher.profiles.models import Configuration, CourseProfile, Translation
 from notebook_launcher.profiles.store import profile_layers, profile_names
 from notebook_launcher.schedulers.kinds import KINDS, SchedulerName
 from notebook_launcher.schedulers.missing import OTHERS
@@ -133,8 +133,8 @@ class LaunchTarget(Frozen):
         return (self.course.contact if self.course else None) or self.profile.contact
 
     def arguments(self) -> list[str]:
-        """Return the flags that select the same target again; the default cluster needs none."""
-        argv = ["--course", self.course.name] if self.course else []
+        """Return the flags that select the same target again; the default cluster or course needs none."""
+        argv = ["--course", self.course.name] if self.course and not self.is_default else []
         is_implied = self.is_default or (self.course and self.course.cluster == self.cluster)
         if self.cluster and not is_implied:
             argv += ["--cluster", self.cluster]
@@ -156,6 +156,13 @@ def find_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
             hint=f"save it: launch-notebook clusters edit {target.cluster} --host you@login.example.org",
         )
     return target
+
+
+def leads_to(configuration: Configuration, course: CourseProfile | None, cluster: str | None) -> bool:
+    """Whether the configuration by itself selects this course (``None``: none) on this cluster (``None``: none)."""
+    of_course = course.cluster if course else None
+    is_same_course = configuration.course == (course.name if course else None)
+    return is_same_course and cluster == (of_course or configuration.cluster)
 
 
 def needs_host(target: LaunchTarget, here: LocalMachine) -> bool:
@@ -184,7 +191,7 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     course, files = _course(options)
     configuration = load_configuration()
     name = options.cluster or (course.cluster if course else None) or configuration.cluster
-    is_default = course is None and configuration.course is None and name == configuration.cluster
+    is_default = leads_to(configuration, course, name) and not options.course_files  # which are not what was saved
     if name == THIS_MACHINE and name not in profile_names():
         if course:
             raise no_course_here(course)
