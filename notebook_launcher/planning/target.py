@@ -31,7 +31,8 @@ class LaunchOptions(Frozen):
     whose value is a placeholder, in a dry run. ``notes_shown``: notes on the target that the user has seen already.
     ``distributed``: the engine whose workers run on all nodes of the job: ``dask`` or ``ray``.
     ``local_lab``: the command of the user's own JupyterLab, if that is to use the session's kernels.
-    ``apps``: the programs beside JupyterLab, each with ``=FOLDER`` if one was named.
+    ``apps``: the programs beside JupyterLab, each with ``=FOLDER`` if one was named. ``new_default``: the cluster or
+    course was chosen for the first time, and becomes the default once the request has been checked.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class LaunchOptions(Frozen):
     distributed: str | None = None
     local_lab: tuple[str, ...] = ()
     apps: tuple[str, ...] = ()
+    new_default: bool = False
 
 
 class LocalMachine(Frozen):
@@ -107,6 +109,7 @@ class LaunchTarget(Frozen):
     settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
     is its successor, which the ``notes`` explain; these are shown before the login. ``is_explicit``: the user named
     this machine, whatever is configured. ``is_default``: it is what the configuration says, whether named or not.
+    ``new_default``: see ``LaunchOptions``.
     """
 
     profile: ClusterProfile
@@ -121,6 +124,7 @@ class LaunchTarget(Frozen):
     notes: tuple[str, ...] = ()
     is_explicit: bool = False
     is_default: bool = False
+    new_default: bool = False
 
     @property
     def name(self) -> str:
@@ -177,7 +181,8 @@ def resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     target = _resolve_target(options, here)
     overrides = {key: value for key, value in (("engine", options.engine), ("route", options.route)) if value}
     notes = tuple(note for note in target.notes if note not in options.notes_shown)
-    return replace(target, profile=target.profile.changed(**overrides), engine=options.engine, notes=notes)
+    profile = target.profile.changed(**overrides)
+    return replace(target, profile=profile, engine=options.engine, notes=notes, new_default=options.new_default)
 
 
 def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
