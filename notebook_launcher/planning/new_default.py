@@ -52,3 +52,10 @@ def _save_cluster(name: str, view: View) -> None:
     path = save_default_cluster(name)
     readable = "this machine" if name == THIS_MACHINE else f"“{name}”"
     view.show(events.Saved(f"{readable} is the default cluster", str(path)))
+    view.show(
+        events.Note(
+            "To make another one the default, or none, so that the next launch asks again:\n"
+            "  launch-notebook clusters use NAME\n"
+            "  launch-notebook clusters use --unset"
+        )
+    )

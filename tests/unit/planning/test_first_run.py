@@ -102,6 +102,14 @@ def test_a_cluster_is_the_default_once_the_request_has_been_checked(config: Path
     assert plan.command == "--cluster uni"
 
 
+def test_with_the_default_it_is_said_how_to_change_and_undo_it(config: Path, launch_notebook: LaunchNotebook) -> None:
+    run(told := FirstUser(""))
+    assert "\n  launch-notebook clusters use NAME\n  launch-notebook clusters use --unset" in told.said
+    assert launch_notebook("clusters", "use", "--unset").returncode == 0
+    with pytest.raises(AnswerMissing):
+        run(FirstUser(None))
+
+
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_with_another_scheduler_nothing_starts_here_before_that_is_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
