@@ -44,7 +44,7 @@ from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.diagnosis.unqueued import estimate_unqueued
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import read_refusal_report, run_queries, run_query
-from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.jobs.unlisted_flags import check_request
 from notebook_launcher.planning.plan import Plan, begin_note, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition
@@ -87,7 +87,7 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
     Raises a ``LauncherError`` if there was no answer; a refused request is an answer, not an error.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=True, prepares=False) as context:
-        check_unlisted_flags(context, plan.request.flags)
+        check_request(context, plan.request.flags)
         _show_notes(plan, context)
         if context.scheduler.cluster_info is None:
             _require_no_queue(context)

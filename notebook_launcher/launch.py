@@ -87,12 +87,12 @@ def launch(
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         # imported while the host is asked, and not before: until then nothing says that anything happens
         from notebook_launcher.jobs.cancel import cancelled_on_failure
-        from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+        from notebook_launcher.jobs.unlisted_flags import check_request
         from notebook_launcher.sessions import offer_existing_session
         from notebook_launcher.usage.cost_estimate import Costing
 
         costing = Costing(plan, context)
-        check_unlisted_flags(context, plan.request.flags)
+        check_request(context, plan.request.flags)
         flags_accepted()
         if offer_existing_session(plan, context):
             return

@@ -44,7 +44,7 @@ from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.store import user_profiles
 from notebook_launcher.session.connect import open_context
-from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.context import Context, job_of, session_and_job
 from notebook_launcher.session.credentials import read_access
 from notebook_launcher.session.record import Program, Session, json_object
 
@@ -234,7 +234,7 @@ def _supervise_run(context: Context, session: Session, printed: str | None = Non
 
 
 def _job_note(session: Session) -> events.Event:
-    return events.Note(f"Session {session.id}: job {job_of(session)}.")
+    return events.Note(f"{session_and_job(session)}.")
 
 
 def forward(

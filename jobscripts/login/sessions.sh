@@ -93,7 +93,7 @@ list() {
 
 # tell DIR ID: print one session, or remember it as one to be removed.
 tell() {
-  local dir=$1 id=$2 text='' name session_line='' exit_line=''
+  local dir=$1 id=$2 text='' name exit_line=''
   if ! is_own "$dir" || [[ ! -r $dir || ! -x $dir ]]; then
     printf '%s damaged\n' "$id"
     return
@@ -109,11 +109,12 @@ tell() {
   for name in session started endpoint exit idle progress; do
     read_json "$dir/$name.json" || continue
     text+="$id $name $REPLY"$'\n'
-    case $name in session) session_line=$REPLY ;; exit) exit_line=$REPLY ;; esac
+    [[ $name != exit ]] || exit_line=$REPLY
   done
   if read_job "$dir/job"; then text+="$id job $REPLY"$'\n'; fi
-  if [[ -z $exit_line || $exit_line == *'"script-failed"'* ||
-    ($exit_line == *'"stopped"'* && $session_line == *'"array":'*) ]] && read_cancelled "$dir/ended-from"; then
+  # How the others ended, they say themselves.
+  if [[ -z $exit_line || $exit_line == *'"script-failed"'* || $exit_line == *'"stopped"'* ]] &&
+    read_cancelled "$dir/ended-from"; then
     text+="$id cancelled $REPLY"$'\n'
   fi
   if has_secrets "$dir"; then

@@ -27,7 +27,6 @@ from notebook_launcher.profiles import ClusterProfile, load_configuration
 from notebook_launcher.profiles.edit import (
     changed,
     new_profile_text,
-    save_default_cluster,
     save_profile,
     user_profile_text,
 )
@@ -75,6 +74,7 @@ def complete_options(
 ) -> LaunchOptions:
     """Return the options with what they lack: the cluster or login node, and the values that its profile asks for.
 
+    The values are saved; a cluster that was asked for is to be saved as the default (``save_new_default``).
     ``dry_run``: ask and save nothing; a placeholder stands for the account. ``no_cluster``: the note if none is
     configured and nobody can be asked. Raises ``AnswerMissing`` if there is no terminal, or no valid answer, and
     ``SchedulerMissing`` if no cluster is configured and this machine has a scheduler that is not supported;
@@ -82,7 +82,6 @@ def complete_options(
     """
     Walltime.parse(options.flags.get("time") or DEFAULT_WALLTIME)  # refused before anything is asked
     asks = questions.asks and not dry_run
-    chosen = None
     if _nothing_is_chosen(options, here):
         if here.others:  # a login node, perhaps: to start here has to be typed
             raise missing_scheduler(here.hostname, here.others, is_here=True)
@@ -93,8 +92,7 @@ def complete_options(
         if answer not in (*profile_names(), THIS_MACHINE):
             view.show(events.Note(f"To save a profile for it afterwards: launch-notebook init {answer}"))
             return replace(options, host=answer)
-        chosen = answer
-        options = replace(options, cluster=chosen)
+        options = replace(options, cluster=answer, new_default=True)
     target = resolve_target(options, here)
     if target.cluster is not None:
         refuse_if_closed(target.profile)
@@ -106,10 +104,6 @@ def complete_options(
             raise _unanswered(target, missing, "Nobody could be asked.")
         elif missing:
             options = _with_placeholder(options, target, missing, view)
-    if chosen:  # saved under its own name even if retired, so that its old flags are still translated
-        path = save_default_cluster(chosen)
-        view.show(events.Saved(f"{_readable_name(chosen)} is the default cluster", str(path)))
-        return replace(options, cluster=None)  # it is configured now, and need not be typed again
     return options
 
 
@@ -130,10 +124,6 @@ def _nothing_is_chosen(options: LaunchOptions, here: LocalMachine) -> bool:
         return False
     configured = load_configuration()
     return not (configured.cluster or configured.course)
-
-
-def _readable_name(name: str) -> str:
-    return "this machine" if name == THIS_MACHINE else f"“{name}”"
 
 
 # --- which cluster -------------------------------------------------------------------------------------------

@@ -299,10 +299,9 @@ def forget_course(name: str) -> None:
         shutil.rmtree(folder)
 
 
-def choose_course(name: str | None) -> None:
-    """Set the default course; ``None``: there is none. Raises ``ProfileError``."""
-    if load_configuration().course != name:
-        save_setting("course", name)
+def choose_course(name: str | None) -> Path | None:
+    """Set the default course; ``None``: there is none. Return the file if it was changed. Raises ``ProfileError``."""
+    return save_setting("course", name) if load_configuration().course != name else None
 
 
 @contextlib.contextmanager

@@ -50,6 +50,12 @@ class Context:
         return self.site.clock()
 
 
+def session_and_job(session: Session) -> str:
+    """Return ``Session X: job 7``; without a scheduler, where the job has the session's own name, ``Session X``."""
+    job = job_of(session)
+    return f"Session {session.id}" if job.id == session.id else f"Session {session.id}: job {job}"
+
+
 def job_of(session: Session) -> JobRef:
     """Return a session's job. Raises ``SubmitUncertain`` if no job id was recorded."""
     if session.job is None:

@@ -433,7 +433,7 @@ INTERRUPTED = (
               arranged=lambda cluster: cluster.slow_sbatch("bob", 12), user="bob",
               acts=(When("slow to accept", CTRL_C),)),
     Situation(Part.INTERRUPTED, "launcher killed while the job waits", "`kill -KILL`, then `launch-notebook stop`",
-              (*ONE, "-b", "now+1hour"), (r"Job \d+ has ended",), None, user="ivan", killed=True,
+              (*ONE, "-b", "now+1hour"), (r"Job \d+ was cancelled before it started",), None, user="ivan", killed=True,
               acts=(When("begin time", killed_and_stopped),), turn="ivan"),
 )  # fmt: skip
 

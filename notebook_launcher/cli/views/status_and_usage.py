@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BLOCKS, LETTERS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
-PIPE_COLUMNS = 60  # of a graph where no width is known
+PIPE_COLUMNS = 80  # of a graph with its figures where no width is known: what a terminal has behind `| head`
 TALLEST = 4  # rows of a graph
 REPORT_ROWS = 3  # of each graph of a whole session: a report may be longer than the terminal
 _NUMBERS = 6  # columns of a number
@@ -185,8 +185,7 @@ class _Picture:
 
     def lines(self, now: datetime) -> list[tuple[str, str]]:
         """Return it as lines for a program: nothing folded, the same at any width."""
-        columns = self._label_width + 1 + PIPE_COLUMNS + self._numbers_width
-        graphs = [(text.replace("\t", ""), style) for text, style in self._graphs(columns, 1, now)]
+        graphs = [(text.replace("\t", ""), style) for text, style in self._graphs(PIPE_COLUMNS, 1, now)]
         return [*self._facts(now), *graphs, *((text, "") for text in self._notes())]
 
     # --- facts

@@ -215,7 +215,8 @@ class TextView(ConsoleView):
     @_display.register(events.Detached)
     def _(self, event: events.Detached) -> None:
         keeps = "waits in the queue" if event.is_queued else "keeps running"
-        self._say(f"Session {event.session} {keeps} without this terminal (job {event.job}).")
+        job = f" (job {event.job})" if event.job != event.session else ""
+        self._say(f"Session {event.session} {keeps} without this terminal{job}.")
         self._say(f"  reconnect:  {event.connect_command}\n  end it:     {event.stop_command}", whole=True)
         if event.results_command:
             self._say(f"  results:    {event.results_command}", whole=True)

@@ -89,6 +89,17 @@ def test_a_job_on_another_cluster_of_a_federation_is_gone_when_it_has_said_so(
     assert stop(tmp_path, *names, sure=True).ended == set(names)
 
 
+def test_of_several_those_that_never_ran_are_told_apart(tmp_path: Path, slurm: SlurmHost) -> None:
+    one, other = name_of(NOW, 1), name_of(NOW, 2)
+    plant(tmp_path, one, NOW, job="7", started=NOW)
+    plant(tmp_path, other, NOW, job="8")
+    texts = {ended.session: ended.text for ended in stop(tmp_path, one, other, sure=True).all(events.Ended)}
+    assert texts == {
+        one: f"Session {one}: job 7 has ended.",
+        other: f"Session {other}: job 8 was cancelled before it started.",
+    }
+
+
 def test_an_empty_word_ends_nothing(tmp_path: Path, slurm: SlurmHost) -> None:
     two_run(tmp_path, slurm)
     for names in (("",), ("x", "")):
@@ -128,6 +139,7 @@ def test_all_are_ended_side_by_side(tmp_path: Path, host: RecordingHost, submit:
     view = stop(tmp_path, every=True, prompts=person)
     print(f"three local sessions ended in {time.monotonic() - began:.2f} s")
     assert view.ended == three
+    assert all(ended.text.count(ended.session) == 1 for ended in view.all(events.Ended)), "it is the job's name, too"
     assert "".join(person.asked).count("starts") == 2 and "".join(person.asked).count("waits") == 1
     assert "End these 3 sessions?" in "".join(person.asked)
     assert sum("cancel" in command for command in host.ran) == 1

@@ -362,7 +362,7 @@ class Launcher:
     def plays_to_the_end(self) -> None:
         """Play the good way, whatever ends it earlier."""
         if self.shown_or_over(events.Pending):
-            self.host.state = "RUNNING"
+            self.host.state, self.host.node = "RUNNING", "n1"
             with contextlib.suppress(AssertionError):  # nobody listens any more
                 self.host.says("started", node_names=["n1"])
         if self.shown_or_over(events.Running):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from notebook_launcher.core.errors import (
     CancelFailed,
     ConnectionLost,
     HostCommandFailed,
+    Interrupted,
     JobNeverStarts,
     LauncherError,
     LoginShellSilent,
@@ -64,6 +65,25 @@ def test_impatient_interrupts_before_it_is_ready(launcher: Launcher) -> None:
     error = launcher.fails(CancelFailed)
     assert "still there" in error.what and "gone." not in f"{error.what} {error.hint}"
     assert "ended" not in launcher.names
+
+
+@pytest.mark.parametrize(
+    ("when", "answers", "said"),
+    [
+        ("pending", {}, "was cancelled before it started"),
+        ("starting", {}, "has ended"),
+        ("pending", {"head": lambda: CommandResult(0, "{")}, "has ended"),  # it has run, and was requeued
+        ("pending", {"head": failing(HostCommandFailed("It takes too long."))}, "has ended"),  # which is always true
+    ],
+)
+def test_of_a_job_that_never_ran_it_is_not_said_that_it_ended(
+    launcher: Launcher, when: str, answers: dict[str, Callable[[], CommandResult]], said: str
+) -> None:
+    launcher.launched(when)
+    launcher.host.answers |= answers
+    launcher.interrupts.arrive("end")
+    assert launcher.shown(events.Ended).text == f"Job 7 {said}."
+    launcher.fails(Interrupted)
 
 
 def test_one_interrupt_while_ending_still_waits_for_the_end(launcher: Launcher) -> None:

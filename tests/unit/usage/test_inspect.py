@@ -118,6 +118,13 @@ def test_nothing_is_beyond_the_top_and_nothing_is_divided_by_it() -> None:
 # --- in a terminal ---
 
 
+@pytest.mark.parametrize("state", ["running", "ended"])
+def test_a_graph_in_a_pipe_fits_the_small_terminal_that_may_be_behind_it(state: str) -> None:
+    text = shown(dataclasses.replace(STATUS, session=dataclasses.replace(SEEN, state=state)), terminal=False)
+    graphs = text.split("\n\n")[1]
+    assert 70 <= max(map(len, graphs.splitlines())) <= 80, text
+
+
 @pytest.mark.parametrize("found", [ONE_GPU, FOUR_GPUS], ids=["one GPU", "four GPUs"])
 def test_it_fits_a_small_terminal_whole(found: tuple[events.Series, ...]) -> None:
     text = shown(dataclasses.replace(STATUS, series=found))
@@ -208,8 +215,8 @@ def test_a_pipe_gets_whole_lines_of_one_width() -> None:
     text = shown(STATUS, terminal=False, columns=40)
     assert text == shown(STATUS, terminal=False, columns=200)
     assert f"  log       {FOLDER}/job.log\n" in text
-    assert re.search(r"^  GPU 0 +[▁▂▃▄▅▆▇█]{60} +90 +45 +90 +100 %$", text, re.M)
-    assert re.search(r"^  memory {7} {15}▁{45} ", text, re.M)
+    assert re.search(r"^  GPU 0 +[▁▂▃▄▅▆▇█]{35} +90 +45 +90 +100 %$", text, re.M)
+    assert re.search(r"^  memory {7} {8,9}▁{26,27} ", text, re.M)
 
 
 def test_a_pipe_that_watches_gets_a_line_for_each_further_sample() -> None:
@@ -254,7 +261,7 @@ def test_status_of_one_that_has_ended(home: Home) -> None:
     assert (code, err) == (0, "")
     assert "Session 20261121-120000-k3fa has ended: shut down\n" in out
     assert "asked for --mem=8G --ntasks=2 --time=2:00:00" in out
-    assert re.search(r"^  CPU +▆{60} +1\.50 +1\.50 +2\.00 cores$", out, re.M)
+    assert re.search(r"^  CPU +▆{41} +1\.50 +1\.50 +2\.00 cores$", out, re.M)
     assert home.type("status", "--watch", "k3fa")[0] == 0  # and comes to an end
 
 
