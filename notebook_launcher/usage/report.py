@@ -35,7 +35,7 @@ _STATES = {
     State.TIMEOUT: "it was ended at its time limit: ask for more with -t, or save and continue",
     State.OUT_OF_MEMORY: "it was ended as it used more memory than it had: ask for more with --mem",
     State.NODE_FAIL: "its node failed; that is not your script's fault",
-    State.PREEMPTED: "it had to make room for a job that goes first",
+    State.PREEMPTED: "it was preempted by a job with a higher priority",
     State.BOOT_FAIL: "its node could not be made ready",
     State.DEADLINE: "it could not be done before its deadline",
 }

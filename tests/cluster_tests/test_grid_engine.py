@@ -168,7 +168,7 @@ SITUATIONS = (
               ("-n", "1", "--hold", *LIGHT), (r"held.*release.* qrls \d+", r"JupyterLab runs on"), None,
               acts=(When("is held", do("login", "qrls JOB", "alice")), ENTER)),
     Situation(Part.ENDS, "cancelled by an operator", "`qdel JOB` by root, JupyterLab runs",
-              ("-n", "1", *LIGHT), (r"by whom is not known",), errors.JobCancelled,
+              ("-n", "1", *LIGHT), (r"not known by whom",), errors.JobCancelled,
               acts=(When(READY, do("login", "qdel JOB")),)),
     Situation(Part.ENDS, "cancelled while it waits", "`qdel JOB` by alice on the login node",
               ("-n", "1", "--hold", *LIGHT), (r"cancelled",), errors.JobCancelled,

@@ -213,7 +213,7 @@ _SENTENCES: tuple[tuple[str, ReasonMeaning | Callable[[re.Match[str]], ReasonMea
     (
         r"Nodes required for job are DOWN, DRAINED or reserved",
         ReasonMeaning(
-            "the nodes that it could use are taken by jobs that go first, or are down or drained",
+            "the nodes that it could use are kept for jobs with a higher priority, or are down or drained",
             _OTHER_PARTITION,
             topic="nodes",
         ),

@@ -104,7 +104,7 @@ def test_nodes_that_others_have_taken_are_not_called_broken() -> None:
     assert evidence_needed(reason) == {"ahead", "partitions"}
     known = evidence(request(partition="node"), partitions=(NODE, CORE), ahead=1)
     assert pending(reason, known) == Explanation(
-        "the nodes that it could use are taken by jobs that go first, or are down or drained, "
+        "the nodes that it could use are kept for jobs with a higher priority, or are down or drained, "
         "1 job is ahead in partition node",
         "another partition: -p, for example -p core",
     )

@@ -180,7 +180,7 @@ SENTENCES = [
     ("ReqNodeNotAvail, UnavailableNodes:", "down, drained or reserved", False),
     ("ReqNodeNotAvail, May be reserved for other job", "reserved for another job", False),
     ("ReqNodeNotAvail, Reserved for maintenance", "maintenance", False),
-    ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "go first", False),
+    ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "kept for", False),
     (
         "Job's account not permitted to use this partition (urgent allows proj2 not proj1)",
         "partition urgent is only for proj2",
