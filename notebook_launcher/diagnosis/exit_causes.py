@@ -56,9 +56,7 @@ _MEMORY = "ask for more with --mem"
 _AGAIN = "start again"
 #: what to do if nothing better is known
 LOG = "read the last lines of its log"
-_TO_START = (
-    "is the folder of its log there on the compute nodes, and may you write into it? -o and session_root name others"
-)
+_TO_START = "check that you may write in the log's folder on the compute nodes; -o and session_root name another one"
 
 #: by the cause in ``exit.json``, see docs/job-script.md; the script itself describes what happened
 BY_SCRIPT: dict[str, Cause] = {
@@ -86,7 +84,7 @@ BY_SCRIPT: dict[str, Cause] = {
         "use the image that the profile or the course names, or change `digest` there: `env show` shows both",
     ),
     "bind-missing": Cause(BindMissing, "check `bind` in the profile's environment"),
-    "container-command-missing": Cause(ContainerFailed, "is there a module for it? name it with --module"),
+    "container-command-missing": Cause(ContainerFailed, "name a module that has it with --module"),
     "container-failed": Cause(ContainerFailed, LOG),
     "module-failed": Cause(ModuleFailed, "list the names with `module avail` on the login node"),
     "module-command-missing": Cause(

@@ -260,7 +260,7 @@ def _limit_text(limit: Limit) -> str:
 
 def _too_much(request: Request, limit: Limit) -> Explanation:
     """Add that it does not help that other jobs end."""
-    other = "another account: -A" if limit.of.lower().startswith("account") else "another QOS: -q"
+    other = "try another account with -A" if limit.of.lower().startswith("account") else "try another QOS with -q"
     if limit.on == "walltime":
         why = f"its walltime of {request.walltime.as_text()} is longer than {limit.of} allows ({limit.value})"
         return Explanation(why, f"try -t {limit.value}", never=True)

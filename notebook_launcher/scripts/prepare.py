@@ -123,7 +123,7 @@ def _found(word: str) -> tuple[Path, Template | None, tuple[str, ...]]:
 
 def _no_such_file(word: str, path: Path, template: Template | None) -> ScriptInvalid:
     near = difflib.get_close_matches(word, _scripts_in(path.parent), n=1)
-    hint = f"did you mean {near[0]}?" if near else "is the name right? the command runs in this folder"
+    hint = f"did you mean {near[0]}?" if near else "check the name; the command runs in this folder"
     if template:
         hint = f"the bundled script is submitted by its name alone: launch-notebook submit {template.name}"
     return ScriptInvalid(f"There is no file “{printable(word)}”.", hint=hint)

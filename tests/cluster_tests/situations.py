@@ -418,7 +418,7 @@ SOFTWARE = (
               acts=(When("begin time", during(lambda cluster: cluster.full_home("ivan"), ERROR,
                                               do("ctl", "scontrol update JobId=JOB StartTime=now"))),), turn="ivan"),
     Situation(Part.SOFTWARE, "home read-only on the node", "`mount -o remount,ro /home/ivan` on node1, as ivan",
-              ON_NODE1, (r"file for its output", r"→ .*may you write"), errors.BootFailed, user="ivan",
+              ON_NODE1, (r"file for its output", r"→ .*you may write"), errors.BootFailed, user="ivan",
               arranged=lambda cluster: cluster.read_only_home("ivan", "node1"), turn="ivan"),
     Situation(Part.SOFTWARE, "container start of a minute", "an `apptainer` that sleeps for a minute first",
               ON_NODE1, (r"JupyterLab is starting", r"JupyterLab runs on"), None, user="grace",

@@ -157,7 +157,7 @@ SITUATIONS = (
     Situation(Part.REFUSED, "no such project", "`-A nosuch`", ("-n", "1", "-A", "nosuch", *LIGHT),
               (r"no such project", r"→ .*qconf -sprjl"), errors.AccountRefused),
     Situation(Part.REFUSED, "no such resource", "`-C nosuch=1`", ("-n", "1", "-C", "nosuch=1", *LIGHT),
-              (r"not ones that Grid Engine knows", r"→ .*qconf -sc"), errors.ConstraintRefused),
+              (r"does not know these resources", r"→ .*qconf -sc"), errors.ConstraintRefused),
     Situation(Part.REFUSED, "a flag without counterpart", "`--qos=high`", ("-n", "1", "--qos=high", *LIGHT),
               (r"On Grid Engine there is nothing like --qos",), errors.UsageError),
     Situation(Part.WAITS, "no free cores", "bob's jobs have all cores of all.q, `-n 2 -p all.q`; they end",
