@@ -416,7 +416,7 @@ await_last_write() {
 # leave_without_a_word EXIT_CODE: execute.py did not come to say why it ended.
 leave_without_a_word() {
   if (($1 == 137)); then
-    leave kernel-died "$1" "The notebook on $node was killed, perhaps for want of memory: ask for more."
+    leave kernel-died "$1" "The notebook on $node was killed, perhaps because it ran out of memory: ask for more."
   fi
   leave jupyter-failed "$(($1 ? $1 : 1))" "What runs the notebook on $node ended with exit code $1: see the job's log."
 }

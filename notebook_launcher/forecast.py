@@ -62,15 +62,15 @@ NO_CLUSTER = (
     "  launch-notebook when --host you@login.example.org"
 )
 _WORTH = (
-    "This is the scheduler's estimate as of now: jobs that end early or late, and new ones that go first, change it."
+    "This is the scheduler's estimate as of now: jobs that end early or late, and new ones ahead of yours, change it."
 )
 _ASK_A_CLUSTER = (
     " To ask a cluster:\n  launch-notebook queue --cluster NAME       (their names: launch-notebook clusters)"
 )
 _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
 _LATER = "try again in a minute"
-_PREEMPTED = "A job there may have to make room for others."
-_PREEMPTS = "Other people's jobs would have to make room for it."
+_PREEMPTED = "A job there may be preempted."
+_PREEMPTS = "It would preempt other people's jobs."
 _NOTHING_READ = StartConstraints(None, lambda _: None)
 _NOT_TESTED = {  # flags that delay a job, which a test does not consider
     "hold": "It is queued on hold, and starts only once it is released.",

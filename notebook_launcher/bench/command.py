@@ -214,6 +214,6 @@ def _refuse_with_jobs(old: Journal, path: Path, target: LaunchTarget, connect: C
         stops = [f"  launch-notebook stop {session}" for session in queued]
         raise UsageError(
             f"The bench in {path} has {jobs} in the queue or running on {old.place}.",
-            why="With --fresh nothing would name them any more.",
+            why="With --fresh, no record of them would be left.",
             hint="\n".join(["cancel them one by one, or name another folder with --output:", *stops]),
         )

@@ -92,9 +92,9 @@ class _Reader:
         elif option in _WITHOUT_EFFECT:
             self._left_out.append(option)
         elif not option.startswith("-"):
-            raise self._wrong(f"“{option}” is no option of bsub")
+            raise self._wrong(f"“{option}” is not an option of bsub")
         elif not rest:
-            raise self._wrong(f"{option} needs a value, or is no option of bsub")
+            raise self._wrong(f"{option} needs a value, or is not an option of bsub")
         else:
             self._valued(option, rest.pop(0))
 
@@ -108,9 +108,9 @@ class _Reader:
         elif option in self._warning:
             self._warning[option] = value
             if option == "-wt" and not _minutes(value):
-                raise self._wrong(f"-wt {value} is no time")
+                raise self._wrong(f"-wt {value} is not a time")
             if option == "-wa" and not re.fullmatch(r"(SIG)?[A-Z]+[12]?", value):
-                raise self._wrong(f"-wa {value} is no signal")
+                raise self._wrong(f"-wa {value} is not a signal")
         elif option in _LEFT_OUT:
             self._left_out.append(f"{option} {value}")
         elif option in self._READERS:
@@ -130,13 +130,13 @@ class _Reader:
     def _slot_count(self, value: str) -> None:
         slots = whole_number(value)
         if not slots:
-            raise self._untranslated(f"-n {value}") if "," in value else self._wrong(f"-n {value} is no number")
+            raise self._untranslated(f"-n {value}") if "," in value else self._wrong(f"-n {value} is not a number")
         self._slots = slots
 
     def _run_limit(self, value: str) -> None:
         minutes = _minutes(value.partition("/")[0])
         if not minutes:
-            raise self._wrong(f"-W {value} is no time: hours:minutes, or minutes")
+            raise self._wrong(f"-W {value} is not a time: hours:minutes, or minutes")
         self._flags["time"] = f"{minutes // 60}:{minutes % 60:02d}:00"
 
     def _hosts(self, value: str) -> None:

@@ -124,7 +124,7 @@ def _flags_in(words: Sequence[str], number: int) -> Iterator[tuple[str, str | No
             else:
                 yield flag.name, rest or None
         else:
-            raise _wrong(number, f"“{word}” is no flag of sbatch")
+            raise _wrong(number, f"“{word}” is not a flag of sbatch")
 
 
 def _value(left: list[str], number: int, flag: str) -> str:

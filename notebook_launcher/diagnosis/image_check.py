@@ -140,6 +140,6 @@ def judge_image(image: Image) -> Finding:
     if image.kind == "other":
         return fault(
             f"{image.path} is not a container image: its first bytes are not those of one.",
-            "is it a definition file, or a copy that was cut off? see: ls -lL and file",
+            "check whether it is a definition file, or was cut off when it was copied, with: ls -lL and file",
         )
     return unknown(f"The kind of file {image.path} could not be determined.")

@@ -47,7 +47,7 @@ _END_STATES = {
     State.OUT_OF_MEMORY: "out of memory",
     State.NODE_FAIL: "node failed",
     State.BOOT_FAIL: "node failed",
-    State.PREEMPTED: "made room for another",
+    State.PREEMPTED: "preempted",
 }
 
 

@@ -149,7 +149,8 @@ def _number(name: str, text: str, *, lenient: bool) -> int | float | None:
     number = float(text)
     if not math.isfinite(number):
         raise NotebookInvalid(
-            f"The value {text} of the parameter {name} is too large for a number.", hint="say inf where that is meant"
+            f"The value {text} of the parameter {name} is too large for a number.",
+            hint="write inf if you mean infinity",
         )
     return number
 

@@ -176,7 +176,7 @@ def _missing(word: str, path: Path) -> NotebookInvalid:
     return NotebookInvalid(
         f"There is no notebook {quoted(word)}.",
         why="No file has that name, and no bundled notebook.",
-        hint=meant or f"is the name right? the command runs in this folder; {_SEE}",
+        hint=meant or f"check the name; the command runs in this folder; {_SEE}",
     )
 
 
@@ -280,14 +280,14 @@ def _cleaned(data: Mapping[str, Any]) -> dict[str, Any]:
         metadata["kernelspec"] = {"display_name": kernel["name"], **kernel}
     cells = data.get("cells")
     if not isinstance(cells, list):
-        raise NotebookInvalid("The notebook's cells are no list.", hint=_OPEN_IT)
+        raise NotebookInvalid("The notebook's cells are not a list.", hint=_OPEN_IT)
     minor = min(data.get("nbformat_minor", 0), _MINOR)  # keys of later versions are dropped
     return {"nbformat": 4, "nbformat_minor": minor, "metadata": metadata, "cells": [_cleaned_cell(c) for c in cells]}
 
 
 def _cleaned_cell(cell: Any) -> dict[str, Any]:
     if not isinstance(cell, dict):
-        raise NotebookInvalid("A cell of the notebook is none.", hint=_OPEN_IT)
+        raise NotebookInvalid("A cell of the notebook is not valid.", hint=_OPEN_IT)
     source = cell.get("source", "")
     if isinstance(source, list) and all(isinstance(line, str) for line in source):
         source = "".join(source)

@@ -116,7 +116,7 @@ class CourseAddress:
             if time.monotonic() < self._until:
                 raise
             raise FetchFailed(
-                f"{self.name} with all its files did not come within {TOTAL_TIMEOUT:.0f} s.",
+                f"{self.name} with all its files did not arrive within {TOTAL_TIMEOUT:.0f} s.",
                 hint="try again, or from another network",
             ) from None
         if file is None:

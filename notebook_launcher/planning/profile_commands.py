@@ -215,7 +215,7 @@ def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> No
     if unread and profile.status == "retired" and profile.successor:
         raise ProfileError(
             f"{name} is retired: a launch goes to {profile.successor}, and does not read {'.'.join(unread[0])} here.",
-            hint=f"say it there: launch-notebook clusters edit {profile.successor} …   or, where {name} is still in "
+            hint=f"set it there: launch-notebook clusters edit {profile.successor} …   or, where {name} is still in "
             f"use: launch-notebook clusters edit {name} --set status=active",
         )
 

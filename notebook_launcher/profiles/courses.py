@@ -342,7 +342,7 @@ def _recorded(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ProfileError(f"{path} cannot be written.", why=error.strerror or str(error),
-                           hint="is there room, and is the folder yours?") from None  # fmt: skip
+                           hint="check that there is room, and that the folder is yours") from None  # fmt: skip
 
 
 def _sha256(content: bytes) -> str:

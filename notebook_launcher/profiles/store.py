@@ -253,7 +253,7 @@ def _check_flag(key_path: Sequence[str], key: str, value: FlagValue, layers: Seq
         near = closest(name)
         raise ProfileError(
             f"{origin(layers, key_path)}: [{table}] has “{cut(key)}”, which is not a flag of sbatch.",
-            hint=f"did you mean {near.lstrip('-')}?" if near else "the flags: sbatch --help",
+            hint=f"did you mean {near.lstrip('-')}?" if near else "see the flags: sbatch --help",
         )
     if not {"when", "drop"} & set(key_path) and (problem := _problem_with(name, value)):
         raise ProfileError(f"{origin(layers, key_path)}: [{table}] {key} {problem[0]}", hint=problem[1])

@@ -122,7 +122,7 @@ def _found(word: str) -> tuple[Path, Template | None, tuple[str, ...]]:
 
 
 def _no_such_file(word: str, path: Path, template: Template | None) -> ScriptInvalid:
-    hint = did_you_mean(word, _scripts_in(path.parent)) or "is the name right? the command runs in this folder"
+    hint = did_you_mean(word, _scripts_in(path.parent)) or "check the name; the command runs in this folder"
     if template:
         hint = f"the bundled script is submitted by its name alone: launch-notebook submit {template.name}"
     return ScriptInvalid(f"There is no file “{printable(word)}”.", hint=hint)

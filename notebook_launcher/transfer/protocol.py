@@ -194,7 +194,7 @@ class Wire:
         """Raise ``ConnectionLost`` if the host does not answer, ``HostCommandFailed`` after a long silence."""
         if time.monotonic() - since > self._patience:
             what = f"{self._host.label} has done nothing for the copy for {self._patience / 60:.0f} minutes."
-            raise HostCommandFailed(what, hint="does its disk answer? type the same command to continue from there")
+            raise HostCommandFailed(what, hint="check its disk, then type the same command to continue from there")
         now = time.monotonic()
         if self._meanwhile and now - max(since, self._tried) < TEST_AFTER:
             return

@@ -249,7 +249,7 @@ class _Inspection:
             return "Its job has not begun."
         if state in ("starting", "running"):
             return "Its job has written none yet; the first comes some seconds after it has begun."
-        return "Its job has written none: it did not come to that, or the profile switches it off (usage_seconds = 0)."
+        return "Its job has written none: it ended before that, or the profile switches it off (usage_seconds = 0)."
 
     def go_on(self) -> None:
         """Show the session repeatedly, until its end or an interrupt."""

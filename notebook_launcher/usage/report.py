@@ -39,7 +39,7 @@ _STATES = {
     State.TIMEOUT: "it was ended at its time limit: ask for more with -t, or save and continue",
     State.OUT_OF_MEMORY: "it was ended as it used more memory than it had: ask for more with --mem",
     State.NODE_FAIL: "its node failed; that is not your script's fault",
-    State.PREEMPTED: "it had to make room for a job that goes first",
+    State.PREEMPTED: "it was preempted by a job with a higher priority",
     State.BOOT_FAIL: "its node could not be made ready",
     State.DEADLINE: "it could not be done before its deadline",
 }
@@ -114,8 +114,12 @@ def _columns(accounts: JobAccounts) -> Iterator[events.ReportColumn]:
         ("ReqMem", gib(record.memory_requested), "the memory that it asked for, or got by the site's default"),
         ("MaxRSS", gib(record.memory_peak), _peak_meaning(accounts)),
         ("ReqTRES", of["ReqTRES"], "all that it asked for, or got by the site's defaults"),
-        ("AllocTRES", of["AllocTRES"], "all that it held, as it is charged; gres/gpu are GPUs"),
-        ("ConsumedEnergy", f"{record.joules:.0f} J" if record.joules else "", "what its nodes drew, 3600 J are 1 Wh"),
+        ("AllocTRES", of["AllocTRES"], "all that it was allocated and is charged for; gres/gpu are GPUs"),
+        (
+            "ConsumedEnergy",
+            f"{record.joules:.0f} J" if record.joules else "",
+            "the energy that its nodes used; 3600 J are 1 Wh",
+        ),
     ):
         if value and value not in ("Unknown", "None assigned"):
             yield events.ReportColumn(name, value, meaning)
@@ -134,12 +138,12 @@ def _seconds_between(first: datetime, last: datetime) -> float:
 
 def _cores_meaning(of: Mapping[str, str]) -> str:
     asked = whole_number(of["ReqCPUS"])
-    held = "the cores that it held all the time"
+    held = "the cores that it was allocated"
     return f"{held}; {asked} were asked for" if asked and of["AllocCPUS"] != of["ReqCPUS"] else held
 
 
 def _efficiency(record: AccountingRecord) -> str:
-    what = "what its processes really computed"
+    what = "the CPU time that its processes used"
     if record.cpu_used is None or not record.cpu_reserved:
         return what
     return f"{what}: {_percent(record.cpu_used / record.cpu_reserved)} of CPUTime, the CPU efficiency"
@@ -358,7 +362,7 @@ def _unknown(evidence: Evidence, joules: float | None) -> Iterator[str]:
     if facts.memory_peak is None and accounts:
         yield "Memory: no step reported any; it ended before it was measured, or the site does not measure it."
     if facts.gpus and facts.gpu_percent is None:
-        yield joined("GPU use: nobody measured it", "nvidia-smi in the job shows it while it runs.")
+        yield joined("GPU use: it was not measured", "nvidia-smi in the job shows it while it runs.")
     yield from _unknown_energy(evidence, joules)
 
 

@@ -301,7 +301,7 @@ class TextView(ConsoleView):
 
     @_display.register(events.NotSaved)
     def _(self, event: events.NotSaved) -> None:
-        self._say(f"JupyterLab's page could not save {listed(event.paths)}: see the page.", style="yellow")
+        self._say(f"JupyterLab could not save {listed(event.paths)}; see its page.", style="yellow")
         self._ring()
 
     @_display.register(events.Bill)

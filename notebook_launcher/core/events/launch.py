@@ -339,7 +339,7 @@ class Idle(Event, name="idle"):
 
 
 class NotSaved(Event, name="not_saved"):
-    """Pages of JupyterLab could not save these documents before the end; ``paths``: below JupyterLab's folder."""
+    """JupyterLab could not save these documents before the end; ``paths``: below JupyterLab's folder."""
 
     session: str
     job: str

@@ -90,8 +90,8 @@ MEANINGS = {
     "start_time": "when it began, in UTC",
     "ru_wallclock": "how long it ran, in seconds",
     "hostname": "where it ran",
-    "slots": "the cores that it held all the time",
-    "cpu": "what its processes really computed, in seconds",
+    "slots": "the cores that it was allocated",
+    "cpu": "the CPU time that its processes used, in seconds",
     "maxvmem": "the most memory that it had mapped, which is more than it used",
     "category": "what it asked for",
 }

@@ -36,7 +36,7 @@ MEANINGS = {
     "WAIT": "how many seconds it waited in the queue",
     "TURNAROUND": "how many seconds it waited and ran",
     "RUNLIMIT": "the longest that it was allowed to run, in minutes (-W)",
-    "CPU_T": "what its processes really computed, in seconds",
+    "CPU_T": "the CPU time that its processes used, in seconds",
     "MEM": "the most memory that it had",
 }
 

@@ -68,7 +68,7 @@ class Translation(FlagTranslation):
     def _name_and_log(self) -> list[str]:
         name = self.take("job-name") or self.submission.session_id
         if "[" in name or "]" in name:
-            raise UsageError(f"On LSF the name “{name}” would make a job array.", hint="a name without brackets")
+            raise UsageError(f"On LSF the name “{name}” would make a job array.", hint="choose a name without brackets")
         output, error, mode = self.take("output"), self.take("error"), self.take("open-mode")
         over = "o" if mode == "truncate" else ""
         arguments = ["-J", name, f"-o{over}", with_job(output or self.submission.log, "%J")]
@@ -112,7 +112,7 @@ class Translation(FlagTranslation):
         match = re.fullmatch(r"(?:[BR]{1,2}:)?(?:SIG)?(?P<name>[A-Z]+[12]?)(?:@(?P<seconds>\d{1,5}))?", text, re.A)
         if match is None:
             raise UsageError(
-                f"--signal={text} cannot be asked for on LSF.", hint="by name, for example: --signal=USR1@120"
+                f"--signal={text} cannot be asked for on LSF.", hint="name the signal, for example: --signal=USR1@120"
             )
         minutes = max(1, -(-int(match["seconds"] or 60) // 60))  # by default, sbatch sends it a minute before the end
         return ["-wa", match["name"], "-wt", str(minutes)]

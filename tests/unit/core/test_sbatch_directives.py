@@ -51,8 +51,8 @@ def test_lines_are_read_as_sbatch_reads_them(line: str, flags: dict[str, str | N
     [
         ("#SBATCH --time", "--time needs a value"),
         ("#SBATCH -J 'a", "a quote without"),
-        ("#SBATCH train.py", "“train.py” is no flag"),
-        ("#SBATCH -% 1", "“-%” is no flag"),
+        ("#SBATCH train.py", "“train.py” is not a flag"),
+        ("#SBATCH -% 1", "“-%” is not a flag"),
     ],
 )
 def test_a_line_that_sbatch_would_refuse_is_named(line: str, why: str) -> None:

@@ -227,7 +227,7 @@ def test_nothing_but_what_is_left_out_is_refused(tmp_path: Path, up: bool) -> No
 def test_without_a_cluster_it_is_said_that_both_sides_are_this_machine(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     notes = copy(LocalHost(), True, tmp_path / "a", tmp_path / "b").notes
-    assert notes == "login: is this machine here: no cluster was named."
+    assert notes == "login: means this machine here, because no cluster was named."
 
 
 def test_a_connection_that_nobody_mends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -460,4 +460,4 @@ def test_there_is_no_such_session(home: Home, command: str) -> None:
     code, _, err = home.type(command, "k3fa")
     assert code == 40
     assert "There is no session “k3fa”" in err
-    assert "→ see which there were: launch-notebook list --all" in err
+    assert "→ list the ended ones with: launch-notebook list --all" in err

@@ -53,7 +53,7 @@ def test_each_column_is_explained() -> None:
     assert columns["ExitCode"][0] == "1:0" and columns["Elapsed"][0] == "0:00:10"
     assert columns["Timelimit"] == ("0:05:00", "the longest that it was allowed to run (-t)")
     assert columns["Submit"] == ("2026-11-24T02:16:35", "when it was submitted; it began 1 s later (Start)")
-    assert columns["TotalCPU"][1] == "what its processes really computed: 3 % of CPUTime, the CPU efficiency"
+    assert columns["TotalCPU"][1] == "the CPU time that its processes used: 3 % of CPUTime, the CPU efficiency"
     assert columns["MaxRSS"] == ("96 MiB", "the most memory that one of its tasks had (on node1)")
     assert "ConsumedEnergy" not in columns and any("Energy" in text for text in made.unknown)
 
@@ -80,7 +80,7 @@ def test_a_task_of_an_array_is_found_by_its_name_and_the_array_names_its_tasks()
 def test_a_job_that_was_killed_and_gpus_that_nobody_measured() -> None:
     made = report("4")
     assert made.use[-1] == events.ReportUse("GPUs", "2 t4", "not reported")
-    assert any(text.startswith("GPU use: nobody measured it") for text in made.unknown) and made.advice == ()
+    assert any(text.startswith("GPU use: it was not measured") for text in made.unknown) and made.advice == ()
 
 
 GPU_JOB = next(line for line in TEXT.splitlines(keepends=True) if line.startswith("4|"))
