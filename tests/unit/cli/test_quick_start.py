@@ -41,7 +41,7 @@ def test_the_list_of_commands_imports_no_other_and_nothing_of_what_they_do(words
     assert others == {"core"} and not {"events", "request", "view"} & {name.split(".")[-1] for name in modules}
 
 
-@pytest.mark.parametrize("module", ["usage.inspect", "supervision.successive_jobs"])
+@pytest.mark.parametrize("module", ["usage.inspect", "supervision.next_jobs"])
 def test_what_shows_or_follows_a_session_does_without_pydantic(module: str) -> None:
     """It is for a session with programs of ``--app`` alone, and takes a tenth of a second."""
     program = f"import sys\nimport notebook_launcher.{module}\nprint('pydantic' in sys.modules)\n"
