@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,10 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
-from notebook_launcher.core.request import DEFAULT_WALLTIME
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
-from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.core.walltime import DEFAULT_WALLTIME, Walltime
 from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
 from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.planning.target import (
@@ -28,7 +27,6 @@ from notebook_launcher.profiles import ClusterProfile, load_configuration
 from notebook_launcher.profiles.edit import (
     changed,
     new_profile_text,
-    save_default_cluster,
     save_profile,
     user_profile_text,
 )
@@ -76,14 +74,13 @@ def complete_options(
 ) -> LaunchOptions:
     """Complete the options: with the cluster or login node, and with the values that its profile asks for.
 
-    ``dry_run``: ask and save nothing; a required account gets a placeholder. ``no_cluster``: the note if none is
-    configured and nobody can be asked. Raises ``AnswerMissing`` if there is no terminal or no valid answer,
-    ``SchedulerMissing`` if no cluster is configured and this machine has an unsupported scheduler, and ``UsageError``
-    for an invalid walltime.
+    The values are saved; the caller saves a cluster that was chosen as the default (``save_new_default``). ``dry_run``:
+    ask and save nothing; a required account gets a placeholder. ``no_cluster``: the note if none is configured and
+    nobody can be asked. Raises ``AnswerMissing`` if there is no terminal or no valid answer, ``SchedulerMissing`` if no
+    cluster is configured and this machine has an unsupported scheduler, and ``UsageError`` for an invalid walltime.
     """
     Walltime.parse(options.flags.get("time") or DEFAULT_WALLTIME)  # refused before anything is asked
     asks = questions.asks and not dry_run
-    chosen = None
     if _nothing_is_chosen(options, here):
         if here.others:  # this may be a login node, so the user has to ask explicitly for a start here
             raise missing_scheduler(here.hostname, here.others, is_here=True)
@@ -94,8 +91,7 @@ def complete_options(
         if answer not in (*profile_names(), THIS_MACHINE):
             view.show(events.Note(f"To save a profile for it afterwards: launch-notebook init {answer}"))
             return replace(options, host=answer)
-        chosen = answer
-        options = replace(options, cluster=chosen)
+        options = replace(options, cluster=answer, new_default=True)
     target = resolve_target(options, here)
     if target.cluster is not None:
         refuse_if_closed(target.profile)
@@ -107,10 +103,6 @@ def complete_options(
             raise _unanswered(target, missing, "Nobody could be asked.")
         elif missing:
             options = _with_placeholder(options, target, missing, view)
-    if chosen:  # a retired cluster is saved under its own name, so that its old flags are still translated
-        path = save_default_cluster(chosen)
-        view.show(events.Saved(f"{_readable_name(chosen)} is the default cluster", str(path)))
-        return replace(options, cluster=None)  # it is the configured one now
     return options
 
 
@@ -131,10 +123,6 @@ def _nothing_is_chosen(options: LaunchOptions, here: LocalMachine) -> bool:
         return False
     configured = load_configuration()
     return not (configured.cluster or configured.course)
-
-
-def _readable_name(name: str) -> str:
-    return "this machine" if name == THIS_MACHINE else f"“{name}”"
 
 
 # --- which cluster -------------------------------------------------------------------------------------------
@@ -167,8 +155,8 @@ def _cluster_named(word: str, clusters: Sequence[events.ClusterEntry]) -> str:
         raise _InvalidAnswer(f"That may be {' or '.join(begin)}.")
     if re.search(r"[@.]", word):
         return _login_node(word, clusters)
-    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    raise _InvalidAnswer(f"There is no cluster “{word}” here." + (f" Did you mean {near[0]}?" if near else ""))
+    hint = did_you_mean(word, names, cutoff=0.5)
+    raise _InvalidAnswer(f"There is no cluster “{word}” here." + (f" {hint[0].upper()}{hint[1:]}" if hint else ""))
 
 
 def _login_node(word: str, clusters: Sequence[events.ClusterEntry]) -> str:

@@ -140,9 +140,10 @@ class AccountingRecord(Frozen):
 
     In seconds, MiB and joules. ``cpu_used``: CPU seconds used; ``cpu_reserved``: CPU seconds allocated.
     ``memory_peak``: the highest peak of its steps. ``gpus``, ``cores``, ``memory_limit``: the totals allocated on all
-    its nodes; ``memory_requested``: the memory requested, or the site's default. ``earlier``: the seconds of all runs
-    before it was requeued; all other values are those of its last run. ``complete``: whether all values are final; the
-    last ones arrive some seconds after the job's end.
+    its nodes; ``cores_requested``, ``gpus_requested``, ``gpu_type_requested``, ``memory_requested``: what was
+    requested, or the site's default. ``earlier``: the seconds of all runs before it was requeued; all other values are
+    those of its last run. ``complete``: whether all values are final; the last ones arrive some seconds after the job's
+    end.
     """
 
     job: JobRef
@@ -159,6 +160,9 @@ class AccountingRecord(Frozen):
     memory_peak: float | None = None
     memory_limit: float | None = None
     memory_requested: float | None = None
+    cores_requested: int | None = None
+    gpus_requested: int | None = None
+    gpu_type_requested: str | None = None
     joules: float | None = None
     earlier: int = 0
     complete: bool = True

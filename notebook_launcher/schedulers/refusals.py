@@ -49,7 +49,7 @@ class RefusalTable(Frozen):
     jobs: str
     missing: str = r"(?!)"  # matches nothing: then only a submit command that is not found shows it
     missing_what: str = ""
-    missing_hint: str = "is this the cluster's login node? name it with --host or in a profile"
+    missing_hint: str = "check that this is the cluster's login node; name another one with --host or in a profile"
 
     def explain(
         self,
