@@ -8,6 +8,8 @@ from typing import Any
 
 from notebook_launcher.hosts.paramiko.library import paramiko
 
+MOST_POSTPONED = 10_000  # replies: a few for each connection through a tunnel; a server may demand any number
+
 
 class Transport(paramiko.Transport):
     """One that sends its own replies after a key exchange, if they are due during it.
@@ -29,6 +31,8 @@ class Transport(paramiko.Transport):
             if self.clear_to_send.is_set():
                 self.packetizer.send_message(message)
             else:
+                if len(self._postponed) >= MOST_POSTPONED:
+                    raise paramiko.SSHException("too many replies are due during a key exchange")
                 self._postponed.append(message)
 
     def _send_postponed(self) -> None:

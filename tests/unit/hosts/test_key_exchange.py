@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from notebook_launcher.hosts.paramiko import transport
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.packets import Packets
 from notebook_launcher.hosts.paramiko.transport import Transport
@@ -67,3 +68,27 @@ def test_the_server_closes_a_channel_during_a_key_exchange(ends: tuple[Transport
     assert client.is_active() and not exchange.is_alive()
     client.open_session(timeout=20).close()
     wait_until(lambda: not server._channels.values(), 20, "the server has the client's reply")  # type: ignore[attr-defined]
+
+
+def test_a_server_that_demands_replies_without_end_meanwhile_loses_the_connection(
+    ends: tuple[Transport, paramiko.Transport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "MOST_POSTPONED", 1)
+    client, server = ends
+    channel = client.open_session(timeout=20)
+    accepted = server.accept(20)
+    assert accepted is not None
+
+    def renew_keys() -> None:
+        with contextlib.suppress(paramiko.SSHException, EOFError):
+            client.renegotiate_keys()
+
+    GATE.clear()
+    exchange = threading.Thread(target=renew_keys)
+    exchange.start()
+    wait_until(lambda: not client.clear_to_send.is_set(), 20, "the client asks for new keys")
+    accepted.close()  # which is answered with two messages
+    wait_until(lambda: not client.is_active(), 15, "the client gives up")
+    GATE.set()
+    exchange.join(20)
+    assert not exchange.is_alive() and channel.closed
