@@ -26,12 +26,13 @@ TaskFiles = Mapping[int, Mapping[str, object]]
 
 _FILE = re.compile(r"(\d{1,9})/(started|exit)\.json (\{.*\})", re.A)
 # Each folder is listed, because only then does an NFS client look for new files from other machines. On one line: csh,
-# as a login shell, cannot quote a newline.
+# as a login shell, cannot quote a newline. Up to the first zero byte: a bounded read does not count those.
 _READ = PLAIN_BASH + (
     'cd -- "$1/tasks" 2>/dev/null || exit 0; '
     "for file in */*.json; do case $file in "
     "*[^0-9]*/*) continue ;; */started.json | */exit.json) ;; *) continue ;; esac; "
-    'line=; [ -f "$file" ] && { IFS= read -r -n 16384 line <"$file"; } 2>/dev/null; '
+    '[ -L "$file" ] && continue; '
+    "line=; [ -f \"$file\" ] && { IFS=$'\\n' read -r -d '' -n 16384 line others <\"$file\"; } 2>/dev/null; "
     '[ -z "$line" ] || printf "%s %s\\n" "$file" "$line"; done; exit 0'
 )
 
@@ -47,11 +48,12 @@ def read_counts(host: Host, session: Session, *, is_over: bool, timeout: float) 
     started: dict[int, Mapping[str, object]] = {}
     exits: dict[int, Mapping[str, object]] = {}
     with contextlib.suppress(UsageError, HostCommandFailed):  # a damaged record; a file server that is not available
-        total = len(task_numbers(session.record.flags["array"]))
+        numbers = frozenset(task_numbers(session.record.flags["array"]))
         answer = host.run(["bash", "-c", _READ, "read-tasks", session.directory], timeout=timeout)
         for match in filter(None, map(_FILE.fullmatch, answer.stdout.split("\n"))):
-            (started if match[2] == "started" else exits)[int(match[1])] = json_object(match[3])
-        counts = count_tasks(total, started, exits, session.record.flags)
+            if (number := int(match[1])) in numbers:
+                (started if match[2] == "started" else exits)[number] = json_object(match[3])
+        counts = count_tasks(len(numbers), started, exits, session.record.flags)
         return _after_the_end(counts) if is_over else counts
     return None
 

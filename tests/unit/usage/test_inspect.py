@@ -306,6 +306,12 @@ def test_files_of_tasks_that_are_none_are_not_counted(home: Home) -> None:
     os.mkfifo(directory / "tasks/0/started.json.new")
     (directory / "tasks/0/started.json").unlink()
     os.mkfifo(directory / "tasks/0/started.json")  # is not waited for
+    for name in ("1", "2", "77"):
+        (directory / "tasks" / name).mkdir()
+    (directory / "tasks/1/exit.json").write_bytes(b'\0{"cause": "finished"}\n')  # a file of zero bytes has no end
+    (directory / "finished.json").write_text('{"cause": "finished"}\n')
+    (directory / "tasks/2/exit.json").symlink_to(directory / "finished.json")
+    (directory / "tasks/77/exit.json").write_text('{"cause": "finished"}\n')  # there is no task 77
     assert "\n  5 tasks: 5 cancelled\n" in home.type("status", "k3fa")[1]
 
 
