@@ -164,6 +164,7 @@ class _Inspection:
         self._apps_at = -APPS_EVERY
         self._tasks: events.TaskCounts | None = None
         self._tasks_at = -TASKS_EVERY
+        self._is_followed = False
 
     @property
     def is_live(self) -> bool:
@@ -219,14 +220,14 @@ class _Inspection:
     def _tasks_now(self) -> events.TaskCounts | None:
         """Return the states of a job array's tasks; they are read at most once in ``TASKS_EVERY`` seconds."""
         if time.monotonic() - self._tasks_at >= TASKS_EVERY:
-            is_first, self._tasks_at = self._tasks is None, time.monotonic()
-            timeout = RUN_TIMEOUT if is_first else LATER_TIMEOUT
+            self._tasks_at = time.monotonic()
+            timeout = LATER_TIMEOUT if self._is_followed else RUN_TIMEOUT
             try:
                 found = read_counts(self._context.host, self.session, is_over=not self.is_live, timeout=timeout)
                 self._tasks = found or self._tasks
             except ConnectionLost:
-                if is_first:
-                    raise  # later on, the follower of the session reconnects
+                if not self._is_followed:  # else the follower reconnects
+                    raise
         return self._tasks
 
     def used(self, window: timedelta | None = None, **settings: int) -> Used:
@@ -255,6 +256,7 @@ class _Inspection:
     def go_on(self) -> None:
         """Show the session repeatedly, until its end or an interrupt."""
         following = SessionFollower(self._context, self.session, [(self._file, self._read_to + 1)])
+        self._is_followed = True
         shown_at, is_new = time.monotonic(), False
         for item in _with_advice(following, f"status --watch {self.session.id}"):
             if isinstance(item, FileLine):

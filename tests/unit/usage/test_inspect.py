@@ -325,11 +325,15 @@ def test_while_an_array_runs_its_tasks_wait_and_run(home: Home, is_running: bool
     assert ("running  4 tasks: 1 waiting" in shown(seen, seen, terminal=False)) == is_running
 
 
-def test_who_watches_an_array_sees_its_counts_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_read_at_first", [True, False])
+def test_who_watches_an_array_sees_its_counts_when_they_change(
+    monkeypatch: pytest.MonkeyPatch, is_read_at_first: bool
+) -> None:
     def counts(running: int) -> events.TaskCounts:
         return events.TaskCounts(tasks=5, waiting=5 - running, running=running, finished=0, failed=0, cancelled=0)
 
-    answers = iter([counts(1), counts(1), None, ConnectionLost("gone"), counts(2), counts(2)])
+    first = counts(1) if is_read_at_first else None
+    answers = iter([first, first, None, ConnectionLost("gone"), counts(2), counts(2)])
 
     def read(*_: object, **__: object) -> events.TaskCounts | None:
         answer = next(answers)
@@ -349,7 +353,9 @@ def test_who_watches_an_array_sees_its_counts_when_they_change(monkeypatch: pyte
     inspection = inspect._Inspection(*cast(Any, (context, session, entry)))
     inspection.show()
     inspection.go_on()
-    assert [one.tasks.running for one in view.events if isinstance(one, events.Status) and one.tasks] == [1, 2]
+    assert [one.tasks.running for one in view.events if isinstance(one, events.Status) and one.tasks] == (
+        [1, 2] if is_read_at_first else [2]
+    )
 
 
 def test_usage_is_of_all_the_time(home: Home) -> None:
