@@ -125,6 +125,7 @@ class JobCancellation:
         self._answer_within = self._timing.answer_within
         self._silence_noted = False
         self._last: dict[str, JobStatus | None] = {}  # what the scheduler reported last, by session
+        self._are_files_slow = False
         self.problem: LauncherError | None = None
         self.silence = self.refusal = ""
 
@@ -161,10 +162,13 @@ class JobCancellation:
 
     def _has_reported(self, session: Session) -> bool:
         """Whether the job has reported its start; also if that cannot be seen, as nothing is claimed then."""
+        if self._are_files_slow:  # of many jobs, not each is to take the whole time
+            return True
         started = ["head", "-c", "1", f"{session.directory}/started.json"]
         try:
             return self._context.host.run(started, timeout=_QUICK).exit_code == 0
         except LauncherError:
+            self._are_files_slow = True
             return True
 
     def _check_ended(self) -> bool:

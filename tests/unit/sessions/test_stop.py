@@ -12,7 +12,7 @@ import pytest
 
 from notebook_launcher import stop as stopping
 from notebook_launcher.core import events, local_state
-from notebook_launcher.core.errors import CancelFailed, SessionNotFound, SubmitUncertain, UsageError
+from notebook_launcher.core.errors import CancelFailed, HostCommandFailed, SessionNotFound, SubmitUncertain, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision import end_check
@@ -98,6 +98,16 @@ def test_of_several_those_that_never_ran_are_told_apart(tmp_path: Path, slurm: S
         one: f"Session {one}: job 7 has ended.",
         other: f"Session {other}: job 8 was cancelled before it started.",
     }
+
+
+def test_of_several_a_slow_file_server_is_waited_for_once(tmp_path: Path, slurm: SlurmHost) -> None:
+    names, answer = [name_of(NOW, number) for number in (1, 2, 3)], slurm.instead
+    for number, name in enumerate(names):
+        plant(tmp_path, name, NOW, job=str(7 + number))
+    slurm.instead = lambda argv: HostCommandFailed("It takes too long.") if argv[0] == "head" else answer(argv)
+    ended = stop(tmp_path, *names, sure=True).all(events.Ended)
+    assert len(ended) == 3 and all(one.text.endswith(" has ended.") for one in ended)
+    assert sum(argv[-1].endswith("/started.json") for argv in slurm.ran) == 1
 
 
 def test_an_empty_word_ends_nothing(tmp_path: Path, slurm: SlurmHost) -> None:
