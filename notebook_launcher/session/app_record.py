@@ -13,7 +13,8 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
 from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.text import log_lines, printable
 
-_MOST_APPS, _MOST_RESTARTS = 20, 10**6
+MOST_APPS = 20
+_MOST_RESTARTS = 10**6
 _LONGEST_TITLE, _LONGEST_MESSAGE = 60, 500  # characters
 
 
@@ -55,7 +56,7 @@ def read_app_records(data: object, kind: type[_Record]) -> tuple[_Record, ...]:
     """Return the programs in ``{"apps": […]}``, at most 20; those that make no sense are left out."""
     listed = data.get("apps") if isinstance(data, Mapping) else None
     records = []
-    for one in listed[:_MOST_APPS] if isinstance(listed, list) else ():
+    for one in listed[:MOST_APPS] if isinstance(listed, list) else ():
         try:
             records.append(kind.model_validate(one))
         except ValidationError:

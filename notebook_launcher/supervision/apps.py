@@ -106,9 +106,11 @@ class AppsSupervisor(JupyterSupervisor):
         """Show the programs that are not started again, each once; the job starts one that dies a few times more."""
         if not self._are_shown:
             return
-        from notebook_launcher.session.app_record import AppRecord, read_app_records
+        from notebook_launcher.session.app_record import MOST_APPS, AppRecord, read_app_records
 
         for record in read_app_records(self._report, AppRecord):
+            if len(self._failed) >= MOST_APPS:  # a node that names others each time fills no terminal
+                return
             if record.state == "failed" and record.name not in self._failed:
                 self._failed.add(record.name)
                 log = f"{self._session.directory}/runtime/app-{record.name}.log" if record.log else ""

@@ -87,6 +87,18 @@ def test_one_that_dies_before_it_is_shown(launcher: Launcher, reported: list[Map
     launcher.goes_on_to_a_good_end()
 
 
+def test_a_node_that_names_others_each_time_does_not_fill_the_terminal(
+    launcher: Launcher, reported: list[Mapping[str, int]]
+) -> None:
+    launcher.launched("starting")
+    launcher.host.says("endpoint", port=4242, apps=True)
+    launcher.shown(events.AppOpened)
+    for number in range(30):
+        says(launcher, "failed", name=f"n{number}")
+    launcher.goes_on_to_a_good_end()
+    assert launcher.names.count("app_failed") == 20
+
+
 def test_another_run_of_the_job_is_asked_again(launcher: Launcher, reported: list[Mapping[str, int]]) -> None:
     launcher.launched("starting")
     launcher.host.says("endpoint", port=4242, apps=True)
