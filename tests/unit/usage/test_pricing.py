@@ -247,11 +247,11 @@ def test_an_expression_that_would_search_for_ever_is_given_up(pattern: str) -> N
     others = threading.Thread(target=tick)
     others.start()
     began = time.monotonic()
-    assert left_of(budget, None, ("a" * 5000 + "\n") * 50) is None
+    assert left_of(budget, None, ("a" * 5000 + "\n") * 500) is None
     took = time.monotonic() - began
     over.set()
     others.join()
-    assert took < 5
+    assert took < 20
     assert took < 0.2 or len(ticks) > 3  # other threads go on meanwhile: the launch
 
 
