@@ -9,7 +9,7 @@ from typing import Literal
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.suggestions import similar, slips
+from notebook_launcher.core.suggestions import as_hint, similar, slips
 
 Argument = Literal["none", "required", "optional"]
 
@@ -155,7 +155,7 @@ def no_such_flag(
         listed = [one for one in known if f"--{one}" == closest(name)]  # --job-name for --name
         close = similar(name, known, cutoff=nearness)
         near = [f"--{one}" for one in (*beginning, *listed, *close)]
-    hint = f"did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
+    hint = as_hint(list(dict.fromkeys(near))[:3])
     all_flags = "list the flags with: launch-notebook --help" + (f"   or {lists}" if lists else "")
     return UsageError(f"There is no flag --{name}.", why=why, hint=hint or all_flags)
 
