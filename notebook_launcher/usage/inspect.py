@@ -213,8 +213,12 @@ class _Inspection:
         if not self.is_live:
             return ()
         if time.monotonic() - self._apps_at >= APPS_EVERY:
-            self._apps = read_app_states(self._context.host, self.session, self._entry.record.endpoint)
             self._apps_at = time.monotonic()
+            try:
+                self._apps = read_app_states(self._context.host, self.session, self._entry.record.endpoint)
+            except (ConnectionLost, HostCommandFailed):
+                if not self._is_followed:  # else the follower reconnects
+                    raise
         return self._apps
 
     def _tasks_now(self) -> events.TaskCounts | None:

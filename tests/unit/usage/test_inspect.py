@@ -10,8 +10,6 @@ import re
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -20,11 +18,7 @@ from notebook_launcher.cli.views import status_and_usage
 from notebook_launcher.cli.views.status_and_usage import BLOCKS, LETTERS, graph
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import ConnectionLost
-from notebook_launcher.schedulers.base import JobRef
-from notebook_launcher.usage import inspect
 from tests.conftest import plain
-from tests.doubles import RecordingView
 from tests.unit.usage.home import Home
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
@@ -323,39 +317,6 @@ def test_while_an_array_runs_its_tasks_wait_and_run(home: Home, is_running: bool
     assert ("  4 tasks: 1 waiting, 2 running, 1 completed\n" in out) == is_running
     assert ("No samples" in out) != is_running
     assert ("running  4 tasks: 1 waiting" in shown(seen, seen, terminal=False)) == is_running
-
-
-@pytest.mark.parametrize("is_read_at_first", [True, False])
-def test_who_watches_an_array_sees_its_counts_when_they_change(
-    monkeypatch: pytest.MonkeyPatch, is_read_at_first: bool
-) -> None:
-    def counts(running: int) -> events.TaskCounts:
-        return events.TaskCounts(tasks=5, waiting=5 - running, running=running, finished=0, failed=0, cancelled=0)
-
-    first = counts(1) if is_read_at_first else None
-    answers = iter([first, first, None, ConnectionLost("gone"), counts(2), counts(2)])
-
-    def read(*_: object, **__: object) -> events.TaskCounts | None:
-        answer = next(answers)
-        if isinstance(answer, ConnectionLost):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(inspect, "TASKS_EVERY", 0.0)
-    monkeypatch.setattr(inspect, "read_counts", read)
-    follower = SimpleNamespace(items=lambda: iter([None] * 4), ended=False)
-    monkeypatch.setattr(inspect, "SessionFollower", lambda *_: follower)
-    view = RecordingView()
-    context = SimpleNamespace(view=view, host=None, scheduler=SimpleNamespace(accounting=lambda _job: None))
-    record = SimpleNamespace(flags={"array": "0-4"}, log="", launcher="", idle_stop=0)
-    session = SimpleNamespace(id="s", directory="/s", job=JobRef("7"), record=record)
-    entry = SimpleNamespace(live=True, summary=SEEN, record=SimpleNamespace(endpoint=None))
-    inspection = inspect._Inspection(*cast(Any, (context, session, entry)))
-    inspection.show()
-    inspection.go_on()
-    assert [one.tasks.running for one in view.events if isinstance(one, events.Status) and one.tasks] == (
-        [1, 2] if is_read_at_first else [2]
-    )
 
 
 def test_usage_is_of_all_the_time(home: Home) -> None:
