@@ -107,7 +107,7 @@ class LocalLabReady(Event, name="local_lab_ready"):
 
 
 class ReachedBySsh(Event, name="reached_by_ssh"):
-    """This terminal is an SSH login, so that the address of ``ready`` works on the machine at its other end only.
+    """This terminal is an SSH login, so the address of ``ready`` works on this machine, not on the user's computer.
 
     Typed on the user's own computer, ``forward_command`` makes the same address work there. ``connect_command`` is for
     a computer that has the launcher; "" unless this machine is a login node of the session's cluster.
@@ -119,7 +119,7 @@ class ReachedBySsh(Event, name="reached_by_ssh"):
 
 
 class Renewed(Event, name="renewed"):
-    """The next job of a session is queued: session ``session``, job ``job``, which goes on from ``continues``.
+    """The next job of a session is queued: session ``session``, job ``job``, which continues session ``continues``.
 
     ``begins``: not before then (ISO with zone); ``None``: as soon as it can. ``ends``: when the first one ends at the
     latest. ``walltime``: of the next job, as text.
@@ -136,7 +136,7 @@ class Renewed(Event, name="renewed"):
 class NextJobGone(Event, name="next_job_gone"):
     """The next job of session ``continues`` is gone, or being cancelled: ``session``, job ``job``.
 
-    ``text``: why, and what to do, as a ``Note`` says it.
+    ``text``: why, and what to do, as in a ``Note``.
     """
 
     session: str
@@ -146,7 +146,7 @@ class NextJobGone(Event, name="next_job_gone"):
 
 
 class Continued(Event, name="continued"):
-    """The next job of a session answers behind the same local port, and the one before it is being ended.
+    """The next job of a session answers at the same local port, and the one before it is being cancelled.
 
     ``continues``: the session before, whose kernels are lost. ``url`` contains the token.
     """
@@ -170,7 +170,7 @@ class PortForwarded(Event, name="port_forwarded"):
     """Another port of the node is reached through ``local_port`` of this machine.
 
     ``url``: its address, whose host name is the port's own, so that no other program gets the cookies set there.
-    ``plain_url``: one that every browser and program takes; "" if there is none, or if it is another user's program.
+    ``plain_url``: one that every browser and program accepts; "" if there is none, or if it is another user's program.
     """
 
     node: str
@@ -251,8 +251,8 @@ class Ended(Event, name="ended"):
 class Detached(Event, name="detached"):
     """This command has detached; the session keeps running, or its job stays in the queue.
 
-    ``is_queued``: the latter, as far as it was known. The commands are to be typed; ``results_command``: fetches the
-    results of a run; "" if the session is not a run.
+    ``is_queued``: the job is still in the queue, as far as known. ``results_command``: fetches the results of a run;
+    "" if the session is not a run.
     """
 
     session: str
@@ -331,7 +331,7 @@ class NotSaved(Event, name="not_saved"):
 
 
 class ShellOpening(Event, name="shell_opening"):
-    """A shell on a node is about to open. ``inside``: in the session's environment, or outside its container.
+    """A shell on a node is about to open. ``inside``: in the session's environment, not outside its container.
 
     ``ends_job``: whether the job was submitted for this shell alone, and ends with it. ``command``: what runs instead
     of a shell, without a terminal.

@@ -17,7 +17,7 @@ class SessionEntry(Event, name="session"):
     no limit or does not run. ``walltime``: as text. ``detail``: why it is pending, or how it ended; may be empty.
     ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a run, with
     ``done`` of its ``cells`` code cells, as far as known. ``script``: of a submitted script.
-    ``continues``: the session that it goes on from; "": none.
+    ``continues``: the session that it continues; "": none.
     """
 
     session: str
@@ -83,7 +83,7 @@ class Series(Frozen):
 
 
 class AppState(Frozen):
-    """A program beside JupyterLab. ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it ended last.
+    """A program beside JupyterLab. ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it last ended.
 
     ``restarts``: how often it was started again. ``url``: its address on this machine, without its secret, ``None`` if
     no launcher here is attached. ``log``: the last lines that it printed before it ended.
@@ -122,7 +122,7 @@ class Status(Event, name="status"):
 
 
 class LogLine(Event, name="log"):
-    """One line of a session's log. ``task``: which task of a job array has printed it."""
+    """One line of a session's log. ``task``: the task of a job array that printed it."""
 
     text: str
     task: int | None = None
