@@ -425,7 +425,7 @@ class JobTimedOut(LauncherError):
 
 
 class JobLost(LauncherError):
-    """The scheduler no longer knows the job, and neither it nor the job's log says why."""
+    """The scheduler no longer knows the job, and neither the scheduler nor the job's log shows how it ended."""
 
     exit_code = 33
 

@@ -1,4 +1,4 @@
-"""Decides whether only one person uses this machine, for decisions about security: if in doubt, it is not so."""
+"""Decides whether only one person uses this machine, for decisions about security: in doubt, the answer is no."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ class Timing(Frozen):
     # following a session
     tick: float = 1.0  # one turn of the loop if nothing arrives
     script_starts_within: float = 180.0  # from the job's start to its script's first line; prologs and mounts are slow
-    #: watch.sh prints a line every 2 s; after this long without one it says so, and a new connection is opened
+    #: watch.sh prints a line every 2 s; after this long without one, the user is told and a new connection is opened
     silent_after: float = 5.0
     #: after this long the old connection is closed. Until then, a network that was down for 5 s recovers by itself,
     #: with all data in flight: TCP retransmits after 0.2, 0.4, ... 3.2 s, 8.2 s after the first loss at the latest
@@ -21,10 +21,10 @@ class Timing(Frozen):
 
     # logging in
     address_refused_for: float = 600.0  # after failed logins: sshd's longest PerSourcePenalties, unless configured
-    address_refused_pause: float = 15.0  # between two attempts; its shortest
+    address_refused_pause: float = 15.0  # between two attempts: the shortest of PerSourcePenalties
 
     address_maybe_busy_for: float = 20.0  # with short pauses: sshd also refuses an address if many log in at once
-    login_busy_for: float = 120.0  # to a login node that closes connections because many are made at the same time
+    login_busy_for: float = 120.0  # if the login node closes connections because many are made at the same time
     login_busy_pause: float = 1.0  # between two attempts, at random up to this; doubled each time
     longest_login_busy_pause: float = 8.0
 
@@ -43,7 +43,7 @@ class Timing(Frozen):
     poll_pause: float = 2.0  # between two queries; doubled each time, up to the longest
     longest_poll_pause: float = 60.0
     longest_saving_pause: float = 150.0  # the longest pause while few RPCs are left
-    longest_unanswered_pause: float = 20.0  # to a scheduler that does not answer
+    longest_unanswered_pause: float = 20.0  # the longest pause while the scheduler does not answer
     near_start: float = 60.0  # around the estimated start, query more often
     near_start_pause: float = 5.0
     evidence_every: float = 1200.0  # after this time, evidence for the same reason is read again

@@ -50,7 +50,7 @@ class NoPrompts:
         return False
 
     def dismiss(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class ByteStream(Protocol):
@@ -330,4 +330,4 @@ class HostRoute(Route):
         return self._host.alive
 
     def close(self) -> None:
-        """Nothing to close: the connection belongs to the host."""
+        """Do nothing, because the connection belongs to the host."""

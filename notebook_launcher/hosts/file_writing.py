@@ -134,11 +134,11 @@ _WRITE_FILES = f"""umask 077; {_FIND_UNSAFE}
 check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
 cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
 tar -x -z -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
-# On one line: csh, as a login shell, cannot quote a newline.
+# On one line, because csh, which may be the login shell, cannot quote a newline.
 _WRITE_FILES, _REFUSE_UNSAFE = (
     " ".join(line.strip() for line in script.splitlines()) for script in (_WRITE_FILES, f'{_FIND_UNSAFE} check "$1"')
 )
-_UNSAFE = 66  # its exit code where another user may rename a folder on the way
+_UNSAFE = 66  # exit code of these scripts if another user may rename a folder on the way
 
 # In bash, because sh may be dash, which would drop the exported functions that a job inherits (`module`). `builtin`: an
 # exported function may have the same name. Anything before the first line was printed by the file that BASH_ENV names.
@@ -149,7 +149,7 @@ _WRITE_THEN = (
     'builtin echo "$2: written" && builtin shift 3 && builtin exec "$@" </dev/null'
 )
 
-# With a third of the size, it takes a third of the time on a slow line, and a round trip or two less on a long one.
+# A third of the size takes a third of the time on a slow line, and saves a round trip or two on one with a long delay.
 _COMPRESSION = 6
 
 

@@ -89,7 +89,7 @@ class Frame:
         self.last_line = f"\n{self._over}\n".encode()
 
     def command_line(self, argv: Sequence[str], *, login_shell: bool, end: bool = True) -> str:
-        """Return the argument list as one line for a remote shell, as ``command_line``, with its output framed.
+        """Return the argument list as one line for a remote shell, with its output framed.
 
         Without ``end``, only the beginning is marked, for a command that takes over the byte stream.
         """

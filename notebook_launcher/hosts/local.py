@@ -129,10 +129,10 @@ class LocalHost(Host):
         return open_ssh_route(self, hop, resolve(Destination(hop.name)), self._credentials)
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
-        """Nothing to do: there is no connection that could break."""
+        """Do nothing, because there is no connection that could break."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class ChildBytes:

@@ -15,7 +15,7 @@ class TooMuchOutput(Exception):
     """A command has printed more than ``MOST_OUTPUT``."""
 
     def as_error(self, command: str, label: str) -> HostCommandFailed:
-        """Return the error to raise."""
+        """Return it as an error for the user. ``label``: the host's name."""
         return HostCommandFailed(
             f"{command} printed more than {MOST_OUTPUT >> 20} MiB on {label}, and was stopped.",
             why="Its output was not read further.",

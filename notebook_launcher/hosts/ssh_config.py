@@ -144,7 +144,7 @@ def local_user() -> str | None:
         KeyError,
         OSError,
         ImportError,
-    ):  # KeyError: until Python 3.13; ImportError: Windows, with none in its place
+    ):  # KeyError: until Python 3.13; ImportError: on Windows, if no environment variable has the name
         return None
 
 
@@ -292,7 +292,7 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
     user = destination.user or first("user") or local_user() or ""
     port = destination.port or _port(first("port", "22"))
     alias = first("hostkeyalias") or None
-    # some settings for which ``ssh -G`` does not expand the tokens
+    # for the settings in which ``ssh -G`` does not expand tokens
     tokens = {
         "%": "%",
         "d": str(Path.home()),

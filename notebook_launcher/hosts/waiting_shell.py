@@ -147,7 +147,7 @@ class WaitingShells:
         self._login_shell = WaitingShell(self._start, setup)
 
     def start_shells(self, count: int) -> None:
-        """Start shells that are no login shells."""
+        """Start shells that are not login shells."""
         self._others += [WaitingShell(self._start, NONE, login_shell=False) for _ in range(count)]
 
     def take_login_shell(self) -> WaitingShell | None:

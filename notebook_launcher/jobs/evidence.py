@@ -119,7 +119,7 @@ def read_refusal_report(
     *,
     timeout: float = RUN_TIMEOUT,
 ) -> None:
-    """Read what explains this refusal into ``report``, as ``read_report``; if it is the cluster, only which there are.
+    """Read what explains this refusal into ``report``, as ``read_report``; for a refused cluster, only the clusters.
 
     A cluster that does not exist, or does not answer, cannot be queried for anything else.
     """

@@ -33,7 +33,7 @@ from notebook_launcher.session.record import SESSION_ID, Session, job_in, new_id
 _WHEN = ("begin", "deadline", "dependency", "hold")
 SUCCESSOR_FILE = "successor.json"  # in the directory of the session that is continued
 LONGEST_HAND_OVER = timedelta(minutes=5)
-PARTS = 4  # the hand-over is at most this fraction of a walltime
+PARTS = 4  # the hand-over takes at most the walltime divided by this
 _PANEL_FILE = "panel.json"
 
 

@@ -25,7 +25,7 @@ def walltime_end(request: Request, status: JobStatus | None, started: str | None
         return ends
     start = parse_iso(started_status.start if started_status else None, now) or parse_iso(started, now)
     if start and not walltime.is_unlimited:
-        with contextlib.suppress(OverflowError):  # an end after the last year that Python supports is no limit
+        with contextlib.suppress(OverflowError):  # an end after the last year that Python supports counts as none
             return (start + walltime).astimezone(now.tzinfo)
     return None
 

@@ -102,7 +102,7 @@ def _missing_image(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     try:
         text = host.run_script("sh", INSPECT_IMAGE.encode(), [path], timeout=TIMEOUT).stdout
     except LauncherError:
-        return None  # the job will tell
+        return None  # the job will find out
     image = read_image(path, text)
     if image.kind != "missing":
         return None

@@ -52,7 +52,7 @@ from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_until
 
 SMALL = 8 * 1024 * 1024  # bytes; larger files are sent one by one, and resumed after a break
-BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files in one transfer: what a break may cost
+BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files sent together, which a broken connection may cost
 RECONNECT_WITHIN = 600.0  # seconds
 RENAMED = 200  # how many copies of a folder to a new name are remembered
 VAIN_ATTEMPTS = 5  # broken connections in a row, without a verified byte in between, before the copy fails

@@ -137,7 +137,7 @@ def kind_of_mode(mode: int) -> Kind:
 
 
 def refuse_missing(label: str, typed: Sequence[str], found: Sequence[Source | None]) -> list[Source]:
-    """Return the sources. Raises ``CopyRefused`` if one does not exist, or is not a folder despite its slash."""
+    """Return the sources. Raises ``CopyRefused`` if one does not exist, or ends with a slash but is not a folder."""
     missing = [word for word, source in zip(typed, found, strict=True) if source is None]
     if missing:
         pattern = any(set(word) & set("*?[") for word in missing)

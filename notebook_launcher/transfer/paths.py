@@ -173,7 +173,7 @@ class Item(Frozen):
 
 
 class Items(Frozen):
-    """Everything that a copy creates. ``left_out``: special files, and links out of the source not to a file."""
+    """Everything that a copy creates. ``left_out``: special files, and links out of the source that lead to no file."""
 
     files: tuple[Item, ...]
     folders: tuple[Item, ...]

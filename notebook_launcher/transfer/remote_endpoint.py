@@ -25,7 +25,7 @@ _THERE_ALREADY = 17  # exit code of copy.sh
 
 _LONGEST_SIZE = 15  # digits: up to a petabyte
 _DIGITS = {8: "0-7", 10: "0-9", 16: "0-9a-f"}
-# "1763942400.1234567890", as find prints it; no file system, and no system clock, supports longer ones
+# a time as find prints it: "1763942400.1234567890"; no file system, and no system clock, supports later times
 _MOMENT = re.compile(r"(-?[0-9]{1,18})(?:\.([0-9]*))?")
 
 
@@ -112,7 +112,7 @@ class RemoteEndpoint(CopyEndpoint):
             raise already_there([path])
 
     def install_batch(self, base: str, context: str, items: Sequence[Item], *, force: bool) -> list[Item]:
-        """Move unpacked files to their paths, and return those at whose paths there is a file meanwhile."""
+        """Move unpacked files to their paths, and return those whose paths have been taken meanwhile."""
         reply = self._call("settle", base, context, _yes(force), data=_below_here([item.target for item in items]))
         reported = list(_by(3, reply.fields()))
         left = {name[2:] for mark, _, name in reported if mark == "L"}

@@ -76,7 +76,7 @@ def _port(value: object) -> int | None:
 
 
 class NodeTarget(Frozen):
-    """The node to reach: from which host, for which session and job. ``keys`` makes them when first called."""
+    """The node to reach: from which host, for which session and job. ``keys``: makes the keys when first called."""
 
     host: Host
     scheduler: Scheduler

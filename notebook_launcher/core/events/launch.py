@@ -32,7 +32,7 @@ class Submitted(Event, name="submitted"):
 
 
 class Pending(Event, name="pending"):
-    """The job is pending. ``reason``: the scheduler's, ``explanation``: in plain words, ``action``: what helps.
+    """The job is pending. ``reason``: the scheduler's; ``explanation``: in plain words; ``action``: what may help.
 
     ``ahead``: the number of jobs with a higher priority. ``estimate``: the scheduler's estimate of the start (ISO with
     zone), ``as_of``: when it made it. ``None``: not known.
@@ -49,7 +49,7 @@ class Pending(Event, name="pending"):
 
 
 class SchedulerNotResponding(Event, name="scheduler_not_responding"):
-    """The scheduler does not answer; ``message`` is its own. The job is not affected, and the query is repeated."""
+    """The scheduler does not answer. ``reason``: its message. The job is not affected, and the query is repeated."""
 
     job: str
     reason: str
@@ -121,8 +121,8 @@ class ReachedBySsh(Event, name="reached_by_ssh"):
 class Renewed(Event, name="renewed"):
     """The next job of a session is queued: session ``session``, job ``job``, which continues session ``continues``.
 
-    ``begins``: not before then (ISO with zone); ``None``: as soon as it can. ``ends``: when the first one ends at the
-    latest. ``walltime``: of the next job, as text.
+    ``begins``: not before then (ISO with zone); ``None``: as soon as it can. ``ends``: when session ``continues`` ends
+    at the latest. ``walltime``: of the next job, as text.
     """
 
     session: str
@@ -202,9 +202,9 @@ class AppOpened(Event, name="app_opened"):
 class WorkersReady(Event, name="workers_ready"):
     """The workers of ``--with`` have joined their scheduler, on all nodes of the job.
 
-    ``node``: the first of them. ``engine``: dask or ray; Ray has one worker a node. ``scheduler``: its address, in the
-    job; with Ray that of its head. ``memory_mib``: of all workers. ``dashboard_port``: of the node, which is forwarded;
-    0: there is no dashboard.
+    ``node``: the first of them. ``engine``: dask or ray; Ray has one worker per node. ``scheduler``: its address in the
+    job; with Ray, that of its head node. ``memory_mib``: of all workers. ``dashboard_port``: of the node, which is
+    forwarded; 0: there is no dashboard.
     """
 
     session: str

@@ -241,7 +241,7 @@ class Channel:
             raise ConnectionResetError("the SSH connection broke")
 
     def exit_code(self, timeout: float) -> int | None:
-        """Return the exit code of a command that has ended; ``None`` if it ended without one, or none arrives."""
+        """Return the exit code of a command that has ended; ``None`` if it has none, or none arrives in time."""
         with contextlib.suppress(TimeoutError):
             return self._control.exit_code(timeout)
         return None

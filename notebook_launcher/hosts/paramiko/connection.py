@@ -112,7 +112,7 @@ def _first_lines(transport: paramiko.Transport) -> list[str]:
 
 
 def _was_closed(error: BaseException) -> bool:
-    """Whether the connection failed because the other end closed it, rather than was slow, for example."""
+    """Whether the connection failed because the other end closed it, and not because it was slow, for example."""
     seen = error.__cause__ or error.__context__ or error
     if isinstance(error, EOFError | ConnectionError) or isinstance(seen, EOFError | ConnectionError):
         return True

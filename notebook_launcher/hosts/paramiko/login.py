@@ -374,7 +374,7 @@ class _Login:
         return answer
 
     def _say_refused(self, what: str, times: int) -> None:
-        """Show before the next prompt, if there is one, that the answer was refused: repeated alone, it looks wrong."""
+        """Show with the next prompt, if there is one, that the answer was refused; the prompt alone may confuse."""
         if times < self._settings.password_prompts:
             self._messages.append(f"{self._settings.hostname} refused this {what}; try again.")
 
