@@ -26,7 +26,7 @@
 # Submit it on the login node, in its folder:    Slurm  sbatch first-job.sh      LSF          bsub < first-job.sh
 #                                                PBS    qsub first-job.sh        Grid Engine  qsub first-job.sh
 # Lines such as #SBATCH say what the job needs. Each scheduler reads its own and takes the others for comments.
-# Slurm's sbatch would read those of PBS and LSF as well: --ignore-pbs keeps it from that.
+# Slurm's sbatch would read those of PBS and LSF as well: --ignore-pbs prevents that.
 # Many clusters need more: an account (#SBATCH -A …), a partition (#SBATCH -p …). Typed flags override the file's:
 #   sbatch -A myproject -t 2 first-job.sh
 

@@ -19,8 +19,8 @@ job=$SLURM_JOB_ID
 OUTPUT=${OUTPUT:-runs/$job}      # not as an option: the lines below use it, too
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # threads of each process, for what it does on the CPU
 
-# The processes meet on the first node, which is this one, at a port made from the job's id: so two jobs on a node
-# have different ones. From 20000 to 31999, as Linux hands out higher ports by itself. If something listens there
+# The processes meet on the first node, which is this one, at a port made from the job's id, so that two jobs on a node
+# have different ones. It is below 32000, because Linux hands out higher ports by itself. If something listens there
 # already, the next one is taken.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 port=$((20000 + SLURM_JOB_ID % 12000))

@@ -59,6 +59,11 @@ class Interrupts:
         """Put interrupts into the inbox from now on, instead of raising them."""
         self._deferred = True
 
+    @property
+    def hung_up(self) -> bool:
+        """Whether the terminal was closed since interrupts were deferred, whoever has taken that from the inbox."""
+        return "leave" in self._arrived
+
     def renew(self) -> None:
         """Raise interrupts again until ``defer``, and drop the events left over from the session that has ended.
 
