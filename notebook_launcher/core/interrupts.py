@@ -61,7 +61,7 @@ class Interrupts:
 
     @property
     def hung_up(self) -> bool:
-        """Whether the terminal was closed since interrupts were deferred, whoever has taken that from the inbox."""
+        """Whether the terminal was closed since interrupts were deferred, even if that was taken from the inbox."""
         return "leave" in self._arrived
 
     def renew(self) -> None:

@@ -129,9 +129,9 @@ def is_from_another_user(connection: socket.socket) -> bool | None:
 
 
 def wait_for_room(error: OSError) -> None:
-    """Wait a moment if a connection could not be accepted because too many files are open; returns at once otherwise.
+    """Wait a moment if a connection could not be accepted because too many files are open; else return at once.
 
-    The connection stays in the kernel's queue, and is reported again at once: whoever accepts would use a whole core.
+    The connection stays in the kernel's queue and is reported again at once, so accepting in a loop would use a core.
     """
     if error.errno in (*NO_ROOM, errno.ENOBUFS):
         time.sleep(ROOM_AGAIN_AFTER)

@@ -153,14 +153,14 @@ class JobCancellation:
         return False
 
     def how_it_ended(self, session: Session) -> str:
-        """Return the end of a sentence about a job that is gone: whether it had started at all."""
+        """Return the predicate of a sentence about a job that is gone, by whether it had started at all."""
         status = self._last.get(session.id)
         if (status is not None and status.node) or self._has_reported(session):
             return "has ended"
         return "was cancelled before it started"
 
     def _has_reported(self, session: Session) -> bool:
-        """Whether the job has reported its start; also if that cannot be seen, as nothing is claimed then."""
+        """Whether the job has reported its start; true as well if that cannot be read, to claim nothing false."""
         started = ["head", "-c", "1", f"{session.directory}/started.json"]
         try:
             return self._context.host.run(started, timeout=_QUICK).exit_code == 0
@@ -188,7 +188,7 @@ class JobCancellation:
         """Query a session's job by itself. Raises ``NoAnswer``."""
         status = query_status(self._context.host, scheduler, job_of(session), self._answer_within)
         self._last[session.id] = status
-        if status is not None and status.state is State.REVOKED:  # it belongs to the other cluster from then on
+        if status is not None and status.state is State.REVOKED:  # another cluster of the federation runs it
             return self._context.host.read_file(f"{session.directory}/exit.json") is not None
         return status is None or status.state.ended
 
@@ -329,10 +329,10 @@ def _quoted(command: str) -> str:
 
 
 def _without_default(context: Context, command: str) -> str:
-    """Return recorded arguments without ``--cluster NAME`` or ``--course NAME`` where that is the default today."""
+    """Return recorded arguments without ``--cluster NAME`` or ``--course NAME`` if that is now the default."""
     named, words = dataclasses.replace(context.target, is_default=False).arguments(), shlex.split(command)
     end = words.index("--") if "--" in words else len(words)
-    # of a run, what is run stands before it
+    # in the arguments of a run, the notebook or script comes first
     place = next((at for at in range(end) if words[at : at + len(named)] == named), None)
     if not context.target.is_default or not named or place is None:
         return command

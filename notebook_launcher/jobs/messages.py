@@ -83,7 +83,7 @@ class RenewalRequested(Frozen):
 
 
 class NextJobReported(Frozen):
-    """A job was queued that goes on from this session, in ``next_job.json`` (see ``docs/job-script.md``)."""
+    """A job that continues this session was queued, as reported in ``next_job.json`` (see ``docs/job-script.md``)."""
 
     data: Mapping[str, object]
 

@@ -31,14 +31,14 @@ from notebook_launcher.session.credentials import new_keys, worker_files
 from notebook_launcher.session.record import SESSION_ID, Session, job_in, new_id, session_files
 
 _WHEN = ("begin", "deadline", "dependency", "hold")
-NEXT_JOB_FILE = "next_job.json"  # in the directory of the session that it goes on from
+NEXT_JOB_FILE = "next_job.json"  # in the directory of the session that is continued
 LONGEST_HAND_OVER = timedelta(minutes=5)
 PARTS = 4  # the hand-over takes at most the walltime divided by this
 _PANEL_FILE = "panel.json"
 
 
 class NextJob(Frozen):
-    """What ``next_job.json`` says: the session, its job, and when it begins (``None``: as soon as it can).
+    """The content of ``next_job.json``: the session, its job, and when it begins (``None``: as soon as it can).
 
     ``ends``: when the walltime of the first job is over; only the script of the next job reads it.
     """
@@ -50,7 +50,7 @@ class NextJob(Frozen):
 
     @classmethod
     def from_file(cls, data: Mapping[str, object], now: datetime) -> NextJob | None:
-        """Return what the file says; ``None`` if that makes no sense. ``now``: for the zone of a time without one."""
+        """Parse the file; ``None`` if it is invalid. ``now``: for the zone of a time without one."""
         name, job = str(data.get("session") or ""), job_in("", data)
         begins = parse_iso(str(data.get("begins") or ""), now)
         return cls(name, job, begins) if SESSION_ID.fullmatch(name) and job else None
@@ -123,7 +123,7 @@ def queue_next_job(
     *,
     named: Callable[[Session], None] = lambda _: None,
 ) -> tuple[Session, NextJob]:
-    """Queue the next job of a session that ends at ``ends``, note that in its directory, and return both.
+    """Queue the next job of a session that ends at ``ends``, and record it in that session's directory.
 
     Returns the new session, and what was recorded. ``named`` is called with the new session before it is submitted.
     Interrupts must be deferred. Raises what ``queue_job`` raises; then there is no job.
@@ -156,7 +156,7 @@ _TOLD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
 def withdraw_next_job(host: Host, directory: str, name: str) -> None:
-    """Remove ``next_job.json`` from a session's directory, if it names this next session."""
+    """Remove ``next_job.json`` from a session's directory, if it names ``name`` as the next session."""
     host.run(["sh", "-c", _WITHDRAW, "withdraw-next-job", f"{directory}/{NEXT_JOB_FILE}", name])
 
 

@@ -31,7 +31,7 @@ _LATER = "try again in a minute; no job was submitted"
 
 
 def check_request(context: Context, flags: Mapping[str, str | None]) -> None:
-    """Check the flags that are not listed; then what the user has chosen for the first time becomes the default.
+    """Check the flags that are not listed; then save a newly chosen cluster or course as the default.
 
     Raises as ``check_unlisted_flags``.
     """

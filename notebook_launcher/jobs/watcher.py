@@ -45,8 +45,8 @@ from notebook_launcher.jobs.status import NoAnswer, last_line, query_status
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.cluster_info import Evidence
 
-#: RPCs at Slurm's controller (measured, see docs/scheduler-load.md): for the query of this job while no other launcher
-#: queries; for the one that is not shared; for each part of the evidence on why it is pending; for all of it
+#: RPCs to Slurm's controller (measured, see docs/scheduler-load.md): for a query of this job while there is no other
+#: launcher; for a query that is not shared; for each part of the evidence on why it is pending; for all parts
 ALONE, OWN_QUERY_RPCS, EVIDENCE_PART_RPCS, EVIDENCE = 1, 3, 2, 4
 
 

@@ -104,7 +104,7 @@ _CLOCK_DIFFERENCE = timedelta(days=1)
 
 
 def worker_files(framework: str | None, name: str) -> Mapping[str, bytes]:
-    """Return the files by which all that belongs to the session ``name`` knows each other in Dask or Ray, if any."""
+    """Return the files with which Dask's or Ray's processes of the session ``name`` authenticate each other, if any."""
     return {"dask": new_tls, "ray": new_ray_keys}[framework](name) if framework else {}
 
 
@@ -125,7 +125,7 @@ def new_tls(name: str) -> Mapping[str, bytes]:
 def new_ray_keys(name: str) -> Mapping[str, bytes]:
     """Return an authority for the session ``name`` with its key, and Ray's token, by file name.
 
-    Each node makes its own certificate with that key (``workers_ray.sh``): Ray wants the node's address in it.
+    Each node makes its own certificate with that key (``workers_ray.sh``): Ray requires the node's address in it.
     """
     authority = _new_key()
     return {

@@ -188,9 +188,9 @@ class _RunSupervisor(BatchSupervisor):
         raise error
 
     def _show_results(self, ran: events.NotebookFinished | None = None) -> events.ResultsFetched | None:
-        """Fetch the results, and show where they are; after a successful run, a failure to do so is an error.
+        """Fetch the results, and show where they are; a failure is an error only after a successful run (``ran``).
 
-        Raises ``HungUp`` if the terminal was closed: what has arrived is kept.
+        Raises ``HungUp`` if the terminal was closed; what was fetched so far is kept.
         """
         context, session = self._context, self._session
         self._show_rest()

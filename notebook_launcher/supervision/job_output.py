@@ -18,7 +18,7 @@ def printed_file(notebook: str, *, is_script: bool) -> str:
 
 
 class JobOutput:
-    """Shows the lines of one file of a run as they are written, each once; a requeued job begins anew.
+    """Shows the lines of one file of a batch job as they are written, each once; a requeued job begins anew.
 
     ``path``: of the file on the cluster, which need not exist yet. ``noise``: lines that begin with it are not shown.
     """

@@ -52,7 +52,7 @@ def access_to(context: Context, session: Session, token: str) -> Access:
 
 
 class NextJobWatch:
-    """Looks at the next job from its beginning on, until JupyterLab there answers over a route of its own.
+    """Watches the next job until its JupyterLab answers over a route of its own.
 
     Before the job may begin, only the scheduler is queried, now and then. Only the scheduler decides that the job has
     ended; anything else that fails is tried again. It puts ``Answers`` or ``Lost`` into the inbox, once, and never asks

@@ -207,9 +207,9 @@ class _RenewingSupervisor(AppsSupervisor):
         self._hand_over(still_runs=False)
 
     def _hand_over(self, *, still_runs: bool) -> NoReturn:
-        """Leave the local ports to the supervisor of the next job."""
+        """Hand the local ports over to the supervisor of the next job. Raises ``HandedOver``."""
         endpoint, next_session = self._endpoint, self.renewal.next_session
-        assert next_session is not None  # noqa: S101  # or there would be nothing to hand over to
+        assert next_session is not None  # noqa: S101  # only called if there is a next job
         is_reached = endpoint is not None and self._is_reached and self._tunnel.alive
         is_ours = (
             endpoint is not None

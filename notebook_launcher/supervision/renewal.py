@@ -122,7 +122,7 @@ class Renewal:
 
     @property
     def access(self) -> Access:
-        """The credentials of the next session: the same token, and keys of its own."""
+        """The credentials of the next session, with the same token and keys of its own."""
         return access_to(self._context, self.next_session or self._session, self._access.token)
 
     def tick(self, end: datetime | None) -> None:
@@ -142,7 +142,7 @@ class Renewal:
             self._queue(end, by_page=False)
 
     def _is_too_early(self, end: datetime) -> bool:
-        """Whether the next job has not begun yet, and would long before the end, which was put off meanwhile."""
+        """Whether the next job, which has not begun, would begin too long before this one's end, which was put off."""
         if self.next_session is None or self._begins is None or self._context.clock() >= self._begins:
             return False
         both_run = hand_over(Request(self.next_session.record.flags).walltime)
@@ -221,7 +221,7 @@ class Renewal:
         self._note(f"The next job was not queued: {error.what} {error.why}".rstrip() + f"\n  {hint}")
 
     def _was_queued(self, session: Session, next_job: NextJob) -> None:
-        """Follow it, unless its file came before: then it is followed already, or is gone again."""
+        """Follow the queued job, unless its file arrived first: then it is followed already, or gone again."""
         self._queueing = None
         if self._is_unwanted:
             self._is_unwanted = False
@@ -236,7 +236,7 @@ class Renewal:
     # --- waiting for the next job
 
     def _reported(self, data: Mapping[str, object]) -> None:
-        """The session's directory says that there is a next job, which somebody has queued."""
+        """Handle the file that reports a next job, whoever has queued it."""
         next_job = NextJob.from_file(data, self._context.clock())
         if next_job is None or self._is_known(next_job.session) or next_job.session in self._reading:
             return
@@ -244,12 +244,12 @@ class Renewal:
         threading.Thread(target=self._read, args=(next_job,), name="next job's record", daemon=True).start()
 
     def _is_known(self, name: str) -> bool:
-        """Whether there is no need to read about a session: it is the next one, was, or is not wanted."""
+        """Whether a session's record need not be read: it is, or was, the next one, or is not wanted."""
         known = self.next_session or self._queued
         return name in self._gone or self._is_unwanted or (known is not None and known.id == name)
 
     def _read(self, next_job: NextJob) -> None:
-        """Read the record of the session that is named, on a thread: a login node may hang."""
+        """Read the record of the named session; runs on a thread, because a login node may hang."""
         directory = posixpath.join(posixpath.dirname(self._session.directory), next_job.session)
         try:
             while not self._over.is_set():
@@ -304,7 +304,7 @@ class Renewal:
     # --- the end of the session
 
     def has_begun(self) -> bool:
-        """Whether the next job's JupyterLab listens: then the session goes on there, whoever ended this job."""
+        """Whether the next job's JupyterLab listens, so that the session continues there, however this job ended."""
         if self.next_session is None:
             return False
         with contextlib.suppress(LauncherError):

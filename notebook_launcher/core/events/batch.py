@@ -52,7 +52,7 @@ class TaskEnded(Event, name="task_ended"):
 
 
 class TasksProgress(Event, name="tasks"):
-    """How many tasks of a job array there are in each state: the fields of ``TaskCounts``."""
+    """How many tasks of a job array are in each state: the fields of ``TaskCounts``."""
 
     session: str
     job: str

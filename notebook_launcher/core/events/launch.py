@@ -200,7 +200,7 @@ class AppOpened(Event, name="app_opened"):
 
 
 class AppFailed(Event, name="app_failed"):
-    """A program beside JupyterLab (``--app``) has ended, and is not started again: ``message`` says why.
+    """A program beside JupyterLab (``--app``) has ended, and is not restarted. ``message``: why.
 
     ``log``: the last lines that it printed. ``path``: the file on the cluster with all of them; "": it printed nothing.
     """

@@ -99,9 +99,9 @@ class AppState(Frozen):
 
 
 class TaskCounts(Frozen):
-    """How many tasks a job array has, and how many of them are in each state, as far as they have reported it.
+    """How many tasks a job array has, and how many are in each state, as far as they have reported it.
 
-    ``finished``: with exit code 0. ``failed``: otherwise; those that reached their walltime are among them.
+    ``finished``: ended with exit code 0. ``failed``: ended otherwise, which includes those that reached their walltime.
     """
 
     tasks: int
@@ -119,7 +119,7 @@ class Status(Event, name="status"):
     ``idle_stop``: seconds of idleness after which it ends, 0: never. ``since`` and ``until``: the time that the series
     cover (ISO, UTC), ``None``: there are no samples. ``whole_session``: whether that is the session's whole time
     (``usage``), or its last hour (``status``). ``notes``: remarks on its use, in sentences. ``apps``: the programs
-    beside JupyterLab (``--app``). ``tasks``: of a job array; ``None``: it is none, or that is not known.
+    beside JupyterLab (``--app``). ``tasks``: of a job array; ``None``: not a job array, or not known.
     """
 
     session: SessionEntry

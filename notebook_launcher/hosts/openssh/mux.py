@@ -189,7 +189,7 @@ class Carried(HandedOver):
         try:
             if self._control.request(_CONNECT, request, (local.fileno(), local.fileno())) != _OPENED:
                 raise HandOverFailed("the ssh master gave an invalid answer")
-        except TimeoutError as error:  # it may carry the connection any moment
+        except TimeoutError as error:  # the master may still start to carry the connection
             self._control.close()
             raise HandOverFailed(str(error)) from None
         except BaseException:

@@ -98,10 +98,10 @@ class ChannelBytes:
         self.settimeout = channel.settimeout
         self._receive_buffer = ReceiveBuffer.of(channel, window) if window is not None else None
         if self._receive_buffer is not None:
-            channel.in_window_threshold = _NEVER  # paramiko allows no more by itself
+            channel.in_window_threshold = _NEVER  # so that paramiko never enlarges the window itself
 
     def pass_on(self, near: socket.socket) -> None:
-        """Give what arrives to a local connection, as far as it takes it without waiting; ``recv`` returns the rest."""
+        """Send received data to a local connection as far as it accepts them at once; ``recv`` returns the rest."""
         if self._receive_buffer is not None:
             self._receive_buffer.pass_on(near)
 

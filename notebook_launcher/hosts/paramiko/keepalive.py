@@ -21,7 +21,7 @@ _ANSWERS = (paramiko.common.MSG_REQUEST_SUCCESS, paramiko.common.MSG_REQUEST_FAI
 
 
 class Keepalive:
-    """Asks the server of a transport for a sign of life while it sends nothing.
+    """Requests a reply from the server of a transport while it sends nothing.
 
     The transport is closed if several requests in a row get no reply, and the server is known to reply to them. This
     counts the pauses since the server last sent something, not the seconds: when a suspended launcher continues, the

@@ -22,10 +22,10 @@ _OWN = {"_lock", "_cv", "_buffer", "_event", "_closed"}  # attributes of paramik
 
 
 class ReceiveBuffer(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-arg]
-    """The buffer of a channel, with the window that says how much the far end may send ahead.
+    """The buffer of a channel, with the window that limits how much the far end may send ahead.
 
-    The channel has made it already, and paramiko's thread may be filling it: ``ReceiveBuffer.of`` only changes what it
-    does.
+    The channel has created its buffer already, and paramiko's thread may be filling it, so ``ReceiveBuffer.of`` only
+    changes its class.
     """
 
     # paramiko's own
@@ -42,7 +42,7 @@ class ReceiveBuffer(paramiko.buffered_pipe.BufferedPipe):  # type: ignore[type-a
 
     @classmethod
     def of(cls, channel: paramiko.Channel, window: ReceiveWindow) -> ReceiveBuffer | None:
-        """Turn a channel's buffer into one, with all that has arrived; ``None``: paramiko's own is not as it was."""
+        """Turn a channel's buffer into a ``ReceiveBuffer``, with its data; ``None`` if paramiko has another buffer."""
         found = channel.in_buffer
         if type(found) is not paramiko.buffered_pipe.BufferedPipe or not vars(found).keys() >= _OWN:
             return None
