@@ -164,7 +164,7 @@ _WITHDRAW = '! grep -qsF -- "$2" "$1" || rm -f -- "$1"'
 
 
 def withdraw_ended(context: Context, sessions: Iterable[Session]) -> None:
-    """Remove the ``successor.json`` files that name these sessions, which were ended."""
+    """Remove the ``next_job.json`` files that name these sessions, which were ended."""
     for session in sessions:
         before = session.record.continues
         if SESSION_ID.fullmatch(before):
