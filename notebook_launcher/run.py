@@ -47,7 +47,7 @@ from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.preflight import check_software, inspects_image
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch import save_output, supervise_run, usual_output
-from notebook_launcher.supervision.printed import printed_file
+from notebook_launcher.supervision.job_output import printed_file
 from notebook_launcher.usage.cost_estimate import Costing
 
 __all__ = [

@@ -19,7 +19,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.job_arrays import task_numbers
 from notebook_launcher.core.request import GPU_FLAGS, Request
-from notebook_launcher.core.sbatch_lines import read_directives
+from notebook_launcher.core.sbatch_directives import read_directives
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.core.view import View

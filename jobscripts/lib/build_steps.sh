@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2317   # work is set by the scripts that source this; traps call what is here
 #
-# What makes images (image.sh) and environments (environment.sh): followed to its end, and stopped in good order.
+# What makes images (image.sh) and environments (create_environment.sh): followed to its end, and stopped in good order.
 #
 # Sourced, never run. `tidy_up` is theirs; WORK_DIR/stop ends all, as a signal does.
 

@@ -109,7 +109,7 @@ end_program() {
 # Containers, and whatever else the program has left behind.
 end_what_is_left() {
   end_containers
-  [[ -n $program || -n $engine_begun || -e $NBL_SESSION_DIR/runtime/podman ]] || is_surveying || return 0
+  [[ -n $program || -n $workers_begun || -e $NBL_SESSION_DIR/runtime/podman ]] || is_surveying || return 0
   end_stragglers
 }
 

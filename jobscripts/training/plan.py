@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from place import TrainingError
+from ranks import TrainingError
 
 #: What a checkpoint must agree on with the training that goes on from it.
 SAME = ("batch_size", "hidden_dim", "images", "learning_rate", "precision", "seed")

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
-from place import Place, TrainingError
+from ranks import Process, TrainingError
 
 #: Sent some time before the walltime is over: save a checkpoint and stop. LSF sends the second one by itself.
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -36,10 +36,10 @@ class StopRequest:
         self.signal = signal.Signals(number).name
 
 
-def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
+def supervise(train: Callable[[StopRequest], int], process: Process) -> int:
     """Run ``train`` in a child process, and return the exit code; print a sentence if the child is killed."""
     stop = StopRequest()  # before the child is there: it may take a signal while it still imports PyTorch
-    if place.launcher == "torchrun":
+    if process.launcher == "torchrun":
         _end_with(os.getppid(), signal.SIGTERM)  # it ends its processes, unless it is killed
     parent = os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where whoever started us ignores it, nobody could wait for a child
@@ -48,10 +48,10 @@ def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED_FOR)
         _end_with(parent, signal.SIGKILL)  # nobody would supervise it any more
-        _leave(_run(train, stop, place))
+        _leave(_run(train, stop, process))
     code, ended_by = _wait_for(child)  # the signals stay blocked: how the child ended is what there is to tell
     if code < 0 and -code not in ended_by:
-        print(death(place, -code), file=sys.stderr, flush=True)
+        print(death(process, -code), file=sys.stderr, flush=True)
     return code if code >= 0 else 128 - code
 
 
@@ -72,7 +72,7 @@ def _wait_for(child: int) -> tuple[int, list[int]]:
             return os.waitstatus_to_exitcode(status), passed_on
 
 
-def death(place: Place, number: int) -> str:
+def death(process: Process, number: int) -> str:
     """Return the sentence about a process that a signal has ended."""
     try:
         name = signal.Signals(number).name
@@ -81,21 +81,21 @@ def death(place: Place, number: int) -> str:
     why = ""
     if number == signal.SIGKILL:
         why = " Often the memory was used up: ask for more (--mem), or use smaller batches."
-    return f"{place.name} was killed by {name} ({number}), so the training ends.{why}"
+    return f"{process.name} was killed by {name} ({number}), so the training ends.{why}"
 
 
-def _run(train: Callable[[StopRequest], int], stop: StopRequest, place: Place) -> int:
+def _run(train: Callable[[StopRequest], int], stop: StopRequest, process: Process) -> int:
     try:
         return train(stop)
     except TrainingError as error:
-        print(f"{place.name}: {error}", file=sys.stderr)
+        print(f"{process.name}: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if not is_lost_connection(error):
             traceback.print_exc()
         else:
-            print(f"{place.name} lost the connection to another rank, and stops.", file=sys.stderr)
+            print(f"{process.name} lost the connection to another rank, and stops.", file=sys.stderr)
             print(f"  {short(error)}", file=sys.stderr)
     return 1
 

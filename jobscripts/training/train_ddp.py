@@ -8,8 +8,8 @@
 The network learns the same, whatever the number of processes: --batch-size is that of all together. SIGUSR1 to any of
 them makes all save a checkpoint and stop; the same command goes on from there. What was measured is in result.json.
 
-To read it, begin with `train` in training_loop.py; place.py, team.py and plan.py are what it needs, supervise.py tells
-how a process was killed.
+To read it, begin with `train` in training_loop.py; ranks.py, process_group.py and plan.py are what it needs,
+supervise.py tells how a process was killed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from place import TrainingError, find_place
 from plan import read_options, split
+from ranks import TrainingError, this_process
 from supervise import StopRequest, supervise
 
 
@@ -27,25 +27,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train, and return the exit code: 2 if it cannot be done as asked for, and 1 if it failed on the way."""
     options = read_options(arguments)
     try:
-        place = find_place(os.environ)
+        process = this_process(os.environ)
     except TrainingError as error:
         print(error, file=sys.stderr)
         return 2
     try:
-        split(options.images, options.batch_size, place.processes, options.accumulate)
+        split(options.images, options.batch_size, process.processes, options.accumulate)
     except TrainingError as error:
-        if place.rank == 0:  # all of them find the same
+        if process.rank == 0:  # all of them find the same
             print(error, file=sys.stderr)
         return 2
 
     def train_here(stop: StopRequest) -> int:
-        from team import Team  # PyTorch takes seconds to load, and only the child needs it
+        from process_group import ProcessGroup  # PyTorch takes seconds to load, and only the child needs it
         from training_loop import train
 
-        with Team(place, options.accelerator, options.timeout) as team:
-            return train(options, team, stop)
+        with ProcessGroup(process, options.accelerator, options.timeout) as group:
+            return train(options, group, stop)
 
-    return supervise(train_here, place)
+    return supervise(train_here, process)
 
 
 if __name__ == "__main__":

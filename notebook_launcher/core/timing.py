@@ -67,6 +67,9 @@ class Timing(Frozen):
     unresponsive_note_after: float = 3.0  # a scheduler may be unresponsive for this long before a note says so
     answer_within: float = 20.0  # for the answer to a cancel; then the connection counts as broken
 
+    # reading what a job prints
+    reread_pause: float = 5.0  # before a stream that broke is started again: some login nodes kill what runs for long
+
     # how a job ended
     final_status_within: float = 15.0  # from the job's exit to the scheduler's report of its final state
     final_status_pause: float = 0.2  # between two queries; doubled each time

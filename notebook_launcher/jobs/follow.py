@@ -28,7 +28,6 @@ from notebook_launcher.tunnel.reconnect import ReconnectFailed, Reconnection, Re
 
 TICK = 1.0  # seconds
 RECONNECT_FOR = 3600.0  # seconds for which reconnecting is attempted
-RESTART_AFTER = 5.0  # seconds until a stream that broke is started again: some login nodes kill long-running processes
 LAST_LINES_WITHIN = 1.5  # seconds after the session's end for the last lines to arrive: another machine wrote them
 MOST_UNREAD = 4 * 1024 * 1024  # characters of lines that wait to be taken; a job may print faster than a terminal shows
 LINE_COST = 200  # characters that an empty line counts as: it takes up memory, too
@@ -308,7 +307,7 @@ class SessionFollower:
         if not is_ours or self._reconnection is not None or self._begin_at is not None or self._over_at is not None:
             return
         if self._context.host.alive and not (isinstance(item, WatcherStopped) and item.connection):
-            self._begin_at = time.monotonic() + RESTART_AFTER
+            self._begin_at = time.monotonic() + self._context.timing.reread_pause
         else:
             self._lost(item.reason)
 

@@ -67,7 +67,7 @@ def fetch_results(context: Context, session: Session, folder: Path) -> events.Re
     May be called again at any time: only what is new is fetched, and a file that was changed here since is left alone;
     the new version is put beside it. Shows progress if it takes long, and nothing else. Reconnects if the connection
     breaks. Raises ``ConnectionLost``; ``CopyFailed`` if something cannot be stored here; ``Interrupted`` after a
-    Ctrl-C, whatever the network does. Files fetched by then are kept.
+    Ctrl-C, or once the terminal is closed, whatever the network does. Files fetched by then are kept.
     """
     attempt, exit_requests = 1, context.interrupts.exit_requests
     while True:
@@ -214,8 +214,12 @@ class _Fetching:
                 lock.release()
 
     def refuse_if_interrupted(self) -> None:
-        """Raise ``Interrupted`` after a Ctrl-C, ``CopyFailed`` once ``run_early`` has taken too long."""
-        if self._context.interrupts.exit_requests > self._exit_requests:
+        """Raise ``Interrupted`` after a Ctrl-C or a hang-up, ``CopyFailed`` once ``run_early`` has taken too long.
+
+        A hang-up counts also if it came before: nobody waits for the files any more.
+        """
+        interrupts = self._context.interrupts
+        if interrupts.hung_up or interrupts.exit_requests > self._exit_requests:
             raise Interrupted(
                 "Interrupted: not all of the results were fetched.",
                 hint=f"fetch the rest with: launch-notebook results {self._session.id}",

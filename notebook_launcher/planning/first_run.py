@@ -10,10 +10,9 @@ from typing import Any, Protocol, TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
-from notebook_launcher.core.request import DEFAULT_WALLTIME
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
-from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.core.walltime import DEFAULT_WALLTIME, Walltime
 from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
 from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.planning.target import (

@@ -13,9 +13,9 @@ from typing import TypeVar
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.glob_match import match_glob
-from notebook_launcher.core.request import DEFAULT_WALLTIME, GPU_FLAGS, MEMORY_FLAGS, gpu_items, gpus_in, merge_flags
+from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS, gpu_items, gpus_in, merge_flags
 from notebook_launcher.core.sbatch_options import as_typed
-from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.core.walltime import DEFAULT_WALLTIME, Walltime
 from notebook_launcher.profiles.models import AccountRule, ClusterProfile, Flags, FlagValue, Translation
 from notebook_launcher.profiles.store import as_flags, default_flags
 from notebook_launcher.schedulers.make import make_scheduler

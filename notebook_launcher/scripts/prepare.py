@@ -15,7 +15,7 @@ from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import NotebookInvalid, ScriptInvalid
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import file_size
-from notebook_launcher.core.sbatch_lines import Directives, read_directives
+from notebook_launcher.core.sbatch_directives import Directives, read_directives
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.notebook.dependencies import Dependencies, absolute, typed_path
 from notebook_launcher.scripts.templates import Template, find_template, no_such_template

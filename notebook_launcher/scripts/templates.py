@@ -11,7 +11,7 @@ from pathlib import Path
 from notebook_launcher.core.errors import ScriptInvalid
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import folder
-from notebook_launcher.core.sbatch_lines import filled_in
+from notebook_launcher.core.sbatch_directives import filled_in
 from notebook_launcher.core.text import printable
 from notebook_launcher.profiles.models import Environment
 

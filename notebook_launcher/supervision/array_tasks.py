@@ -13,7 +13,7 @@ from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.quantities import plural
 from notebook_launcher.core.text import listed
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.jobs.follow import LINE_COST, RESTART_AFTER, FileLine, GrowingFile, ReadEnded, lines_of
+from notebook_launcher.jobs.follow import LINE_COST, FileLine, GrowingFile, ReadEnded, lines_of
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session, json_object
 
@@ -92,7 +92,7 @@ class ArrayTasks:
             if self._context.interrupts.exit_requests == self._exit_requests:
                 self._read(item.text)
         else:
-            self._restart_at = time.monotonic() + RESTART_AFTER  # some login nodes kill long-running processes
+            self._restart_at = time.monotonic() + self._context.timing.reread_pause
 
     def show_rest(self) -> None:
         """Show what had not arrived when the array ended, as far as it can be read, or until Ctrl-C."""

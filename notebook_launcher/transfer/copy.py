@@ -19,7 +19,7 @@ from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import naming_contact, open_host
 from notebook_launcher.transfer.data import CorruptData, fetch_batch, fetch_file, send_batch, send_file

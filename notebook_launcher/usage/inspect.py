@@ -348,13 +348,13 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _plot(inspection: _Inspection, path: Path) -> None:
-    from notebook_launcher.usage import plot as plotting
+    from notebook_launcher.usage import plot as plot_module
 
     record = inspection.session.record
     what = f"{record.software or record.program}, {_as_typed(record.flags)}"
     title = f"Session {record.id}{inspection.where}\n{what if len(what) <= 100 else what[:99] + '…'}"
-    shown = inspection.used(values=plotting.VALUES)
-    _write(path, lambda new: plotting.draw(shown, title, new, path.suffix.lower()))
+    shown = inspection.used(values=plot_module.VALUES)
+    _write(path, lambda new: plot_module.draw(shown, title, new, path.suffix.lower()))
 
 
 # --- the log ---

@@ -12,7 +12,7 @@ from dataclasses import replace
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import duration, plural
 from notebook_launcher.core.request import GPU_FLAGS, Request, parse_gres
-from notebook_launcher.core.safe_regex import RegexTimeout, search
+from notebook_launcher.core.safe_regex import RegexTimeout, search_lines
 from notebook_launcher.core.text import printable
 from notebook_launcher.diagnosis.requirements import amount_requested, most_nodes
 from notebook_launcher.profiles.models import Budget, Price, Rates
@@ -225,20 +225,18 @@ def _in_words(price: Price, parts: list[_Part]) -> str:
 
 
 def left_of(budget: Budget, account: str | None, output: str) -> float | None:
-    """Return what is left of the account by the output of the budget command; ``None`` where it does not tell.
+    """Return what is left of the account, read from the ``output`` of the budget command; ``None`` if that is unclear.
 
-    Where the pattern asks for the account and none is named, the output must speak of one alone. ``output`` is data of
-    any kind; colours in it are no matter, nor is what stands beyond ``expressions.LONGEST`` signs of a line.
+    If the pattern contains the account and none is given, the output must be about a single account. Colours in the
+    output are ignored, and so is what follows the first ``safe_regex.LONGEST`` characters of a line.
     """
     pattern = budget.pattern.replace("{account}", re.escape(account) if account else r"\S+")
-    found = []
-    for line in printable(output).splitlines()[:_MOST_LINES]:
-        try:
-            match = search(pattern, line)
-        except RegexTimeout:
-            return None
-        if match and (number := read_number(match["left"] or "")) is not None:
-            found.append(number)
+    lines = printable(output).splitlines()[:_MOST_LINES]
+    try:
+        numbers = [read_number(match["left"] or "") for match in search_lines(pattern, lines)]
+    except RegexTimeout:
+        return None
+    found = [number for number in numbers if number is not None]
     if account is None and "{account}" in budget.pattern and len(found) > 1:
         return None
     return found[0] if found else None

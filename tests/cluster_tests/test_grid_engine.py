@@ -15,7 +15,7 @@ import pytest
 
 from notebook_launcher.core import errors
 from notebook_launcher.core.package_data import folder
-from tests.cluster_tests import in_box, test_bench, test_copy, test_doctor, test_main_job, test_run, test_sessions
+from tests.cluster_tests import in_box, test_bench, test_copy, test_doctor, test_launch, test_run, test_sessions
 from tests.cluster_tests.situation import (
     CTRL_C,
     ENTER,
@@ -68,7 +68,7 @@ def _for_each_scheduler(module: types.ModuleType) -> dict[str, object]:
 for _module in (test_sessions, test_run, test_copy, test_bench, test_doctor):
     globals().update(_for_each_scheduler(_module))
 # last, as the others bring that environment themselves
-for _name, _test in _for_each_scheduler(test_main_job).items():
+for _name, _test in _for_each_scheduler(test_launch).items():
     globals()[_name] = pytest.mark.usefixtures("_light")(_test)
 
 

@@ -1,4 +1,4 @@
-"""The lines on forwarded ports, and on the workers of a distributed engine, whose dashboard is one of them."""
+"""The lines on forwarded ports, and on the workers of Dask or Ray, whose dashboard is one of them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.runs import finished_text, prepared_text, progress_text, results_text
 from notebook_launcher.cli.views.shell import shell_text
 from notebook_launcher.core import events
-from notebook_launcher.core.text import listed, printable
+from notebook_launcher.core.text import joined, listed, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -188,6 +188,11 @@ class TextView(ConsoleView):
                 self._say("\n".join(["  The end of its log:", *(f"  | {line}" for line in event.log)]))
         else:
             self._say(f"{event.title}: {event.url}", whole=True)
+
+    @_display.register(events.AppFailed)
+    def _(self, event: events.AppFailed) -> None:
+        log = f"Its log: {event.path}" if event.path else ""
+        self._say(joined(f"{event.title} is not running.", event.message, log), style="yellow", whole=True)
 
     @_display.register(events.Disconnected)
     def _(self, event: events.Disconnected) -> None:

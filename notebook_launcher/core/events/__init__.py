@@ -30,6 +30,7 @@ from notebook_launcher.core.events.forecast import (
     ResourceLoad,
 )
 from notebook_launcher.core.events.launch import (
+    AppFailed,
     AppOpened,
     Attached,
     BrowserOpened,
@@ -101,6 +102,7 @@ from notebook_launcher.core.events.transfer import Copied, Copying
 
 __all__ = [
     "Alternative",
+    "AppFailed",
     "AppOpened",
     "AppState",
     "Attached",

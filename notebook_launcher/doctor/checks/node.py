@@ -37,7 +37,7 @@ from notebook_launcher.planning.plan import Plan
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, discard_session
-from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+from notebook_launcher.supervision.next_jobs import supervise_jupyter
 
 MINUTES = 5  # of walltime; less if the user requests less
 START_WITHIN = 600.0  # seconds to wait for the job's start, and for JupyterLab in it

@@ -287,7 +287,7 @@ def test_the_job_script_tells_in_the_log_where_it_can_tell_nowhere_else() -> Non
 
 
 def test_every_cause_that_the_job_script_gives_has_its_error_and_no_other() -> None:
-    names = ("jupyterlab.sh", "enter.sh", "program.sh", "engine.sh", "worker_node.sh", *LIBRARY, "image.sh")
+    names = ("jupyterlab.sh", "enter.sh", "program.sh", "workers.sh", "worker_node.sh", *LIBRARY, "image.sh")
     scripts = "".join(job_script(name).read_text() for name in names)
     given_causes = set(re.findall(r"\b(?:leave|fail) ([a-z]+(?:-[a-z]+)+|stopped|finished)\b", scripts))
     execute = "".join(job_script(name).read_text() for name in JOB_FILES if name.startswith("execute"))

@@ -27,8 +27,8 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.local_state import remembered
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine

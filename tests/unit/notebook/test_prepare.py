@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.package_data import folder as shipped
-from notebook_launcher.notebook import prepare as notebooks
-from notebook_launcher.notebook.examples import files_of
+from notebook_launcher.notebook import prepare as prepare_module
+from notebook_launcher.notebook.bundled_notebooks import files_of
 from notebook_launcher.notebook.prepare import bundled, prepare, sentence_of
 from tests.fuzzing import examples
 from tests.unit.notebook.notebook_files import HOSTILE, PARAMETERS, cell, refusal, sources, value_of, written
@@ -320,7 +320,7 @@ def notebooks_name(name: str) -> str:
 
 def test_nothing_heavy_is_loaded_where_no_notebook_is_prepared() -> None:
     program = (
-        f"import sys; from {notebooks.__name__} import bundled, sentence_of\n"
+        f"import sys; from {prepare_module.__name__} import bundled, sentence_of\n"
         "assert [sentence_of(path) for path in bundled().values()]\n"
         "print(sorted({'nbformat', 'papermill'} & sys.modules.keys()))"
     )

@@ -65,6 +65,7 @@ QUICK: dict[str, float] = {
     "cancel_check_pause": 0.01,
     "longest_cancel_check_pause": 0.04,
     "accounting_pause": 0.01,
+    "reread_pause": 0.05,
 }
 E = TypeVar("E", bound=events.Event)
 Error = TypeVar("Error", bound=BaseException)
@@ -104,7 +105,7 @@ class FakeTunnel(tunnel.Tunnel):
 class Routes:
     """In place of what uses the network; ``opening``, ``reaching`` and ``port_owner`` are hooks on its threads.
 
-    ``refusals``: why the next ways cannot be made.
+    ``refusals``: why the next ways cannot be made; ``unreachable``: nodes to which none can be made.
     """
 
     def __init__(self, hooks: Hooks, host: FakeHost) -> None:
@@ -113,6 +114,7 @@ class Routes:
         self.threads: list[threading.Thread] = []
         self.ending_calls: list[bool] = []  # of each way: whether the job may be told to wait for no more calls
         self.refusals: list[Exception] = []
+        self.unreachable: set[str] = set()
         self.port_owners: dict[int, PortOwner] = {}  # whose programs listen on ports of the node
         self.busy: tuple[str, ...] | None = ()  # what kernels run
         self.saved = PagesSaved()  # what comes of it when the pages are to save
@@ -130,8 +132,8 @@ class Routes:
             self._hooks.reached("opening")
             if self.refusals:
                 raise self.refusals.pop(0)
-            if not self._host.connected:
-                raise NodeUnreachable(f"No route to {target.node} was found from login.")
+            if not self._host.connected or str(target.node) in self.unreachable:
+                raise NodeUnreachable(f"No route to {target.node} was found.")
         except Exception:
             made.closed = True  # nobody gets it
             raise
@@ -145,11 +147,11 @@ class Routes:
         self._hooks.reached("is_answered")
         return self.answers
 
-    def save_in_pages(self, local_port: int, endpoint: Endpoint, token: str) -> PagesSaved:
+    def save_in_pages(self, local_port: int, endpoint: Endpoint, token: str, within: float = 0.0) -> PagesSaved:
         self._hooks.reached("save_in_pages")
         return self.saved
 
-    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:
+    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str, within: float) -> tuple[str, ...] | None:
         self._hooks.reached("busy_kernels")
         return self.busy
 

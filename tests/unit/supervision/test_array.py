@@ -19,7 +19,7 @@ from notebook_launcher.core.errors import (
     UsageError,
 )
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.sbatch_lines import Directives
+from notebook_launcher.core.sbatch_directives import Directives
 from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, State
 from notebook_launcher.scripts.prepare import PreparedScript
 from notebook_launcher.supervision import array

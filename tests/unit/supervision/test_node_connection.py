@@ -79,7 +79,7 @@ def test_a_way_that_breaks_at_once_every_time_is_no_reason_for_haste(
     launcher.set_timing(remake_pause=0.01, longest_reconnect_pause=8.0)
     launcher.launch()
     launcher.attach()
-    launcher.routes.refusals = [NodeUnreachable("No route to n1 was found.")] * 1000
+    launcher.routes.unreachable = {"n1"}
     launcher.routes.opened[0].standing = False
     wait_until(lambda: len(pauses) >= 5, PATIENCE)
     assert pauses[:5] == [0.0, *DOUBLED]

@@ -19,7 +19,6 @@ from notebook_launcher.core.errors import (
     JobTimedOut,
     LauncherError,
     NodeFailed,
-    NodeUnreachable,
     OutOfMemory,
 )
 from notebook_launcher.hosts.base import LineStream, OnEnd, OnLine
@@ -200,7 +199,7 @@ def test_the_job_ends_while_the_network_is_down(
     launcher.host.is_tried(3)
     assert launcher.going, "that nobody can be asked says nothing about the job"
     launcher.host.state, launcher.host.history = state, history
-    launcher.routes.refusals = [NodeUnreachable("No route to n1 was found.")] * 100
+    launcher.routes.unreachable = {"n1"}
     launcher.host.reachable = True
     launcher.fails(error)
     assert launcher.host.count("scancel") == 0
@@ -214,7 +213,7 @@ def test_the_job_s_own_last_word_is_read_after_the_drop(launcher: Launcher, when
     launcher.host.says("exit", cause="image-missing", message="There is no image /x.sif.")
     launcher.host.files["exit.json"] = json.dumps({"cause": "image-missing", "message": "There is no image /x.sif."})
     launcher.host.state = "FAILED"
-    launcher.routes.refusals = [NodeUnreachable("No route to n1 was found.")] * 100
+    launcher.routes.unreachable = {"n1"}
     launcher.host.reachable = True
     assert launcher.fails(ImageUnusable).what == "Job 7: There is no image /x.sif."
 
@@ -268,7 +267,7 @@ def test_requeued_while_the_network_is_down(launcher: Launcher, when: str, again
     launcher.host.is_tried(2)
     if again == "waits":
         launcher.host.requeued()
-        launcher.routes.refusals = [NodeUnreachable("No route to n1 was found.")]
+        launcher.routes.unreachable = {"n1"}
         launcher.host.reachable = True
         launcher.shown(events.Pending, 2)
         launcher.host.starts("n2")
@@ -290,7 +289,7 @@ def test_requeued_while_the_network_is_down(launcher: Launcher, when: str, again
 def test_a_drop_after_a_requeue_is_told_as_well(launcher: Launcher) -> None:
     launcher.launched("attached")
     launcher.routes.opened[-1].standing = False
-    launcher.routes.refusals = [NodeUnreachable("No route to n1 was found.")] * 3
+    launcher.routes.unreachable = {"n1"}
     launcher.shown(events.Disconnected)
     launcher.host.requeued()
     launcher.shown(events.Pending, 2)

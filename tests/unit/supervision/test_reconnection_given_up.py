@@ -12,7 +12,6 @@ from notebook_launcher.core.errors import (
     AuthenticationFailed,
     ConnectionLost,
     HostKeyChanged,
-    NodeUnreachable,
 )
 from notebook_launcher.supervision import reconnection, supervisor
 from notebook_launcher.tunnel import reconnect
@@ -112,7 +111,7 @@ def test_it_is_not_tried_for_ever(launcher: Launcher, monkeypatch: pytest.Monkey
 def test_a_way_to_the_node_is_not_looked_for_for_ever(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher.launched("attached")
     monkeypatch.setattr(supervisor.Supervisor, "_reconnect_deadline", lambda _: 0.0)
-    launcher.routes.refusals = [NodeUnreachable("No route to n1 was found.")] * 1000
+    launcher.routes.unreachable = {"n1"}
     launcher.routes.opened[0].standing = False
     error = launcher.fails(ConnectionLost)
     assert "No route to n1 was found." in error.why

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from notebook_launcher.cli.views import usage_graphs
+from notebook_launcher.cli.views import status_and_usage
+from notebook_launcher.cli.views.status_and_usage import BLOCKS, LETTERS, graph
 from notebook_launcher.cli.views.text_view import TextView
-from notebook_launcher.cli.views.usage_graphs import BLOCKS, LETTERS, graph
 from notebook_launcher.core import events
 from tests.conftest import plain
 from tests.unit.usage.home import Home
@@ -71,7 +71,7 @@ STATUS = events.Status(
 
 @pytest.fixture(autouse=True)
 def _now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_graphs, "_now", lambda: NOW)
+    monkeypatch.setattr(status_and_usage, "_now", lambda: NOW)
 
 
 def shown(

@@ -230,7 +230,12 @@ def test_without_an_account_only_a_table_of_one_tells() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"(?:a|aa)*(?P<left>\d)", r"(a{1,50}){20}(?P<left>\d)", "a*" * 9 + r"(?P<left>\d)"]
+    "pattern",
+    [
+        r"(?:a|aa)*(?P<left>\d)",
+        r"(a{1,50}){20}(?P<left>\d)",
+        "a*" * 9 + r"(?P<left>\d)",  # within the limit for one line, and far beyond it for all
+    ],
 )
 def test_an_expression_that_would_search_for_ever_is_given_up(pattern: str) -> None:
     budget, ticks, over = Budget(command=("b",), pattern=pattern), [], threading.Event()
@@ -246,7 +251,7 @@ def test_an_expression_that_would_search_for_ever_is_given_up(pattern: str) -> N
     took = time.monotonic() - began
     over.set()
     others.join()
-    assert took < 60
+    assert took < 5
     assert took < 0.2 or len(ticks) > 3  # other threads go on meanwhile: the launch
 
 
