@@ -1,4 +1,4 @@
-"""Reads which resources each run of a bench used (time, CPU, memory, GPU, energy) from the files fetched with it.
+"""Reads the resources that each run of a bench used (time, CPU, memory, GPU, energy) from the files fetched with it.
 
 They are known whether or not the notebook has recorded anything. The files come from a job, and are not trusted.
 """
