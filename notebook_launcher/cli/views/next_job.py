@@ -22,7 +22,7 @@ def next_job_text(event: events.Renewed | events.Continued, now: datetime) -> st
 
 
 def time_left_text(event: events.TimeLeft, next_job: str | None, now: datetime) -> str:
-    """Return the warning that a job will end, by the clock of ``now``. ``next_job``: the queued one that continues it."""
+    """Return the warning that a job will end, by the clock of ``now``. ``next_job``: the one that continues it."""
     left = time_left_of_warning(event.seconds_left)
     if next_job:
         return f"{left} left: job {next_job} continues at the same address. Save what you need; its kernels are new."
