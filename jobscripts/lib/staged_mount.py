@@ -4,8 +4,8 @@
     python3 -I staged_mount.py --try [ARCHIVE SQUASHFUSE]       whether this node allows it, and can mount this archive
 
 A copy is a folder, or an archive that the program SQUASHFUSE can mount (squashfuse_ll, which Apptainer contains). The
-command runs in new user and mount namespaces, as an ordinary user: the mounts are invisible to others, and gone with the
-last process. They are read-only. The command keeps its user, its groups and its environment, and gets no additional
+command runs in new user and mount namespaces, as an ordinary user: the mounts are invisible to others, and gone with
+the last process. They are read-only. The command keeps its user, its groups and its environment, and gets no additional
 rights. Needs only Python 3.6; util-linux could do it as well, but older versions only as root inside the namespace.
 """
 
