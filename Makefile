@@ -34,7 +34,7 @@ NO_CLUSTER_HERE := [ $$? = 3 ]
 NO_SID_TODAY := [ $$? = 3 -o $$? = 4 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-cluster test-real-time test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-list bench-tunnel bench-round-trips bench-page bench-panel bench-faults bench-politeness bench-classroom bench-polling-model bench-sampling bench-copy bench-cold-start clean
+.PHONY: help run test test-computing test-cluster test-real-time test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-list bench-tunnel bench-round-trips bench-page bench-panel bench-faults bench-scheduler-load bench-classroom bench-polling-model bench-sampling bench-copy bench-cold-start clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -136,8 +136,8 @@ bench-panel: $(VENV)/with-tests ## compare JupyterLab's page with the panel and 
 bench-faults: $(VENV)/with-tests ## measure how soon JupyterLab works again after each network fault (half an hour)
 	tests/as-root.sh $(VENV)/bin/python benchmarks/faults.py $(ARGS)
 
-bench-politeness: $(VENV)/with-tests ## count the RPCs of waiting sessions, and compare with other programs (an hour)
-	tests/as-root.sh $(VENV)/bin/python benchmarks/politeness.py $(ARGS)
+bench-scheduler-load: $(VENV)/with-tests ## count the RPCs of waiting sessions, and compare with other programs (an hour)
+	tests/as-root.sh $(VENV)/bin/python benchmarks/scheduler_load.py $(ARGS)
 
 bench-classroom: $(VENV)/with-tests ## let forty students launch in the same minute, on the practice cluster (ten minutes)
 	tests/as-root.sh $(VENV)/bin/python benchmarks/classroom.py $(ARGS)

@@ -39,7 +39,7 @@ COST = {
     "REQUEST_NODE_INFO": 124,
 }
 PER_JOB = 3.4  # microseconds more of REQUEST_JOB_INFO for each job in the list: 20 lists of 200 jobs
-# the RPCs of each poll, as slurmctld counts them (docs/politeness.md)
+# the RPCs of each poll, as slurmctld counts them (docs/scheduler-load.md)
 SUBMIT = ("REQUEST_SUBMIT_BATCH_JOB",)
 LAUNCHER = ("REQUEST_JOB_INFO_SINGLE",)
 SQUEUE = ("REQUEST_FED_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_PARTITION_INFO")
@@ -117,7 +117,7 @@ def load(
 
 
 def main() -> None:
-    """Print the table of docs/politeness.md."""
+    """Print the table of docs/scheduler-load.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--hours", type=float, default=2.0, help="how long a session waits and runs")

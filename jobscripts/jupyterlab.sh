@@ -33,10 +33,10 @@ main() {
 }
 
 # The files that a job needs beside this script, and those that it uses if they are there.
-readonly NEEDED=({lib,containers,activate,enter,program,job_services,engine}.sh {jupyter_server_config,own_connections}.py)
-readonly OPTIONAL=({quick_start,import_cache,page_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
+readonly NEEDED=({lib,containers,activate,enter,program,job_services,workers}.sh {jupyter_server_config,own_connections}.py)
+readonly OPTIONAL=({quick_start,import_cache,static_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
-  {worker_node,torchrun_nodes,engine_{dask,ray}}.sh {engine,dask,ray}_node.py panel{,_view,_apps}.js
+  {worker_node,torchrun_nodes,workers_{dask,ray}}.sh {dask,ray}_node.py node_resources.py panel{,_view,_apps}.js
   panel{,_facts,_saving}.py {session_apps,app_{requests,tensorboard}}.py)
 
 # Seconds that JupyterLab may take to end its kernels; it gives each of them 5.
@@ -73,8 +73,8 @@ run_job() {
   source "$scripts/program.sh"
   # shellcheck source=jobscripts/lib/job_services.sh
   source "$scripts/job_services.sh"
-  # shellcheck source=jobscripts/lib/engine.sh
-  source "$scripts/engine.sh"
+  # shellcheck source=jobscripts/lib/workers.sh
+  source "$scripts/workers.sh"
   find_job_id
   find_node
   # list_stragglers recognizes our processes by this variable.
@@ -98,7 +98,7 @@ run_jupyterlab() {
   if [[ -n $want_with ]]; then
     await_ssh_port
     report_started
-    start_engine
+    start_workers
   fi
   start_program
   if [[ -z $want_with ]]; then
@@ -173,12 +173,12 @@ submitted_from() {
 prepare_session_dir() {
   local name left=()
   continues_in=''
-  if read_line "$NBL_SESSION_DIR/successor.json" &&
+  if read_line "$NBL_SESSION_DIR/next_job.json" &&
     [[ $REPLY =~ \"session\":\"([0-9]{8}-[0-9]{6}-[a-z2-7]{4})\" ]]; then
     continues_in=${BASH_REMATCH[1]}
   fi
   # Files of an earlier run, if the job was requeued.
-  for name in {started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,successor}.json ended-from runtime; do
+  for name in {started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,next_job}.json ended-from runtime; do
     [[ ! -e $NBL_SESSION_DIR/$name && ! -L $NBL_SESSION_DIR/$name ]] || left+=("$NBL_SESSION_DIR/$name")
   done
   ((!${#left[@]})) || rm -rf -- "${left[@]}"
@@ -254,10 +254,10 @@ report_started() {
 }
 
 report_endpoint() {
-  [[ ! -e $NBL_SESSION_DIR/apps.json ]] || engine_report=${engine_report-}',"apps":true'
+  [[ ! -e $NBL_SESSION_DIR/apps.json ]] || workers_report=${workers_report-}',"apps":true'
   report endpoint '"address":"%s","port":%d,"base_url":%s,"secure":%s,"pid":%d,"started":"%s"%s' \
     "$listen_address" "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" \
-    "${engine_report-}" || leave_unwritable
+    "${workers_report-}" || leave_unwritable
   log "JupyterLab listens on $listen_address:$server_port of $node, after $SECONDS seconds"
   log "its endpoint is in $NBL_SESSION_DIR/endpoint.json, its token in $NBL_SESSION_DIR/token"
   local tunnel="ssh -L $server_port:$listen_address:$server_port $node" page="http://127.0.0.1:$server_port/lab"
@@ -310,7 +310,7 @@ leave() {
   end_sampler
   end_noting_image
   end_staging
-  end_engine
+  end_workers
   end_program
   # Not earlier: JupyterLab's pages save over these connections while it shuts down.
   end_sshd
@@ -367,7 +367,7 @@ run_notebook() {
   prepare_work || leave_unwritable
   if [[ -n $want_with ]]; then
     report_started
-    start_engine
+    start_workers
     await_workers
   fi
   start_program
@@ -418,7 +418,7 @@ await_last_write() {
 # leave_without_a_word EXIT_CODE: end the job, although execute.py could not report why it ended.
 leave_without_a_word() {
   if (($1 == 137)); then
-    leave kernel-died "$1" "The notebook on $node was killed, perhaps for want of memory: ask for more."
+    leave kernel-died "$1" "The notebook on $node was killed, perhaps because it ran out of memory: ask for more."
   fi
   leave jupyter-failed "$(($1 ? $1 : 1))" "What runs the notebook on $node ended with exit code $1: see the job's log."
 }

@@ -20,8 +20,8 @@ OUTPUT=${OUTPUT:-runs/$job}      # not an option, because the lines below use it
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # threads of each process, for what it does on the CPU
 
 # The processes meet on the first node, which is this one, at a port computed from the job's id, so that two jobs on a
-# node use different ones. It is from 20000 to 31999, because Linux uses higher ports for outgoing connections. If it is
-# in use already, the next one is taken.
+# node use different ones. It is below 32000, because Linux uses higher ports for outgoing connections. If it is in use
+# already, the next one is taken.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 port=$((20000 + SLURM_JOB_ID % 12000))
 while (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do port=$((port + 1)); done

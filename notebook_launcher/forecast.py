@@ -44,7 +44,7 @@ from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.diagnosis.unqueued import estimate_unqueued
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import read_refusal_report, run_queries, run_query
-from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.jobs.unlisted_flags import check_request
 from notebook_launcher.planning.plan import Plan, begin_note, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition
@@ -62,15 +62,15 @@ NO_CLUSTER = (
     "  launch-notebook when --host you@login.example.org"
 )
 _WORTH = (
-    "This is the scheduler's estimate as of now: jobs that end early or late, and new ones that go first, change it."
+    "This is the scheduler's estimate as of now: jobs that end early or late, and new ones ahead of yours, change it."
 )
 _ASK_A_CLUSTER = (
     " To ask a cluster:\n  launch-notebook queue --cluster NAME       (their names: launch-notebook clusters)"
 )
 _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
 _LATER = "try again in a minute"
-_PREEMPTED = "A job there may have to make room for others."
-_PREEMPTS = "Other people's jobs would have to make room for it."
+_PREEMPTED = "A job there may be preempted."
+_PREEMPTS = "It would preempt other people's jobs."
 _NOTHING_READ = StartConstraints(None, lambda _: None)
 _NOT_TESTED = {  # flags that delay a job, which a test does not consider
     "hold": "It is queued on hold, and starts only once it is released.",
@@ -87,7 +87,7 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
     Raises a ``LauncherError`` if there was no answer; a refused request is an answer, not an error.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=True, prepares=False) as context:
-        check_unlisted_flags(context, plan.request.flags)
+        check_request(context, plan.request.flags)
         _show_notes(plan, context)
         if context.scheduler.cluster_info is None:
             _require_no_queue(context)

@@ -35,7 +35,7 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
-from notebook_launcher.session.credentials import Access, engine_files, join_keys, new_keys, new_token
+from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token, worker_files
 from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb, inspects_image
 from notebook_launcher.session.record import (
     Program,
@@ -87,12 +87,12 @@ def launch(
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         # imported while the host is being queried: before that, nothing on the screen says what the user waits for
         from notebook_launcher.jobs.cancel import cancelled_on_failure
-        from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+        from notebook_launcher.jobs.unlisted_flags import check_request
         from notebook_launcher.sessions import offer_existing_session
         from notebook_launcher.usage.cost_estimate import Costing
 
         costing = Costing(plan, context)
-        check_unlisted_flags(context, plan.request.flags)
+        check_request(context, plan.request.flags)
         flags_accepted()
         if offer_existing_session(plan, context):
             return
@@ -104,7 +104,7 @@ def launch(
         session, access = queue_session(plan, context, costing=costing)
         with cancelled_on_failure(context, session):  # even a broken installation leaves no job behind
             # imported only now, while the job is pending
-            from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+            from notebook_launcher.supervision.next_jobs import supervise_jupyter
         first = submitted(plan, context, session)
         supervise_jupyter(context, session, access, ours=True, first=first, place=place, renewals=renewals)
 
@@ -348,7 +348,7 @@ def _credentials_and_files(
     """Return a token and keys for a new session, and all files of its directory."""
     env = session_env(plan, context.scheduler, context.site, payload)
     token = new_token()
-    more = {**payload.files, **engine_files(plan.distributed, session.id)}
+    more = {**payload.files, **worker_files(plan.distributed, session.id)}
     if payload.program == "jupyterlab" and plan.panel:
         from notebook_launcher.usage.panel_file import PANEL_FILE, panel_file
 

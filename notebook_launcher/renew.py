@@ -12,9 +12,9 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import cancel_job, launcher_command
 from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
+from notebook_launcher.jobs.next_job import begin_of, queue_next_job, refuse_without_end
 from notebook_launcher.jobs.session_choice import sessions_after
 from notebook_launcher.jobs.session_index import IndexedSession, SessionIndex
-from notebook_launcher.jobs.successor import begin_of, queue_successor, refuse_without_end
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
@@ -65,11 +65,11 @@ def renew(
             raise UsageError(f"Session {session.id} has ended meanwhile.", hint="repeat it: launch-notebook again")
         interrupts.defer()
         token = read_access(context.host, session.directory).token
-        new, successor = queue_successor(context, session, end, token)
+        new, next_job = queue_next_job(context, session, end, token)
         if interrupts.exit_requests:
             cancel_job(context, new)
             raise Interrupted("Interrupted.", why=f"The next job, {job_of(new)}, is cancelled.")
-        begins_at = successor.begins.isoformat(timespec="seconds") if successor.begins else None
+        begins_at = next_job.begins.isoformat(timespec="seconds") if next_job.begins else None
         ends_at = end.isoformat(timespec="seconds")
         view.show(events.Renewed(new.id, job_of(new).id, session.id, begins_at, ends_at, walltime.as_text()))
         view.show(events.Note(_what_follows(context, session, new)))

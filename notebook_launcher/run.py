@@ -25,7 +25,7 @@ from notebook_launcher.hosts.base import RUN_TIMEOUT, Prompts
 from notebook_launcher.jobs.cancel import cancel_job, report_detached
 from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
 from notebook_launcher.jobs.session_index import IndexedSession
-from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.jobs.unlisted_flags import check_request
 from notebook_launcher.launch import (
     OfferImage,
     Payload,
@@ -47,7 +47,7 @@ from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.preflight import check_software, inspects_image
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch import save_output, supervise_run, usual_output
-from notebook_launcher.supervision.printed import printed_file
+from notebook_launcher.supervision.job_output import printed_file
 from notebook_launcher.usage.cost_estimate import Costing
 
 __all__ = [
@@ -98,7 +98,7 @@ def run_notebook(
     """
     scripts = int(inspects_image(plan))
     with open_context(plan.target, view, prompts, interrupts, submits=True, scripts=scripts) as context:
-        check_unlisted_flags(context, plan.request.flags)
+        check_request(context, plan.request.flags)
         costing = Costing(plan, context)
         if plan.target.course:
             view.show(course_used(plan.target.course))

@@ -44,7 +44,7 @@ from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.store import user_profiles
 from notebook_launcher.session.connect import open_context
-from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.context import Context, job_of, session_and_job
 from notebook_launcher.session.credentials import read_access
 from notebook_launcher.session.record import Program, Session, json_object
 
@@ -203,7 +203,7 @@ def reattach(context: Context, session: Session) -> None:
 
         follow_submitted(context, session, ours=False, first=_job_note(session))
         return
-    from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+    from notebook_launcher.supervision.next_jobs import supervise_jupyter
 
     access = read_access(context.host, session.directory)
     supervise_jupyter(context, session, access, ours=False, first=_job_note(session))
@@ -212,7 +212,7 @@ def reattach(context: Context, session: Session) -> None:
 def _follow_run(context: Context, session: Session) -> None:
     """Follow a run to its end, and show what it prints; say so if it is not known whether it is a script."""
     from notebook_launcher.notebook.results import SENT
-    from notebook_launcher.supervision.printed import printed_file
+    from notebook_launcher.supervision.job_output import printed_file
 
     context.interrupts.defer()
     sent, notebook = f"{session.directory}/{SENT}", session.record.notebook or "notebook.ipynb"
@@ -234,7 +234,7 @@ def _supervise_run(context: Context, session: Session, printed: str | None = Non
 
 
 def _job_note(session: Session) -> events.Event:
-    return events.Note(f"Session {session.id}: job {job_of(session)}.")
+    return events.Note(f"{session_and_job(session)}.")
 
 
 def forward(
@@ -249,7 +249,7 @@ def forward(
 
     The session keeps running, however this ends.
     """
-    from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+    from notebook_launcher.supervision.next_jobs import supervise_jupyter
 
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         session, _ = find_session(context, prefix)

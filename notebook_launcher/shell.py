@@ -15,7 +15,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job, launcher_command
 from notebook_launcher.jobs.lookup import find_session
-from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.jobs.unlisted_flags import check_request
 from notebook_launcher.launch import OfferImage, no_offer, queue_session, software_warning, submitted
 from notebook_launcher.planning.plan import Plan, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
@@ -83,7 +83,7 @@ def shell_in_new_job(
     could reconnect to it.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
-        check_unlisted_flags(context, plan.request.flags)
+        check_request(context, plan.request.flags)
         useless = useless_flags_note(plan.user_flags) if context.scheduler.same_machine else None
         warning = _software_warning(plan, context, offer_image) if request.inside else None
         for note in filter(None, (*plan.notes, useless, warning)):

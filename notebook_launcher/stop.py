@@ -82,7 +82,7 @@ def stop(
         elif sessions:
             cancel_jobs(context, sessions)
         if any(session.record.continues for session in sessions):
-            from notebook_launcher.jobs.successor import withdraw_ended
+            from notebook_launcher.jobs.next_job import withdraw_ended
 
             withdraw_ended(context, sessions)
         if len(sessions) == 1:
@@ -191,35 +191,23 @@ def _awaited(
 
 
 def _ask_each(tasks: queue.SimpleQueue[_Task], answers: queue.SimpleQueue[_Answer], kernels: bool) -> None:
-    from notebook_launcher.supervision.end_check import EndChecked
-    from notebook_launcher.tunnel.page_saving import PagesSaved
-
     with contextlib.suppress(queue.Empty):
         while True:
             name, ports, endpoint, token = tasks.get_nowait()
-            check = EndChecked(None, PagesSaved())
-            try:
-                with contextlib.suppress(Exception):  # nothing is known then
-                    check = _ask(ports, endpoint, token, kernels=kernels)
-            finally:
-                answers.put((name, check))
+            answers.put((name, _ask(ports, endpoint, token, kernels=kernels)))
 
 
 def _ask(ports: Sequence[int], endpoint: Endpoint, token: str, *, kernels: bool) -> EndChecked:
     """Ask one session's JupyterLab, by the first of the ``ports`` that answers; each has one limit for all."""
-    from notebook_launcher.supervision.end_check import EndChecked
-    from notebook_launcher.tunnel.kernels import busy_kernels
-    from notebook_launcher.tunnel.page_saving import ANSWERS_WITHIN, PagesSaved, save_in_pages
+    from notebook_launcher.supervision.end_check import EndChecked, check_end
+    from notebook_launcher.tunnel.page_saving import PagesSaved
 
     check = EndChecked(None if kernels else (), PagesSaved())
     last = time.monotonic() + _ALL_PORTS_WITHIN
     for port in ports:
-        until = min(last, time.monotonic() + _PORT_WITHIN)
-        if (left := until - time.monotonic()) <= 0:
+        if (left := last - time.monotonic()) <= 0:
             break
-        saved = save_in_pages(port, endpoint, token, min(left, ANSWERS_WITHIN))
-        busy = busy_kernels(port, endpoint, token, until - time.monotonic()) if kernels else ()
-        check = EndChecked(busy, saved)
-        if saved.pages is not None or (kernels and busy is not None):
+        check = check_end(port, endpoint, token, min(left, _PORT_WITHIN), kernels=kernels)
+        if check.saved.pages is not None or (kernels and check.busy is not None):
             break
     return check

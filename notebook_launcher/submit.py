@@ -19,12 +19,12 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.job_arrays import task_numbers
 from notebook_launcher.core.request import GPU_FLAGS, Request
-from notebook_launcher.core.sbatch_lines import read_directives
+from notebook_launcher.core.sbatch_directives import read_directives
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.jobs.unlisted_flags import check_request
 from notebook_launcher.launch import (
     OfferImage,
     Payload,
@@ -244,7 +244,7 @@ def submit_script(
         check_scheduler_found(script, plan.target.scheduler, context.scheduler.name, plan.target.cluster)
         if "array" in plan.request.flags and not context.scheduler.has_arrays:
             raise _array_refused(script, plan.target, context.scheduler)
-        check_unlisted_flags(context, plan.request.flags)
+        check_request(context, plan.request.flags)
         costing = Costing(plan, context)
         if plan.target.course:
             view.show(course_used(plan.target.course))

@@ -117,7 +117,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 #: all that is heavy at once would starve each other on two cores
 FIRST = tuple(
     f"tests/cluster_tests/test_{name}"
-    for name in ("training_jobs", "situations", "main_job", "renew", "run", "lessons", "sites", "shell", "environments")
+    for name in ("training_jobs", "situations", "launch", "renew", "run", "lessons", "sites", "shell", "environments")
 )
 
 
@@ -195,7 +195,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
     try:
         cluster.up(until_end_of=None if keep else os.getpid())
     except ReleaseUnusableError as error:
-        pytest.skip(str(error))  # in CI as well: Debian sid is not ours to mend
+        pytest.skip(str(error))  # in CI as well: Debian sid is not ours to fix
     for box in ("laptop", "login"):
         for user in USERS:
             write_profile(cluster, box, user)

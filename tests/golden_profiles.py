@@ -1,4 +1,4 @@
-"""What each bundled profile makes of the same few wishes, written down for people to judge.
+"""What each bundled profile makes of the same few requests, written down for people to judge.
 
 ``python -m tests.golden_profiles --write`` writes the files anew; ``git diff`` then shows what a change comes to.
 """
@@ -98,7 +98,7 @@ def cases(name: str) -> Iterator[tuple[str, str]]:
     who = f"-A {profile.account.example or 'proj1'}" if profile.account.required else ""
     if who:
         yield "no account is named", ""
-    wishes = {
+    requests = {
         "nothing is said": "",
         "no GPU": "--gpus 0",
         "one GPU": "--gpus 1",
@@ -108,8 +108,8 @@ def cases(name: str) -> Iterator[tuple[str, str]]:
         "three hours from three o'clock": "--gpus 1 -t 3:00:00 -b 15:00",
         "eleven days": "-t 11-0",
     }
-    for wish, words in wishes.items():
-        yield wish, f"{who} {words}".strip()
+    for request, words in requests.items():
+        yield request, f"{who} {words}".strip()
     yield from ((LINE, line) for line in LINES[name])
 
 
@@ -149,9 +149,9 @@ def _heading(name: str, profile: ClusterProfile) -> str:
     return "".join([f"{name}: {profile.description}\n", *(f"  {key:<13} {value}\n" for key, value in rows.items())])
 
 
-def _case(name: str, wish: str, words: str) -> str:
+def _case(name: str, request: str, words: str) -> str:
     typed = f"launch-notebook --cluster {name} {words}".strip()
-    return "".join([f"# {wish}\n", f"$ {typed}\n", *(f"  {line}\n" for line in _answer(name, words))])
+    return "".join([f"# {request}\n", f"$ {typed}\n", *(f"  {line}\n" for line in _answer(name, words))])
 
 
 def _answer(name: str, words: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2317   # work is set by the scripts that source this; traps call what is here
 #
-# Runs the commands that make images (image.sh) and environments (environment.sh), and stops them cleanly.
+# Runs the commands that make images (image.sh) and environments (create_environment.sh), and stops them cleanly.
 #
 # Sourced, never run. Those scripts define `tidy_up`. The file WORK_DIR/stop ends everything, as a signal does.
 

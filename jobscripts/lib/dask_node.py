@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from engine_node import FOLDER, cores_here, gpus_here, memory_here, write_line
+from node_resources import FOLDER, cores_here, gpus_here, memory_here, write_line
 
 del sys.path[0]
 

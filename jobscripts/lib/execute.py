@@ -404,7 +404,7 @@ class Cells:
         if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
             return f"The kernel was killed in {cell}, because the job's memory was used up: ask for more."
         if code == -signal.SIGKILL:
-            return f"The kernel was killed in {cell}, perhaps for want of memory: ask for more."
+            return f"The kernel was killed in {cell}, perhaps because it ran out of memory: ask for more."
         if code == 0:
             return f"The kernel ended by itself before {cell} was done: does a cell call exit()?"
         if code is not None and code < 0:

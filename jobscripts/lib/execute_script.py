@@ -76,7 +76,7 @@ class Script:
     def _why(self, code: int) -> str:
         """Return a sentence on how the script failed."""
         if code == -signal.SIGKILL:
-            return "The script was killed, perhaps for want of memory: ask for more."
+            return "The script was killed, perhaps because it ran out of memory: ask for more."
         if code < 0:
             with contextlib.suppress(ValueError):
                 return f"The script crashed (signal {signal.Signals(-code).name})."

@@ -42,7 +42,7 @@ leave_if_not_wanted() {
 was_ended_early() {
   local ended ends
   [[ $REPLY =~ \"ended\":\"([0-9TZ:-]+)\" ]] && ended=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 1
-  read_line "$1/successor.json" && [[ $REPLY =~ \"ends\":\"([0-9TZ:+-]+)\" ]] || return 1
+  read_line "$1/next_job.json" && [[ $REPLY =~ \"ends\":\"([0-9TZ:+-]+)\" ]] || return 1
   ends=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) && ((ends - ended > EARLY_SECONDS))
 }
 

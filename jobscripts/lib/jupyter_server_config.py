@@ -293,11 +293,11 @@ def send_files_compressed() -> None:
     """Send JupyterLab's own files compressed, and let browsers cache them. A failure does not prevent the start."""
     folder = os.environ["NBL_SESSION_DIR"]
     try:
-        page_files = load_beside(folder, "page_files")
-        c.ServerApp.tornado_settings["transforms"] = [page_files.StaticFilesSentOnce]
-        page_files.compare_files_by_content()
+        static_files = load_beside(folder, "static_files")
+        c.ServerApp.tornado_settings["transforms"] = [static_files.StaticFilesSentOnce]
+        static_files.compare_files_by_content()
         if quick_start is not None:
-            when_it_answers.append(lambda: page_files.compress_ahead(app))
+            when_it_answers.append(lambda: static_files.compress_ahead(app))
     except Exception as problem:
         app.log.warning("notebook-launcher: JupyterLab's page is sent uncompressed: %r", problem)
 

@@ -23,8 +23,8 @@ def session_facts(folder, environ):
     ``panel.json`` has the launcher's data on the request, ``environ`` Slurm's variables; a job that was submitted by
     hand has only the latter.
     """
-    names = ("panel", "started", "idle", "notice", "successor")
-    requested, started, idle, notice, successor = (read_object(folder / f"{name}.json") for name in names)
+    names = ("panel", "started", "idle", "notice", "next_job")
+    requested, started, idle, notice, next_job = (read_object(folder / f"{name}.json") for name in names)
     class_ends = seconds(notice.get("ends"))
     began = number(environ.get("SLURM_JOB_START_TIME")) or seconds(started.get("started"))
     price = number(requested.get("price_per_hour"))
@@ -42,8 +42,8 @@ def session_facts(folder, environ):
         "connect": text(requested.get("connect")),
         "bill": text(requested.get("bill")),
         "renew": text(requested.get("renew")),
-        "next": {"job": text(successor.get("job")), "begins": seconds_of_zone(successor.get("begins"))}
-        if text(successor.get("session"))
+        "next": {"job": text(next_job.get("job")), "begins": seconds_of_zone(next_job.get("begins"))}
+        if text(next_job.get("session"))
         else None,
         "idle": {
             "why": text(idle.get("why")),

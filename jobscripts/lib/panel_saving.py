@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from pathlib import Path
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tornado.ioloop import IOLoop, PeriodicCallback
 
@@ -50,6 +50,7 @@ class SharedDocuments:
 
     def __init__(self, app):
         self.app = app
+        self.locks = WeakValueDictionary()  # of the rooms that are being saved, by their ids
 
     def has_changed(self):
         """Whether there are documents to save."""
@@ -103,6 +104,12 @@ class SharedDocuments:
             return UNNAMED
 
     async def _save(self, room):
+        # Two at once would break off each other's saving, and the later one would take the delay of 0 for the room's.
+        lock = self.locks.setdefault(id(room), asyncio.Lock())
+        async with lock:
+            await self._save_alone(room)
+
+    async def _save_alone(self, room):
         delay, before = room._save_delay, self._saved_at(room)
         room._save_delay = 0
         try:

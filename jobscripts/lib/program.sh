@@ -109,7 +109,7 @@ end_program() {
 # End containers, and all other processes that the program has left behind.
 end_what_is_left() {
   end_containers
-  [[ -n $program || -n $engine_begun || -e $NBL_SESSION_DIR/runtime/podman ]] || is_surveying || return 0
+  [[ -n $program || -n $workers_begun || -e $NBL_SESSION_DIR/runtime/podman ]] || is_surveying || return 0
   end_stragglers
 }
 
@@ -248,7 +248,7 @@ await_end() {
   elif ((code == 0)); then
     leave finished 0 "JupyterLab was ended by its user."
   elif ((code == 137)); then
-    leave jupyter-failed "$code" "JupyterLab on $node was killed, perhaps for want of memory: ask for more."
+    leave jupyter-failed "$code" "JupyterLab on $node was killed, perhaps because it ran out of memory: ask for more."
   else
     leave jupyter-failed "$code" "JupyterLab on $node ended with exit code $code: see the job's log."
   fi

@@ -7,7 +7,7 @@ Started by ``worker_node.sh`` in the session's environment. The processes are Ra
 file sets the resources that Ray may use on this node, keeps other users out, and reports that the node has joined.
 
 Ray's processes talk to each other by gRPC, with TLS on both sides (``RAY_USE_TLS``) and the session's token
-(``RAY_AUTH_MODE``), and answer HTTP only with that token. ``engine_ray.sh`` sets the variables for both.
+(``RAY_AUTH_MODE``), and answer HTTP only with that token. ``workers_ray.sh`` sets the variables for both.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from engine_node import FOLDER, cores_here, gpus_here, memory_here, memory_limit, write_line
+from node_resources import FOLDER, cores_here, gpus_here, memory_here, memory_limit, write_line
 
 del sys.path[0]
 

@@ -1,12 +1,12 @@
 #!/bin/bash
 #
-# Run one node's part of a distributed engine in the session's environment: the scheduler, or this node's workers.
+# Run one node's part of a distributed framework in the session's environment: the scheduler, or this node's workers.
 #
 #   worker_node.sh SESSION_DIR scheduler|workers
 #
-# Started by engine.sh on each node by a job step. It has two parts: the outer one keeps running, and restarts the
-# workers when they end; the inner one (--here) execs the engine, in the container if there is one. The cause of a
-# failure is written to SESSION_DIR/runtime/cause-ROLE-NODE.
+# Started by workers.sh on each node by a job step. It has two parts: the outer one keeps running, and restarts the
+# workers when they end; the inner one (--here) execs the framework's process, in the container if there is one. The
+# cause of a failure is written to SESSION_DIR/runtime/cause-ROLE-NODE.
 #
 # shellcheck disable=SC2154  # want_… and the like are set by lib.sh
 
@@ -40,8 +40,8 @@ know() {
   source "$1/lib.sh"
   node=$3
   read_settings "$1/session.env" 2>/dev/null # the job itself has already reported problems
-  # shellcheck source=jobscripts/lib/engine_dask.sh
-  source "$1/engine_$want_with.sh"
+  # shellcheck source=jobscripts/lib/workers_dask.sh
+  source "$1/workers_$want_with.sh"
 }
 
 # ================================================================================================= the outer part
@@ -55,7 +55,7 @@ run_part() {
   trap 'clean_up' EXIT
   if read_line "$NBL_SESSION_DIR/runtime/folder"; then cd -- "$REPLY" || :; fi
   find_own_address
-  prepare_engine
+  prepare_framework
   if [[ -n $want_container ]]; then
     set_up_node
     prepare_container
@@ -91,9 +91,9 @@ keep_running() {
  the job's log."
     fi
     if [[ $role != workers ]] || ((++tries > MOST_TRIES)); then
-      fail workers-failed "$engine_name's $role on $node ended with exit code $code: see the job's log."
+      fail workers-failed "$framework_name's $role on $node ended with exit code $code: see the job's log."
     fi
-    log "$engine_name's workers on $node ended with exit code $code; starting them again"
+    log "$framework_name's workers on $node ended with exit code $code; starting them again"
     pause "$tries"
   done
 }
@@ -107,7 +107,7 @@ stop() {
 clean_up() {
   [[ ! -e $NBL_CONTAINER_FILE ]] || end_container "$NBL_CONTAINER_FILE"
   rm -f -- "$NBL_INSIDE_FILE"
-  clean_up_engine
+  clean_up_framework
 }
 
 # ================================================================================================= the inner part
@@ -117,21 +117,21 @@ become_part() {
   write_file "$NBL_INSIDE_FILE" "$$"
   if [[ -n $want_container ]]; then set_up_container; else set_up_node; fi
   activate
-  find_engine_python
-  set_engine_variables
+  find_framework_python
+  set_framework_variables
   find_inherited_options
-  exec "${as_inherited[@]}" "$engine_python" -B "$NBL_SESSION_DIR/${want_with}_node.py" "$role"
+  exec "${as_inherited[@]}" "$framework_python" -B "$NBL_SESSION_DIR/${want_with}_node.py" "$role"
 }
 
-# Set engine_python to the Python of the environment's JupyterLab, or to another one that has the engine.
-find_engine_python() {
+# Set framework_python to the Python of the environment's JupyterLab, or to another one that has the framework.
+find_framework_python() {
   local lab
   lab=$(type -P jupyter-lab)
-  for engine_python in "$(python_of "$lab")" "${lab:+${lab%/*}/python3}" "$(type -P python3)" "$(type -P python)"; do
-    [[ -x $engine_python ]] && has_engine "$engine_python" && return
+  for framework_python in "$(python_of "$lab")" "${lab:+${lab%/*}/python3}" "$(type -P python3)" "$(type -P python)"; do
+    [[ -x $framework_python ]] && has_framework "$framework_python" && return
   done
-  fail workers-missing "There is no $engine_version, which --with $want_with starts, in\
- $(where_it_should_be "$engine_packages")."
+  fail workers-missing "There is no $framework_version, which --with $want_with starts, in\
+ $(where_it_should_be "$framework_packages")."
 }
 
 main "$@"

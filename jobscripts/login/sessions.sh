@@ -93,7 +93,7 @@ list() {
 
 # tell DIR ID: print one session, or remember it as one to be removed.
 tell() {
-  local dir=$1 id=$2 text='' name session_line='' exit_line=''
+  local dir=$1 id=$2 text='' name exit_line=''
   if ! is_own "$dir" || [[ ! -r $dir || ! -x $dir ]]; then
     printf '%s damaged\n' "$id"
     return
@@ -109,11 +109,12 @@ tell() {
   for name in session started endpoint exit idle progress; do
     read_json "$dir/$name.json" || continue
     text+="$id $name $REPLY"$'\n'
-    case $name in session) session_line=$REPLY ;; exit) exit_line=$REPLY ;; esac
+    [[ $name != exit ]] || exit_line=$REPLY
   done
   if read_job "$dir/job"; then text+="$id job $REPLY"$'\n'; fi
-  if [[ -z $exit_line || $exit_line == *'"script-failed"'* ||
-    ($exit_line == *'"stopped"'* && $session_line == *'"array":'*) ]] && read_cancelled "$dir/ended-from"; then
+  # How the others ended, they say themselves.
+  if [[ -z $exit_line || $exit_line == *'"script-failed"'* || $exit_line == *'"stopped"'* ]] &&
+    read_cancelled "$dir/ended-from"; then
     text+="$id cancelled $REPLY"$'\n'
   fi
   if has_secrets "$dir"; then
@@ -297,14 +298,14 @@ is_ours() {
     started.json | endpoint.json | exit.json | idle.json | image.json | notice.json | usage.csv | local.state | ended-from) ;;
     progress.json | staging.json | input.ipynb | results.sent | sent.json | scripts.sha256 | arguments) ;;
     apps.json | session_apps.py | app_requests.py | app_tensorboard.py) ;;
-    unsaved.json | renew.json | successor.json | panel.json | panel.js | panel_view.js | panel_apps.js | panel.py | panel_facts.py | panel_saving.py) ;;
+    unsaved.json | renew.json | next_job.json | panel.json | panel.js | panel_view.js | panel_apps.js | panel.py | panel_facts.py | panel_saving.py) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     array_task.sh | watch_tasks.sh | job-[0-9]*.log | reverse.sh | survey.sh) ;;
     stage.sh | stage_disk.sh | stage_squash.sh | staged_mount.py) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
-    import_cache.py | page_files.py | engine.sh | worker_node.sh | torchrun_nodes.sh | engine_node.py | own_connections.py) ;;
-    engine_dask.sh | dask_node.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
-    engine_ray.sh | ray_node.py | ray-ca.pem | ray-ca-key.pem | ray-token) ;;
+    import_cache.py | static_files.py | workers.sh | worker_node.sh | torchrun_nodes.sh | node_resources.py | own_connections.py) ;;
+    workers_dask.sh | dask_node.py | dask-ca.pem | dask-cert.pem | dask-key.pem) ;;
+    workers_ray.sh | ray_node.py | ray-ca.pem | ray-ca-key.pem | ray-token) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py | quick_start.py) ;;
     shared_query.sh | asked.sh | local.sh | image.sh | heartbeat.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;

@@ -5,13 +5,14 @@
 #
 # Printed lines:   started JSON   endpoint JSON   exit JSON     one of the job's files is there, or has changed
 #                  gone started (endpoint, exit, progress, staging)      it was removed: the job went back into the queue
+#                  apps JSON                                    how the programs beside JupyterLab are (runtime/apps.json)
 #                  progress JSON                                how far a notebook has come that is run
 #                  staging JSON                                 how far the environment is copied to the node
 #                  idle JSON   gone idle                        nobody uses the session; it is used again
 #                  unsaved JSON                                 what pages of JupyterLab could not save
 #                  notice JSON                                  what the teacher of a course says to the session
 #                  renew JSON                                   a page of JupyterLab asks for the next job
-#                  successor JSON                               the job that goes on from this session is queued
+#                  next_job JSON                                the job that goes on from this session is queued
 #                  usage ROW|ROW                                the newest sample of usage.csv, a row for each GPU
 #                  deleted                                      the session directory is gone; nothing more will come
 #                  .                                            every 2 s: still here
@@ -49,8 +50,8 @@ readonly USAGE_READS=128
 
 main() {
   dir=${1%/}
-  declare -gA content=([started]='' [staging]='' [endpoint]='' [progress]='' [exit]='' [idle]='' [notice]='' [unsaved]='' [renew]=''
-    [successor]='') found=()
+  declare -gA content=([started]='' [staging]='' [endpoint]='' [apps]='' [progress]='' [exit]='' [idle]='' [notice]=''
+    [unsaved]='' [renew]='' [next_job]='') found=()
   eager_until=0
   changed_at=0
   look_due=0
@@ -71,10 +72,12 @@ look() {
   # shellcheck disable=SC2034
   local listing=("$dir"/*)
   [[ -d $dir ]] || return 1
+  # shellcheck disable=SC2034
+  [[ ! -e $dir/apps.json ]] || listing=("$dir"/runtime/*)
   # Read in the reverse of the order in which the job writes them, and told in that order: whatever was there when a file
   # was written is read after it, and told before it.
-  for name in successor renew notice unsaved idle exit progress endpoint staging started; do read_file "$name"; done
-  for name in started staging endpoint progress unsaved exit idle notice renew successor; do tell "$name"; done
+  for name in next_job renew notice unsaved idle exit progress apps endpoint staging started; do read_file "$name"; done
+  for name in started staging endpoint apps progress unsaved exit idle notice renew next_job; do tell "$name"; done
   ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))
@@ -82,6 +85,8 @@ look() {
 
 read_file() {
   local file=$dir/$1.json line='' others LC_ALL=C
+  # In the session directory itself, a file of this name says which programs are to be started.
+  [[ $1 != apps ]] || file=$dir/runtime/apps.json
   # Up to the first zero byte: a bounded read passes over zero bytes without counting them. It is read that takes the
   # first line: ${line%%pattern} takes 10 s for a megabyte without a newline.
   # shellcheck disable=SC2034

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import train_ddp
-from place import LAUNCHERS, TrainingError, gpus_of_job
 from plan import add_common_options
+from ranks import LAUNCHERS, TrainingError, gpus_of_job
 
 HERE = Path(__file__).resolve().parent
 

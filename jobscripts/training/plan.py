@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from place import TrainingError
+from ranks import TrainingError
 
 #: Settings that must be the same in a checkpoint and in the training that continues from it.
 SAME = ("batch_size", "hidden_dim", "images", "learning_rate", "precision", "seed")

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
-from place import Place, TrainingError
+from ranks import Process, TrainingError
 
 #: Sent some time before the walltime ends: save a checkpoint and stop. LSF sends the second one by default.
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -36,11 +36,11 @@ class StopRequest:
         self.signal = signal.Signals(number).name
 
 
-def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
+def supervise(train: Callable[[StopRequest], int], process: Process) -> int:
     """Run ``train`` in a child process, and return the exit code; print a sentence if the child is killed."""
     stop = StopRequest()  # before the child starts: it may get a signal while it imports PyTorch
-    if place.launcher == "torchrun":
-        _end_with(os.getppid(), signal.SIGTERM)  # torchrun and srun end their processes, unless they are killed
+    if process.launcher == "torchrun":
+        _end_with(os.getppid(), signal.SIGTERM)  # torchrun ends its processes, unless it is killed
     parent = os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if our parent ignores SIGCHLD, we could not wait for a child
     signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)  # so that no signal is lost: see _wait_for
@@ -48,10 +48,10 @@ def supervise(train: Callable[[StopRequest], int], place: Place) -> int:
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED_FOR)
         _end_with(parent, signal.SIGKILL)  # it would be unsupervised
-        _leave(_run(train, stop, place))
+        _leave(_run(train, stop, process))
     code, ended_by = _wait_for(child)  # signals stay blocked, so that the child's end is reported
     if code < 0 and -code not in ended_by:
-        print(death(place, -code), file=sys.stderr, flush=True)
+        print(death(process, -code), file=sys.stderr, flush=True)
     return code if code >= 0 else 128 - code
 
 
@@ -73,7 +73,7 @@ def _wait_for(child: int) -> tuple[int, list[int]]:
             return os.waitstatus_to_exitcode(status), passed_on
 
 
-def death(place: Place, number: int) -> str:
+def death(process: Process, number: int) -> str:
     """Return the sentence about a process that was killed by a signal."""
     try:
         name = signal.Signals(number).name
@@ -82,21 +82,21 @@ def death(place: Place, number: int) -> str:
     why = ""
     if number == signal.SIGKILL:
         why = " Often the memory was used up: ask for more (--mem), or use smaller batches."
-    return f"{place.name} was killed by {name} ({number}), so the training ends.{why}"
+    return f"{process.name} was killed by {name} ({number}), so the training ends.{why}"
 
 
-def _run(train: Callable[[StopRequest], int], stop: StopRequest, place: Place) -> int:
+def _run(train: Callable[[StopRequest], int], stop: StopRequest, process: Process) -> int:
     try:
         return train(stop)
     except TrainingError as error:
-        print(f"{place.name}: {error}", file=sys.stderr)
+        print(f"{process.name}: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if not is_lost_connection(error):
             traceback.print_exc()
         else:
-            print(f"{place.name} lost the connection to another rank, and stops.", file=sys.stderr)
+            print(f"{process.name} lost the connection to another rank, and stops.", file=sys.stderr)
             print(f"  {short(error)}", file=sys.stderr)
     return 1
 

@@ -8,8 +8,8 @@
 The result does not depend on the number of processes: --batch-size is that of all together. SIGUSR1 to any of them
 makes all save a checkpoint and stop; the same command continues from there. Measurements are in result.json.
 
-To read the code, begin with `train` in training_loop.py, which uses place.py, team.py and plan.py; supervise.py reports
-how a process was killed.
+To read the code, begin with `train` in training_loop.py, which uses ranks.py, process_group.py and plan.py;
+supervise.py reports how a process was killed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from place import TrainingError, find_place
 from plan import read_options, split
+from ranks import TrainingError, this_process
 from supervise import StopRequest, supervise
 
 
@@ -27,25 +27,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train, and return the exit code: 2 for invalid options or environment, and 1 if the training failed."""
     options = read_options(arguments)
     try:
-        place = find_place(os.environ)
+        process = this_process(os.environ)
     except TrainingError as error:
         print(error, file=sys.stderr)
         return 2
     try:
-        split(options.images, options.batch_size, place.processes, options.accumulate)
+        split(options.images, options.batch_size, process.processes, options.accumulate)
     except TrainingError as error:
-        if place.rank == 0:  # all ranks find the same problem
+        if process.rank == 0:  # all ranks find the same problem
             print(error, file=sys.stderr)
         return 2
 
     def train_here(stop: StopRequest) -> int:
-        from team import Team  # PyTorch takes seconds to import, and only the child needs it
+        from process_group import ProcessGroup  # PyTorch takes seconds to import, and only the child needs it
         from training_loop import train
 
-        with Team(place, options.accelerator, options.timeout) as team:
-            return train(options, team, stop)
+        with ProcessGroup(process, options.accelerator, options.timeout) as group:
+            return train(options, group, stop)
 
-    return supervise(train_here, place)
+    return supervise(train_here, process)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from digits import CLASSES, SIDE, digits
-from place import TrainingError
 from plan import (
     begins_anew,
     check_same,
@@ -28,8 +27,9 @@ from plan import (
     unfinished_file,
     write_json,
 )
+from process_group import ProcessGroup
+from ranks import TrainingError
 from supervise import StopRequest
-from team import Team
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -53,26 +53,26 @@ class RestOfEpoch(DistributedSampler[Any]):
 class Training:
     """The training of a network over the epochs."""
 
-    def __init__(self, options: argparse.Namespace, team: Team) -> None:
-        self.options, self.team = options, team
-        self.split = split(options.images, options.batch_size, team.place.processes, options.accumulate)
+    def __init__(self, options: argparse.Namespace, group: ProcessGroup) -> None:
+        self.options, self.group = options, group
+        self.split = split(options.images, options.batch_size, group.process.processes, options.accumulate)
         torch.manual_seed(options.seed)  # the same initial weights everywhere
         network = nn.Sequential(
             nn.Flatten(),
             nn.Linear(SIDE * SIDE, options.hidden_dim),
             nn.ReLU(),
             nn.Linear(options.hidden_dim, CLASSES),
-        ).to(team.device)
+        ).to(group.device)
         self.plain = network
-        self.network = team.share(network)
+        self.network = group.share(network)
         self.optimizer = torch.optim.Adam(network.parameters(), lr=options.learning_rate)
         self.loss = nn.CrossEntropyLoss()
         # Small gradients would be rounded to zero in fp16: they are scaled up, and down again before the update.
         scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
-        self.scaler = scaler(enabled=options.precision == "fp16" and team.device.type == "cuda")
+        self.scaler = scaler(enabled=options.precision == "fp16" and group.device.type == "cuda")
         images = digits(options.images, options.seed)
         self.sampler = RestOfEpoch(
-            images, team.place.processes, team.place.rank, shuffle=True, seed=options.seed, drop_last=True
+            images, group.process.processes, group.process.rank, shuffle=True, seed=options.seed, drop_last=True
         )
         self.loader = DataLoader(images, batch_size=self.split.per_part, sampler=self.sampler, drop_last=True)
         self.validation = digits(VALIDATION, options.seed + 1)
@@ -87,7 +87,7 @@ class Training:
 
     def compute(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Compute the loss of some images, and add its gradients to the accumulated ones."""
-        device = self.team.device
+        device = self.group.device
         precision = self.options.precision
         mixed = torch.autocast(device.type, dtype=TYPES[precision], enabled=precision != "fp32")
         images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
@@ -98,7 +98,7 @@ class Training:
 
     def take_step(self, batches: Iterator[Any]) -> torch.Tensor:
         """Update the network once. Gradients are exchanged only with the last part of the batch."""
-        total = torch.zeros((), device=self.team.device)
+        total = torch.zeros((), device=self.group.device)
         parts = self.options.accumulate
         for part in range(parts):
             is_last = part == parts - 1
@@ -119,21 +119,21 @@ class Training:
         began = time.perf_counter() - self.seconds
         while self.step < self.split.steps:
             loss = self.take_step(batches)
-            losses, stops = self.team.total(loss, self.is_asked_to_stop(stop))
+            losses, stops = self.group.total(loss, self.is_asked_to_stop(stop))
             self.step += 1
-            self.sum += losses / self.team.place.processes
+            self.sum += losses / self.group.process.processes
             self.seconds = time.perf_counter() - began
             if stops:
                 return False
             if self.options.pause:
                 time.sleep(self.options.pause)
-        self.team.barrier()
+        self.group.barrier()
         self.close_epoch()
         return True
 
     def is_asked_to_stop(self, stop: StopRequest) -> bool:
         """Whether this process has got a signal, or the job script's file exists, which is checked once a second."""
-        if self.team.is_first and time.monotonic() > self.looked + 1:
+        if self.group.is_first and time.monotonic() > self.looked + 1:
             self.looked = time.monotonic()
             if stop_file(self.options.output).exists():
                 stop.signal = stop.signal or "the job script"
@@ -161,19 +161,19 @@ class Training:
     @torch.no_grad()
     def validate(self) -> tuple[float, float]:
         """Return loss and accuracy on the validation images, of which each process computes a part."""
-        place, device = self.team.place, self.team.device
-        images, labels = (one[place.rank :: place.processes].to(device) for one in self.validation.tensors)
+        process, device = self.group.process, self.group.device
+        images, labels = (one[process.rank :: process.processes].to(device) for one in self.validation.tensors)
         answers = self.plain(images)
         loss = nn.functional.cross_entropy(answers, labels, reduction="sum")
         right = (answers.argmax(1) == labels).sum()
-        loss_sum, hits, count = self.team.total(loss, right, len(labels))
+        loss_sum, hits, count = self.group.total(loss, right, len(labels))
         return loss_sum / count, hits / count
 
     # ---- checkpoints ---------------------------------------------------------------------------------------------
 
     def save(self) -> None:
         """Write the checkpoint atomically: if the process is killed meanwhile, the earlier one stays intact."""
-        if self.team.is_first:
+        if self.group.is_first:
             file = checkpoint_file(self.options.output)
             new = file.with_name(file.name + ".new")
             state = {
@@ -187,20 +187,20 @@ class Training:
             torch.save(state, new)
             new.replace(file)
             run_file(self.options.output).write_text(this_run(os.environ) + "\n", encoding="utf-8")
-        self.team.barrier()
+        self.group.barrier()
 
     def resume(self) -> None:
         """Continue from the checkpoint, if there is one."""
-        if self.team.gather(begins_anew(self.options, os.environ))[0]:  # rank 0 has the variables of the job
+        if self.group.gather(begins_anew(self.options, os.environ))[0]:  # rank 0 has the variables of the job
             return
         file = checkpoint_file(self.options.output)
         there = file.exists()
-        if not all(self.team.gather(there)):
+        if not all(self.group.gather(there)):
             if there:
                 raise TrainingError(f"Not every node sees {file}: put --output on a file system that all nodes share.")
             return
         # weights_only: a checkpoint is data, and cannot contain code
-        saved = torch.load(file, map_location=self.team.device, weights_only=True)
+        saved = torch.load(file, map_location=self.group.device, weights_only=True)
         check_same(saved["settings"], settings(self.options), self.options.output)
         self.plain.load_state_dict(saved["network"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -214,16 +214,16 @@ class Training:
 
     def say(self, text: str) -> None:
         """Print a line from the first process only."""
-        if self.team.is_first:
+        if self.group.is_first:
             print(text, flush=True)
 
     def introduce(self) -> None:
         """Print the configuration of the training."""
-        place, nodes = self.team.place, self.team.nodes
-        many, on = ("es" * (place.processes > 1), "s" * (len(nodes) > 1))
+        process, nodes = self.group.process, self.group.nodes
+        many, on = ("es" * (process.processes > 1), "s" * (len(nodes) > 1))
         self.say(
-            f"{place.processes} process{many} on {len(nodes)} node{on} ({', '.join(nodes)}), {self.team.devices}, "
-            f"{self.team.backend if place.processes > 1 else 'no backend'}; "
+            f"{process.processes} process{many} on {len(nodes)} node{on} ({', '.join(nodes)}), {self.group.devices}, "
+            f"{self.group.backend if process.processes > 1 else 'no backend'}; "
             f"a step is {self.options.batch_size} images, {self.split.per_process} of each process"
         )
 
@@ -231,18 +231,18 @@ class Training:
         """Return the content of result.json."""
         timed = sorted(one["images_per_second"] for one in self.epochs[WARM_UP:] or self.epochs)
         speed = timed[len(timed) // 2]
-        place = self.team.place
+        process = self.group.process
         batch = [one[: self.split.per_part] for one in self.loader.dataset.tensors]
-        share = self.team.communication_share(lambda: self.compute(*batch), self.network)
+        share = self.group.communication_share(lambda: self.compute(*batch), self.network)
         last = self.epochs[-1]
         return {
             "version": 1,
             "job": job_number(os.environ) or None,
-            "processes": place.processes,
-            "nodes": self.team.nodes,
-            "devices": self.team.devices,
-            "backend": self.team.backend if place.processes > 1 else None,
-            "launcher": place.launcher or None,
+            "processes": process.processes,
+            "nodes": self.group.nodes,
+            "devices": self.group.devices,
+            "backend": self.group.backend if process.processes > 1 else None,
+            "launcher": process.launcher or None,
             "torch": torch.__version__,
             "settings": settings(self.options),
             "restarts": self.restarts,
@@ -250,21 +250,21 @@ class Training:
             **{name: last[name] for name in ("loss", "validation_loss", "accuracy")},
             "images_per_second": speed,
             "communication_share": round(share, 3),
-            "scaling": scaling(self.options.baseline, place.processes, speed),
+            "scaling": scaling(self.options.baseline, process.processes, speed),
         }
 
 
-def train(options: argparse.Namespace, team: Team, stop: StopRequest) -> int:
+def train(options: argparse.Namespace, group: ProcessGroup, stop: StopRequest) -> int:
     """Train all epochs, or until a stop is requested; return the exit code."""
     output: Path = options.output
     output.mkdir(parents=True, exist_ok=True)
-    training = Training(options, team)
+    training = Training(options, group)
     training.introduce()
     training.resume()
     while len(training.epochs) < options.max_epochs:
         if not training.run_epoch(stop):
             training.save()
-            if team.is_first:
+            if group.is_first:
                 unfinished_file(output).write_text(job_number(os.environ) + "\n", encoding="utf-8")
                 stop_file(output).unlink(missing_ok=True)
             training.say(
@@ -276,7 +276,7 @@ def train(options: argparse.Namespace, team: Team, stop: StopRequest) -> int:
         if is_last or len(training.epochs) % options.checkpoint_every == 0:
             training.save()
     result = training.result()
-    if team.is_first:
+    if group.is_first:
         write_json(output / "result.json", result)
         unfinished_file(output).unlink(missing_ok=True)
         run_file(output).unlink(missing_ok=True)

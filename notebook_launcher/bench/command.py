@@ -23,13 +23,15 @@ from notebook_launcher.bench.runner import Runner
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import Interrupted, UsageError
 from notebook_launcher.core.interrupts import HungUp, Interrupts
+from notebook_launcher.core.sbatch_options import unlisted
 from notebook_launcher.core.text import listed
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.lookup import read_session_index, with_jobs
-from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
+from notebook_launcher.jobs.unlisted_flags import check_request
 from notebook_launcher.launch import OfferImage, no_offer, software_warning
 from notebook_launcher.planning.first_run import LinePrompts, complete_options
+from notebook_launcher.planning.new_default import save_new_default
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.session.connect import open_context
@@ -67,6 +69,8 @@ def bench(
     target = next(iter(ready.values())).plan.target
     if target.scheduler == "local":
         _refuse_without_scheduler(matrix)
+    if not unlisted(options.flags):  # else once the cluster has accepted those
+        target = save_new_default(target, view)
     about = {"notebook": notebook.name, "digest": digest_of(notebook), "place": target.name, "asked": asked}
     path = request.output or Path(f"bench-{Path(notebook.name).stem}")
 
@@ -90,7 +94,7 @@ def bench(
                 with _naming_earlier_jobs(folder, target), connect() as context:
                     if context.scheduler.same_machine:
                         _refuse_without_scheduler(matrix)
-                    check_unlisted_flags(context, options.flags)
+                    check_request(context, options.flags)
                     planned = [ready[name] for name in folder.names("planned") if name in ready]
                     _check_environments(context, planned, offer_image)
                     Runner(context, folder, ready, request.at_once, timing).run()
@@ -210,6 +214,6 @@ def _refuse_with_jobs(old: Journal, path: Path, target: LaunchTarget, connect: C
         stops = [f"  launch-notebook stop {session}" for session in queued]
         raise UsageError(
             f"The bench in {path} has {jobs} in the queue or running on {old.place}.",
-            why="With --fresh nothing would name them any more.",
+            why="With --fresh, no record of them would be left.",
             hint="\n".join(["cancel them one by one, or name another folder with --output:", *stops]),
         )

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from statistics import median
 
-from notebook_launcher.bench.run_use import RunUse
+from notebook_launcher.bench.run_usage import RunUsage
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 
@@ -185,7 +185,7 @@ class CombinationRun(Frozen):
     session: str = ""
     job: str = ""
     shown: str = ""
-    use: RunUse = RunUse()
+    use: RunUsage = RunUsage()
 
 
 class Speedup(Frozen):

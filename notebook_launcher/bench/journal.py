@@ -22,8 +22,8 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from notebook_launcher.bench.compare import CombinationRun, Recording, read_recording
 from notebook_launcher.bench.matrix import Combination
-from notebook_launcher.bench.run_use import RunUse
-from notebook_launcher.bench.use import read_use
+from notebook_launcher.bench.run_usage import RunUsage
+from notebook_launcher.bench.usage import read_usage
 from notebook_launcher.core import events
 from notebook_launcher.core.bounded_read import open_regular, read_at_most
 from notebook_launcher.core.errors import UsageError
@@ -198,8 +198,8 @@ class BenchFolder:
             for entry in self.journal.entries
         ]
 
-    def _use(self, entry: JournalEntry) -> RunUse:
-        return read_use(self.runs_folder(entry.name)) if entry.state in ("done", "failed") else RunUse()
+    def _use(self, entry: JournalEntry) -> RunUsage:
+        return read_usage(self.runs_folder(entry.name)) if entry.state in ("done", "failed") else RunUsage()
 
     def _recording(self, entry: JournalEntry) -> Recording:
         if entry.state not in ("done", "failed"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import re
@@ -14,6 +13,7 @@ from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS
 from notebook_launcher.core.sbatch_options import BY_NAME, FULFILLED, REFUSED
+from notebook_launcher.core.suggestions import did_you_mean
 
 MOST = 100  # combinations, unless the user confirms more
 EXAMPLE = '--matrix "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1 EPOCHS=1"'
@@ -166,15 +166,13 @@ def parse(text: str) -> Matrix:
     for name, values in _assignments(text):
         axis = _axis(name, values)
         if any(axis.name == other.name for other in axes):
-            raise UsageError(
-                f"“{axis.name}” stands twice in the matrix.", hint=f"put all its values in one: {axis.name}=…"
-            )
+            raise UsageError(f"“{axis.name}” is twice in the matrix.", hint=f"put all its values in one: {axis.name}=…")
         axes.append(axis)
     families = [(axis, _family(axis)) for axis in axes]
     for (one, first), (other, second) in itertools.combinations(families, 2):
         if first & second:
             raise UsageError(
-                f"“{one.name}” and “{other.name}” ask for the same in different words.",
+                f"“{one.name}” and “{other.name}” mean the same.",
                 hint="leave one of the two out of the matrix",
             )
     return Matrix(tuple(axes))
@@ -194,7 +192,7 @@ def check_size(matrix: Matrix, *, sure: bool) -> None:
         product = " × ".join(str(len(axis.values)) for axis in matrix.axes)
         raise UsageError(
             f"The matrix has {len(matrix)} combinations ({product}), each of them a job.",
-            why=f"More than {MOST} are queued only where that is said on purpose.",
+            why=f"More than {MOST} are queued only if you confirm it.",
             hint="leave out some values, or give --yes",
         )
 
@@ -253,7 +251,9 @@ def _axis(name: str, values: list[str]) -> Axis:
     kind, plain = _kind(name)
     if kind != "env" and "" in values:
         raise UsageError(
-            f"“{name}” has an empty value in the matrix.", why=f"It has: {','.join(values)}", hint="a comma too many?"
+            f"“{name}” has an empty value in the matrix.",
+            why=f"It has: {','.join(values)}",
+            hint="remove the extra comma",
         )
     if kind in ("cores", "gpus"):
         values = [_number(plain, value) for value in values]
@@ -265,7 +265,7 @@ def _axis(name: str, values: list[str]) -> Axis:
         twice = next(value for value in values if values.count(value) > 1)
         raise UsageError(
             f"“{plain}” has the value “{twice}” twice in the matrix.",
-            why="A combination is run once; how often it measures is the notebook's affair.",
+            why="A combination is run once; the notebook decides how often it measures.",
         )
     return Axis(plain, kind, tuple(values))
 
@@ -280,11 +280,10 @@ def _kind(name: str) -> tuple[Kind, str]:
             raise UsageError(f"“{flag}” cannot be in the matrix: {why}.")
         return "flag", flag
     if name.startswith("-") or not _PARAMETER.fullmatch(name):
-        near = difflib.get_close_matches(flag, ["env", "cores", "gpus", *BY_NAME], n=1)
         raise UsageError(
-            f"“{name}” is nothing that can be varied." if name else "A name is missing before “=”.",
+            f"“{name}” cannot be varied." if name else "A name is missing before “=”.",
             why="An axis is env, cores, gpus, a long flag of sbatch, or a parameter of the notebook.",
-            hint=f"did you mean {near[0]}=…?" if near else f"for example: {EXAMPLE}",
+            hint=did_you_mean(flag, ["env", "cores", "gpus", *BY_NAME], "{}=…") or f"for example: {EXAMPLE}",
         )
     return "parameter", name
 

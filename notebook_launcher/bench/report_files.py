@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Collection
 from datetime import datetime
 
-from notebook_launcher.bench.charts import draw_all
 from notebook_launcher.bench.conclusion import conclusion
 from notebook_launcher.bench.journal import BenchFolder, write_atomically
+from notebook_launcher.bench.plots import draw_all
 from notebook_launcher.bench.report import make_report
 from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
 from notebook_launcher.core import events

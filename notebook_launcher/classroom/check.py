@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from notebook_launcher.classroom.class_folder import HEARTBEAT, MOST_OF_HEARTBEAT, FolderFacts, read_folder
-from notebook_launcher.classroom.judge import (
+from notebook_launcher.classroom.findings import (
     Demand,
     judge_class_folder,
     judge_hour,

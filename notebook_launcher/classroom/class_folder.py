@@ -80,7 +80,7 @@ def read_folder(
         raise HostCommandFailed(
             f"The class folder {folder} could not be read on {host.label}.",
             why=_short(last),
-            hint="it takes python3 on the login node",
+            hint="it needs python3 on the login node",
         )
     return _facts(lines[0]), list(_files(lines[1:]))
 

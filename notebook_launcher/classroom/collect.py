@@ -109,7 +109,7 @@ def _read(host: Host, folder: str, users: Sequence[str]) -> Iterator[StudentFile
     facts, owners = read_folder(host, folder, "", 0, users)
     if facts.problem:
         raise HostCommandFailed(
-            f"The class folder {facts.problem}.", hint="is it the right one? --folder names another"
+            f"The class folder {facts.problem}.", hint="check that it is the right one; --folder names another"
         )
     yield from (one for one in owners if one.problem)
     having = [one.user for one in owners if not one.problem]

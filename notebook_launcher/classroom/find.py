@@ -33,7 +33,7 @@ def find_class(
         account = account or course.account
     if not students and not reservation and not account:
         raise UsageError(
-            "Nothing says who is in the class.",
+            "The members of the class are not known.",
             why="There is no list of students, and no course with an account or a reservation today."
             if course
             else "There is no list of students, and no course.",

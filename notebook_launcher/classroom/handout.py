@@ -110,7 +110,7 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
     if options.pdf and browser is None:
         raise UsageError(
             "No browser was found that prints a PDF.",
-            why="It takes Chromium, Chrome or Edge on this machine.",
+            why="It needs Chromium, Chrome or Edge on this machine.",
             hint="leave out --pdf, open the HTML page, and print it to a file",
         )
     endings = ("md", "html", *(("pdf",) if browser else ()))

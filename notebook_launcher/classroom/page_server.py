@@ -14,7 +14,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from notebook_launcher.core.local_sockets import is_from_another_user
+from notebook_launcher.core.local_sockets import is_from_another_user, wait_for_room
 
 _TIMEOUT = 10.0  # seconds for a browser to send its request
 _POLL = 0.1  # seconds until the server notices that it is to stop
@@ -61,6 +61,14 @@ class PageServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Raises ``OSError``; after a moment if too many files are open."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            wait_for_room(error)
+            raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Refuse a connection of another user before reading anything from it."""

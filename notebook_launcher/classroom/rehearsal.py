@@ -147,7 +147,7 @@ class _Rehearsal:
             self._keeps_logs = True
             return warning(
                 f"JupyterLab worked in all of {sessions}{times}. But none of them has reported in {folder}.",
-                "can the compute nodes see the class folder? the sessions' logs say why: "
+                "check that the compute nodes see the class folder; the sessions' logs say why not: "
                 f"{self.sessions[0].directory}/job.log",
             )
         return ok(f"JupyterLab worked in all of {sessions}{times}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import RosterInvalid
 from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.suggestions import as_hint, similar
 from notebook_launcher.core.text import printable
 
 MOST_BYTES = 1024 * 1024
@@ -109,5 +109,4 @@ def _missing(path: Path) -> str:
     there: list[str] = []
     with contextlib.suppress(OSError):  # the folder does not exist or is not readable
         there = [one.name for one in path.parent.iterdir() if one.is_file()]
-    near = difflib.get_close_matches(path.name, there, n=1)
-    return f"did you mean {path.with_name(near[0])}?" if near else _HINT
+    return as_hint(str(path.with_name(name)) for name in similar(path.name, there)) or _HINT

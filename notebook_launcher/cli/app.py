@@ -360,10 +360,10 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            import difflib
+            from notebook_launcher.core.suggestions import similar
 
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            words = "launch-notebook" if near == ["launch"] else f"launch-notebook {near[0]}" if near else ""
+            near = similar(args[0], self.list_commands(ctx))
+            words = " or ".join("launch-notebook" if name == "launch" else f"launch-notebook {name}" for name in near)
             raise UsageError(
                 f"There is no command “{args[0]}”.",
                 why="An environment or an image comes after two dashes.",

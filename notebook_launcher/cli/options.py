@@ -46,7 +46,10 @@ class NumberUpTo(click.IntRange):
 
 
 class Where(Frozen):
-    """The cluster or host of a command, and whether to print JSON: the options of every command."""
+    """The cluster or host of a command, and whether to print JSON: the options of every command.
+
+    ``new_default``: see ``LaunchOptions``.
+    """
 
     cluster: str | None = None
     host: str | None = None
@@ -55,6 +58,7 @@ class Where(Frozen):
     as_json: bool = False
     course: str | None = None
     course_files: CourseFiles | None = None
+    new_default: bool = False
 
     def target(self, route: str | None = None) -> LaunchTarget:
         """Return the selected target. Raises ``ProfileError`` or ``UsageError``."""
@@ -74,11 +78,16 @@ class Where(Frozen):
             engine=self.engine,
             course=self.course,
             course_files=self.course_files,
+            new_default=self.new_default,
         )
 
 
-def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that select a target, as the single parameter ``where``."""
+def target_options(command: Callable[..., Any], *, checks_request: bool = False) -> Callable[..., Any]:
+    """Give a command the options that select a target, as the single parameter ``where``.
+
+    ``checks_request``: the command checks a request before it makes a new course the default; otherwise a new course
+    becomes the default at once.
+    """
 
     @functools.wraps(command)
     def with_where(
@@ -92,7 +101,9 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         where = _with_saved_course(
-            Where(cluster, host, ssh_config, engine, as_json, course), dry_run=others.get("dry_run", False)
+            Where(cluster, host, ssh_config, engine, as_json, course),
+            dry_run=others.get("dry_run", False),
+            checks_request=checks_request,
         )
         return command(*words, where=where, **others)
 
@@ -118,14 +129,15 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_where
 
 
-def _with_saved_course(where: Where, *, dry_run: bool) -> Where:
-    """Save a course that is named by file or URL before the command uses it.
+def _with_saved_course(where: Where, *, dry_run: bool, checks_request: bool) -> Where:
+    """Save a course that is named by file or URL before the command uses it, and make it the default.
 
-    ``dry_run``: read it for this run only, without saving it.
+    ``dry_run``: read it for this run only, without saving. ``checks_request``: the command itself makes it the default.
     """
     if where.course is None or where.host:
         return where
     from notebook_launcher.planning.courses import is_course_name, read_course, take_course
+    from notebook_launcher.planning.new_default import save_default_course
 
     if is_course_name(where.course):
         return where
@@ -135,9 +147,11 @@ def _with_saved_course(where: Where, *, dry_run: bool) -> Where:
             files = read_course(where.course, view, where.cluster)
         else:
             name = take_course(where.course, view, prompts, where.cluster)
+            if not checks_request:
+                save_default_course(name, view)
     if view.exit_code:  # the terminal was closed
         raise click.exceptions.Exit(view.exit_code)
-    return dataclasses.replace(where, course=name, course_files=files)
+    return dataclasses.replace(where, course=name, course_files=files, new_default=checks_request and not dry_run)
 
 
 def session_argument(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,5 +47,5 @@ def unknown(found: str, hint: str = "") -> Finding:
 def of_error(error: LauncherError) -> Finding:
     """Return an error as a fault, with its own hint, and with the last line of a log that is not the launcher's."""
     theirs = [line.strip() for line in error.log if line.strip() and "notebook-launcher:" not in line]
-    log = f" The log's last word: {theirs[-1]}" if theirs else ""
+    log = f" The log's last line: {theirs[-1]}" if theirs else ""
     return fault(f"{error.what} {error.why}".strip() + log, error.hint or "see docs/errors.md")

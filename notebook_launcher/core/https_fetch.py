@@ -43,7 +43,7 @@ def check_address(url: str, *, plain: bool = False) -> None:
         raise UsageError(f"“{url}” is not an address.", hint="for example: https://www.uni.example/course.toml")
     if parts.scheme != "https" and not (plain and parts.scheme == "http"):
         raise UsageError(
-            f"Nothing is fetched from “{url}” as it stands.",
+            f"The launcher only fetches addresses that begin with https://, not “{url}”.",
             why="On its way over plain http a file can be changed by others.",
             hint="use the address that begins with https://, or add the digest: ADDRESS#sha256=…",
         )
@@ -69,7 +69,7 @@ def fetch(url: str, at_most: int, *, plain: bool = False, within: float = TIMEOU
     try:
         result = done.get(timeout=within)
     except queue.Empty:
-        result = FetchFailed(f"{url} did not come within {within:.0f} s.", hint="try again, or from another network")
+        result = FetchFailed(f"{url} did not arrive within {within:.0f} s.", hint="try again, or from another network")
     finally:
         connections.close()
     if isinstance(result, Fetched):
@@ -85,7 +85,9 @@ def _download(url: str, at_most: int, connections: _Connections) -> Fetched:
         while not connections.closed and (data := answer.read1(_CHUNK)):
             content += data
             if len(content) > at_most:
-                raise FetchFailed(f"{url} is larger than {at_most // 1024} KiB.", hint="is that the right file?")
+                raise FetchFailed(
+                    f"{url} is larger than {at_most // 1024} KiB.", hint="check that it is the right file"
+                )
         length = whole_number(answer.headers.get("Content-Length"))
         if length is not None and len(content) < length:
             raise FetchFailed(f"{url} ended early.", hint="try again")
@@ -152,7 +154,7 @@ def _error(url: str, error: Exception) -> Exception:
     """Return the error to show for a failure."""
     if isinstance(error, FetchFailed):
         return error
-    hint = "is the address right? does a browser show it?"
+    hint = "check the address, and whether a browser shows it"
     if isinstance(error, urllib.error.HTTPError):
         return FetchFailed(
             f"{url} could not be fetched.", why=f"The server says: {error.code} {_short(error.reason)}", hint=hint

@@ -59,6 +59,11 @@ class Interrupts:
         """From now on do not raise; put interrupts into the inbox."""
         self._deferred = True
 
+    @property
+    def hung_up(self) -> bool:
+        """Whether the terminal was closed since interrupts were deferred, whoever has taken that from the inbox."""
+        return "leave" in self._arrived
+
     def renew(self) -> None:
         """Raise on interrupts again until ``defer``; drop the events left from what has ended.
 

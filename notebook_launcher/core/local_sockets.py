@@ -8,6 +8,7 @@ import ipaddress
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 CONNECTED, LISTENING = "01", "0A"  # states
 NOBODY = -1  # the owner of a socket that its program has closed, where the kernel has forgotten whose it was
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+ROOM_AGAIN_AFTER = 0.1  # seconds
 
 # linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, HEADER_SIZE = 4, 20, 1, 16
@@ -123,6 +125,15 @@ def is_from_another_user(connection: socket.socket) -> bool | None:
         return False if is_open else None  # open, and on no list: it is on another machine
     except OSError:
         return None
+
+
+def wait_for_room(error: OSError) -> None:
+    """Wait a moment if a connection could not be accepted because too many files are open; returns at once otherwise.
+
+    The connection stays in the kernel's queue, and is reported again at once: whoever accepts would use a whole core.
+    """
+    if error.errno in (*NO_ROOM, errno.ENOBUFS):
+        time.sleep(ROOM_AGAIN_AFTER)
 
 
 def _is_strange(owner: int, us: int) -> bool | None:

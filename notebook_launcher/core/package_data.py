@@ -14,15 +14,15 @@ _LIB = (
     *LIBRARY,
     *("array_task.sh", "enter.sh", "program.sh", "job_services.sh", "sshd.sh", "reverse.sh", "shell.sh"),
     *("usage.sh", "usage_gpu.sh", "image.sh", "heartbeat.sh", "stage.sh", "stage_disk.sh", "stage_squash.sh"),
-    *("engine.sh", "engine_dask.sh", "engine_ray.sh", "worker_node.sh", "torchrun_nodes.sh"),
+    *("workers.sh", "workers_dask.sh", "workers_ray.sh", "worker_node.sh", "torchrun_nodes.sh"),
 )
 _LOGIN = ("submit.sh", "watch.sh", "watch_tasks.sh", "shared_query.sh", "local.sh")
 _PYTHON = (
-    *("jupyter_server_config.py", "quick_start.py", "import_cache.py", "page_files.py"),
+    *("jupyter_server_config.py", "quick_start.py", "import_cache.py", "static_files.py"),
     *("idle_guard.py", "idle_rules.py"),
     *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py"),
     *("execute_script.py", "execute_html.py", "staged_mount.py"),
-    *("own_connections.py", "engine_node.py", "dask_node.py", "ray_node.py"),
+    *("own_connections.py", "node_resources.py", "dask_node.py", "ray_node.py"),
     *("panel.py", "panel_facts.py", "panel_saving.py", "session_apps.py", "app_requests.py", "app_tensorboard.py"),
 )
 _PAGE = ("panel.js", "panel_view.js", "panel_apps.js")

@@ -15,9 +15,7 @@ from datetime import datetime, timedelta
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.core.walltime import Walltime
-
-DEFAULT_WALLTIME = "0:59:00"
+from notebook_launcher.core.walltime import DEFAULT_WALLTIME, Walltime
 
 # Flags that mean the same: one from the user replaces all of the profile's.
 GPU_FLAGS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"})

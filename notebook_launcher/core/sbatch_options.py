@@ -9,6 +9,7 @@ from typing import Literal
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.suggestions import similar, slips
 
 Argument = Literal["none", "required", "optional"]
 
@@ -76,15 +77,13 @@ def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
 
     The last part of a name counts as well, if no other flag has it: ``--name`` is close to ``--job-name``.
     """
-    import difflib
-
     name = word.lstrip("-").partition("=")[0]
     names = [*BY_NAME, *(other.lstrip("-") for other in others)]
     for known in (names, ends := _last_parts(names)):
         if starts := [one for one in known if len(name) > 2 and one.startswith(name)]:
             near = min(starts, key=len)
             return f"--{ends.get(near, near)}"
-    near_names = difflib.get_close_matches(name, [*names, *ends], n=1, cutoff=0.5)
+    near_names = similar(name, [*names, *ends], cutoff=0.5)
     return f"--{ends.get(near_names[0], near_names[0])}" if near_names else None
 
 
@@ -116,7 +115,7 @@ def _is_slip(name: str, known: str) -> bool:
     typed, meant = _where_they_differ(name.split("-"), known.split("-"))
     if len(typed) == len(meant) < 5 and sorted(typed) != sorted(meant):  # another letter is another word: uenv, venv
         return False
-    return known.startswith(name) or _slips(typed, meant) <= (1 if len(meant) < 9 else 2)
+    return known.startswith(name) or slips(typed, meant) <= (1 if len(meant) < 9 else 2)
 
 
 def near_flag(name: str, own: Sequence[str] = ()) -> str | None:
@@ -125,7 +124,7 @@ def near_flag(name: str, own: Sequence[str] = ()) -> str | None:
     if near is None:
         return None
     part = near.rpartition("-")[2]
-    return near if near[2:] in name or name in near or _slips(name, part) <= 1 else None
+    return near if near[2:] in name or name in near or slips(name, part) <= 1 else None
 
 
 def _where_they_differ(parts: list[str], others: list[str]) -> tuple[str, str]:
@@ -134,22 +133,6 @@ def _where_they_differ(parts: list[str], others: list[str]) -> tuple[str, str]:
         while parts and others and parts[place] == others[place]:
             parts, others = (parts[1:], others[1:]) if place == 0 else (parts[:-1], others[:-1])
     return "-".join(parts), "-".join(others)
-
-
-def _slips(word: str, other: str) -> int:
-    """Return how many letters were left out, added, changed or exchanged with the next one, 3 for more."""
-    if abs(len(word) - len(other)) > 2:
-        return 3
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(word):
-        above, row = row, [i + 1]
-        for j, wanted in enumerate(other):
-            row.append(min(above[j] + (letter != wanted), above[j + 1] + 1, row[j] + 1))
-            if i and j and letter == other[j - 1] and word[i - 1] == wanted:
-                row[-1] = min(row[-1], before[j - 1] + 1)
-        before = above
-    return min(row[-1], 3)
 
 
 def unlisted(flags: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -168,11 +151,9 @@ def no_such_flag(
     if known is None:
         near = [found] if (found := closest(name)) else []
     else:
-        import difflib
-
         beginning = [one for one in known if one.startswith(name) or name.startswith(f"{one}-")]
         listed = [one for one in known if f"--{one}" == closest(name)]  # --job-name for --name
-        close = difflib.get_close_matches(name, known, n=3, cutoff=nearness)
+        close = similar(name, known, cutoff=nearness)
         near = [f"--{one}" for one in (*beginning, *listed, *close)]
     hint = f"did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
     all_flags = "list the flags with: launch-notebook --help" + (f"   or {lists}" if lists else "")

@@ -8,6 +8,8 @@ from datetime import timedelta
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.quantities import counted
 
+DEFAULT_WALLTIME = "0:59:00"  # of a job for which neither the user nor the profile names one
+
 _FORMS = (  # the six formats in sbatch's manual for --time, in its order
     re.compile(r"(?P<minutes>[0-9]{1,7})"),
     re.compile(r"(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),

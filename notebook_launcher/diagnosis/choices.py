@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from notebook_launcher.core.suggestions import CLOSE, as_hint, closeness, similar
 from notebook_launcher.core.text import listed
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.partition_fit import may_use
@@ -16,7 +16,6 @@ MOST_NAMES = 8  # a sentence with more is not read
 # Others make these names, and the user is to type them: nothing that a terminal, a shell or an option parser would take
 # for something else, and nothing endless.
 _NAME = re.compile(r"\w[\w.:+@=/-]{0,63}")
-_CLOSE = 0.6  # difflib's own limit
 _MOST_COMPARED = 2000  # comparing takes up to 0.1 ms a name, and a server may send a million
 
 
@@ -25,10 +24,9 @@ def names_for(word: str, names: Sequence[str]) -> str:
     return listed(closest_first(word, names), MOST_NAMES) or ("names that cannot be typed" if names else "")
 
 
-def nearest(word: str, names: Sequence[str]) -> str | None:
-    """Return the name that was probably meant, if one is close to ``word``."""
-    first = next(iter(closest_first(word, names)), None)
-    return first if first and _closeness(word, first) >= _CLOSE else None
+def nearest(word: str, names: Sequence[str]) -> list[str]:
+    """Return the names that were probably meant, of those that can be typed; none if none is close to ``word``."""
+    return similar(word, _usable(names))
 
 
 def closest_first(word: str, names: Sequence[str]) -> list[str]:
@@ -36,18 +34,18 @@ def closest_first(word: str, names: Sequence[str]) -> list[str]:
 
     Only the first two thousand are looked at.
     """
-    usable = [name for name in dict.fromkeys(names[:_MOST_COMPARED]) if _NAME.fullmatch(name)]
-    scores = {name: _closeness(word, name) for name in usable}
-    return sorted(usable, key=lambda name: -scores[name] if scores[name] >= _CLOSE else 0.0)
+    usable = _usable(names)
+    scores = {name: closeness(word, name) for name in usable}
+    return sorted(usable, key=lambda name: -scores[name] if scores[name] >= CLOSE else 0.0)
 
 
-def _closeness(word: str, name: str) -> float:
-    return difflib.SequenceMatcher(None, name.lower(), word[:64].lower()).ratio()
+def _usable(names: Sequence[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names[:_MOST_COMPARED]) if _NAME.fullmatch(name)]
 
 
-def name_one(flag: str, near: str | None) -> str:
+def name_one(flag: str, near: Sequence[str]) -> str:
     """Return the hint where the names that there are have just been listed. ``near``: what was probably meant."""
-    return f"did you mean {flag} {near}?" if near else f"name one of these with {flag}, or none"
+    return as_hint(near, f"{flag} {{}}") or f"name one of these with {flag}, or none"
 
 
 def open_partitions(

@@ -56,9 +56,7 @@ _MEMORY = "ask for more with --mem"
 _AGAIN = "start again"
 #: what to do if nothing better is known
 LOG = "read the last lines of its log"
-_TO_START = (
-    "is the folder of its log there on the compute nodes, and may you write into it? -o and session_root name others"
-)
+_TO_START = "check that you may write in the log's folder on the compute nodes; -o and session_root name another one"
 
 #: by the cause in ``exit.json``, see docs/job-script.md; the script itself describes what happened
 BY_SCRIPT: dict[str, Cause] = {
@@ -86,7 +84,7 @@ BY_SCRIPT: dict[str, Cause] = {
         "use the image that the profile or the course names, or change `digest` there: `env show` shows both",
     ),
     "bind-missing": Cause(BindMissing, "check `bind` in the profile's environment"),
-    "container-command-missing": Cause(ContainerFailed, "is there a module for it? name it with --module"),
+    "container-command-missing": Cause(ContainerFailed, "name a module that has it with --module"),
     "container-failed": Cause(ContainerFailed, LOG),
     "module-failed": Cause(ModuleFailed, "list the names with `module avail` on the login node"),
     "module-command-missing": Cause(
@@ -111,7 +109,7 @@ BY_STATE: dict[State, Cause] = {
     State.OUT_OF_MEMORY: Cause(OutOfMemory, _MEMORY, "needed more memory than it had asked for"),
     State.NODE_FAIL: Cause(NodeFailed, _AGAIN, "ended because its node failed"),
     State.PREEMPTED: Cause(
-        Preempted, "start again, or use another partition or QOS", "had to make room for a job that goes first"
+        Preempted, "start again, or use another partition or QOS", "was preempted by a job with a higher priority"
     ),
     State.BOOT_FAIL: Cause(BootFailed, _AGAIN, "did not start because its node failed to boot"),
     State.DEADLINE: Cause(DeadlinePassed, "leave out --deadline", "could not be done before its deadline"),
@@ -143,7 +141,7 @@ NO_OUTPUT = Cause(
 KILLED = Cause(
     JobFailed,
     "unless somebody cancelled it, ask for more memory with --mem",
-    "was killed on its node, for want of memory or because somebody cancelled it; which of the two is not recorded",
+    "was killed on its node, because it ran out of memory or somebody cancelled it; which of the two is not recorded",
 )
 
 
@@ -154,7 +152,7 @@ _SIGNALS = {
     signals.SIGINT: "it was interrupted",
     signals.SIGABRT: "it gave up by itself",
     signals.SIGSEGV: "it crashed",
-    9: "it was killed, perhaps for want of memory",
+    9: "it was killed, perhaps because it ran out of memory",
     7: "a bus error, perhaps because a disk is full",
     24: "it used more CPU time than is allowed",
     25: "a file became larger than is allowed",

@@ -260,7 +260,7 @@ def _limit_text(limit: Limit) -> str:
 
 def _too_much(request: Request, limit: Limit) -> Explanation:
     """Add that it does not help that other jobs end."""
-    other = "another account: -A" if limit.of.lower().startswith("account") else "another QOS: -q"
+    other = "try another account with -A" if limit.of.lower().startswith("account") else "try another QOS with -q"
     if limit.on == "walltime":
         why = f"its walltime of {request.walltime.as_text()} is longer than {limit.of} allows ({limit.value})"
         return Explanation(why, f"try -t {limit.value}", never=True)
@@ -321,7 +321,7 @@ def ended(
         if (error := explained()) is not None:
             return error
     return JobLost(
-        f"Job {job} is gone, and nothing says why.",
+        f"Job {job} is gone, and no record says why.",
         why="Neither the scheduler nor the session's directory knows how it ended.",
         hint=f"see: {see}" if see else exit_causes.LOG,
         log=log,
@@ -415,7 +415,7 @@ class _ExitEvidence(Frozen):
             reason = pending_reasons.parse_reason(self.status.reason) if self.status and self.status.reason else None
             if reason is not None and reason.never:
                 return f" by the scheduler: {reason.summary}", reason.action
-            return ", by whom is not known", again
+            return "; it is not known by whom", again
         if name == self.user:
             return f" by you ({name}), from elsewhere", again
         if name == "root":

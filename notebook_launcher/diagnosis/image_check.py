@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-
 from notebook_launcher.core.finding import Finding, fault, ok, unknown
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import disk_size
+from notebook_launcher.core.suggestions import as_hint, similar
 from notebook_launcher.core.text import whole_number
 
 # what names a file; other commands keep their images in a store of their own, by names as of a registry
@@ -124,11 +123,10 @@ def judge_image(image: Image) -> Finding:
     if image.kind == "missing":
         last = image.steps[-1].path if image.steps else "/"
         missing = image.path.removeprefix(last).lstrip("/").partition("/")[0]
-        near = difflib.get_close_matches(missing, image.beside, n=1)
         hint = f"see: ls {last}; name another one after --, or get it: launch-notebook image pull"
         return fault(
             f"There is no image {image.path}; its path exists only as far as {last}.",
-            f"did you mean {last.rstrip('/')}/{near[0]}?" if near else hint,
+            as_hint(f"{last.rstrip('/')}/{name}" for name in similar(missing, image.beside)) or hint,
         )
     if image.kind == "unreadable":
         step = image.steps[-1] if image.steps else Step(image.path)
@@ -142,6 +140,6 @@ def judge_image(image: Image) -> Finding:
     if image.kind == "other":
         return fault(
             f"{image.path} is not a container image: its first bytes are not those of one.",
-            "is it a definition file, or a copy that was cut off? see: ls -lL and file",
+            "check whether it is a definition file, or was cut off when it was copied, with: ls -lL and file",
         )
     return unknown(f"The kind of file {image.path} could not be determined.")

@@ -79,9 +79,9 @@ def closed_to(request: Request, partition: Partition) -> Obstacle | None:
     """
     account, qos = request.flags.get("account"), request.flags.get("qos")
     if not may_use(account, partition.accounts, partition.denied_accounts):
-        return Obstacle(f"account {account} may not use", f"partition {partition.name}", "another account: -A")
+        return Obstacle(f"account {account} may not use", f"partition {partition.name}", "try another account with -A")
     if not may_use(qos, partition.qos, partition.denied_qos):
-        return Obstacle(f"QOS {qos} may not be used in", f"partition {partition.name}", "another QOS: -q")
+        return Obstacle(f"QOS {qos} may not be used in", f"partition {partition.name}", "try another QOS with -q")
     return None
 
 

@@ -26,6 +26,7 @@ from notebook_launcher.core.finding import Finding, fault, of_error, ok, unknown
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request, gpu_items
 from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.core.suggestions import as_hint
 from notebook_launcher.core.text import listed
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.choices import (
@@ -260,8 +261,8 @@ def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: L
         return ok(f"{requested} is yours" if yours and requested in yours else f"{requested} is accepted")
     near = nearest(requested or "", yours or ())
     hint = (
-        f"did you mean -A {near}?"
-        if near and near != requested
+        as_hint(near, "-A {}")
+        if near and requested not in near
         else "name one of these with -A"
         if yours
         else refusal.hint
@@ -293,7 +294,7 @@ def judge_reservation(
         there = "None is open to you." if for_you else "There are none."
         if names:
             there = f"{'Open to you' if for_you else 'The reservations are'}: {names_for(name, names)}."
-        hint = f"did you mean {near}?" if near else "ask whoever made it, or go without it"
+        hint = as_hint(near) or "ask whoever made it, or go without it"
         return fault(f"There is no reservation {name}, or it is over. {there}", hint)
     when = f"{name}: {span_of(reservation, now.tzinfo)}"
     end = parse_iso(reservation.end, now)

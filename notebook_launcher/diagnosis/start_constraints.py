@@ -35,7 +35,7 @@ class StartConstraints(Frozen):
         return self._closed(request, partition) or self._used_up(request)
 
     def may_be_preempted(self, partition: str | None) -> bool:
-        """Return whether jobs in a partition may have to make room for others."""
+        """Return whether jobs in a partition may be preempted."""
         return any(known.preemptible for known in self.partitions or () if known.name == partition)
 
     def _closed(self, request: Request, partition: str | None) -> str:

@@ -207,7 +207,7 @@ def _of_partition(partition: SurveyedPartition) -> str:
     facts += [f"memory without --mem: {partition.memory} MiB"] if partition.memory else []
     facts += [f"only {_list(sorted(partition.accounts))}"] if partition.accounts else []
     facts += [f"only group {_list(sorted(partition.groups))}"] if partition.groups else []
-    facts += ["may have to make room for others"] if partition.preemptible else []
+    facts += ["jobs may be preempted"] if partition.preemptible else []
     facts += ["takes no jobs now"] if partition.is_up is False else []
     return "; ".join(facts)
 

@@ -46,7 +46,7 @@ from notebook_launcher.doctor.checks.software import (
     check_image,
 )
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.launch import session_env
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.site_translation import MAY_BE_REFUSED

@@ -31,7 +31,7 @@ def judge_keys(modes: Mapping[str, int]) -> Finding | None:
     open_ones = [path for path, mode in modes.items() if mode & 0o077]
     if open_ones:
         which = " ".join(open_ones)
-        return warning(f"Others may read the private key {which}: ssh takes no such key.", f"chmod 600 {which}")
+        return warning(f"Others may read the private key {which}: ssh refuses such a key.", f"chmod 600 {which}")
     return ok(f"private keys are yours alone: {', '.join(modes)}")
 
 
@@ -56,7 +56,7 @@ def judge_login_shell(shell: str, noise: Sequence[str], seconds: float, *, has_s
     if seconds > SLOW_LOGIN:
         what = f"A login shell takes {seconds:.0f} s to start ({shell}): each question to the scheduler waits for it."
         suspects = f"{'login_setup in the profile, and ' * has_setup}~/.bash_profile and ~/.bashrc there"
-        return warning(what, f"look into {suspects}: is it conda's start-up?")
+        return warning(what, f"look into {suspects}; often it is conda's start-up")
     return ok(summary)
 
 
@@ -121,7 +121,7 @@ def judge_home(home: Folder) -> Finding:
         return ok(f"{home.path} can be written")
     room = f"{disk_size(home.free)} free of {disk_size(home.size or 0)}"
     if home.free < LOW_SPACE and (home.size or 0) > 2 * LOW_SPACE:
-        return warning(f"{home.path} has little room left: {room}.", "make some: du -xh ~ | sort -h | tail")
+        return warning(f"{home.path} has little room left: {room}.", "make room: du -xh ~ | sort -h | tail")
     return ok(f"{home.path} can be written; {room}")
 
 
@@ -158,7 +158,7 @@ def judge_ssh_files(modes: Mapping[str, str]) -> Finding | None:
     loose = [path for path, mode in modes.items() if len(mode) >= 9 and "w" in (mode[5], mode[8])]
     if loose:
         return warning(
-            f"Others may write {', '.join(loose)} there: an SSH server that looks at this takes no key of yours.",
+            f"Others may write {', '.join(loose)} there: an SSH server that checks this refuses your keys.",
             f"on the login node: chmod go-w {' '.join(loose)}",
         )
     return ok("yours alone to write: " + ", ".join(modes))
@@ -280,7 +280,8 @@ def judge_for_others(image: Image) -> Finding:
     if groups:
         names = ", ".join(dict.fromkeys(groups))
         return warning(
-            f"Only members of the group {names} can read it.", f"is every student one? see: getent group {groups[0]}"
+            f"Only members of the group {names} can read it.",
+            f"check that every student is one with: getent group {groups[0]}",
         )
     return ok("everybody on the cluster can read it")
 

@@ -161,6 +161,6 @@ def findings(plan: Plan, found: EnvironmentReport, *, gpus: bool) -> Iterator[tu
         if count is None:
             yield "GPU", unknown("neither torch nor tensorflow is there to ask")
         elif count == 0:
-            yield "GPU", warning("None is seen, although the job has one.", "is it a build for GPUs?")
+            yield "GPU", warning("None is seen, although the job has one.", "check that it is a build for GPUs")
         else:
             yield "GPU", ok(f"{count} seen")

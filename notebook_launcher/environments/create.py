@@ -34,7 +34,7 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import environment_lines, new_id
 
-_SCRIPTS = ("environment.sh", "build_steps.sh", *LIBRARY)
+_SCRIPTS = ("create_environment.sh", "build_steps.sh", *LIBRARY)
 
 
 class NewEnvironment(Frozen):
@@ -80,7 +80,7 @@ def create_environment(
             return bool(result)
 
         with _work_folder(plan, context, creation, content) as work:
-            argv = ["bash", f"{work}/environment.sh", "conda" if creation.is_conda else "venv", work, target]
+            argv = ["bash", f"{work}/create_environment.sh", "conda" if creation.is_conda else "venv", work, target]
             stop = f"{work}/stop"
             if job and not context.scheduler.same_machine:
                 reason = run_in_job(
@@ -145,7 +145,7 @@ def _work_folder(plan: Plan, context: Context, creation: NewEnvironment, content
         yield work
     finally:
         with contextlib.suppress(LauncherError):  # a killed process does not clean up after itself
-            context.host.run(["bash", f"{work}/environment.sh", "tidy", work])
+            context.host.run(["bash", f"{work}/create_environment.sh", "tidy", work])
         with contextlib.suppress(LauncherError):
             context.host.run(["rm", "-rf", "--", work])
 

@@ -7,7 +7,6 @@ the work there: it creates the image under a temporary name, computes its digest
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from notebook_launcher.core.errors import ImageFailed, LauncherError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.package_data import LIBRARY, container_definitions, job_script
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
 from notebook_launcher.environments.job_command import run_directly, run_in_job
@@ -75,11 +75,10 @@ def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
     path = Path(name).expanduser()
     if path.suffix == ".def" or "/" in name:
         return Recipe(name, _in_image_dir(f"{path.stem}.sif", profile), _read(path))
-    near = difflib.get_close_matches(name, [*container_definitions(), *profile.environments], n=1)
     raise UsageError(
         f"There is no definition “{name}”.",
         why=f"The launcher's own definitions: {', '.join(container_definitions())}; a file's name ends in .def.",
-        hint=f"did you mean {near[0]}?" if near else "",
+        hint=did_you_mean(name, [*container_definitions(), *profile.environments]),
     )
 
 

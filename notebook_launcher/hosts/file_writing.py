@@ -77,7 +77,7 @@ def _unwritable(where: str, error: str) -> HostCommandFailed:
     elif "Permission denied" in error:
         hint = _ANOTHER_FOLDER
     else:
-        hint = "is there room in your home folder? see: quota -s; df -h ~"
+        hint = "check that there is room in your home folder: quota -s; df -h ~"
     return HostCommandFailed(what, why=error, hint=hint)
 
 

@@ -50,5 +50,5 @@ def hung_up_before_version(server: str, why: str) -> LoginBusy:
     return LoginBusy(
         f"{server} closed the connection before it sent anything.",
         why=why,
-        hint="it may have too many logins in progress: try again in a moment; or does it let this machine in at all?",
+        hint="try again in a moment: many may be logging in; or check that it lets this machine in at all",
     )

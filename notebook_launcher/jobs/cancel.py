@@ -30,13 +30,14 @@ from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.jobs.status import NoAnswer, query_status
-from notebook_launcher.schedulers.base import Scheduler, State
+from notebook_launcher.schedulers.base import JobStatus, Scheduler, State
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
 _LONGEST = 3  # times the time for a job's end, if the cluster answers slowly; not beyond ``Timing.cancel_at_most``
 # if the job ended much later than it was cancelled, it ended for another reason
 BELIEVED_WITHIN = timedelta(minutes=10)
+_QUICK = 5.0  # seconds to see whether a job had started: a slow file server must not delay the exit
 
 
 def cancel_job(context: Context, session: Session, text: str = "") -> None:
@@ -68,7 +69,8 @@ def cancel_job(context: Context, session: Session, text: str = "") -> None:
     if ending.problem is not None:
         why = f"{ending.problem.what} {ending.problem.why}".strip()
         raise CancelFailed(f"Job {job} may still be there.", why=why, hint=f"end it on the login node with: {command}")
-    context.view.show(events.Ended(session.id, job.id, text or f"Job {job} has ended.", by_itself=bool(text)))
+    ended = text or f"Job {job} {ending.how_it_ended(session)}."
+    context.view.show(events.Ended(session.id, job.id, ended, by_itself=bool(text)))
 
 
 def record_cancel_request(context: Context, sessions: Sequence[Session]) -> None:
@@ -122,6 +124,7 @@ class JobCancellation:
         self._latest = self._began + min(_LONGEST * self._timing.cancel_within, self._timing.cancel_at_most)
         self._answer_within = self._timing.answer_within
         self._silence_noted = False
+        self._last: dict[str, JobStatus | None] = {}  # what the scheduler reported last, by session
         self.problem: LauncherError | None = None
         self.silence = self.refusal = ""
 
@@ -149,6 +152,21 @@ class JobCancellation:
             pause = min(pause * 1.6, self._timing.longest_cancel_check_pause)
         return False
 
+    def how_it_ended(self, session: Session) -> str:
+        """Return the end of a sentence about a job that is gone: whether it had started at all."""
+        status = self._last.get(session.id)
+        if (status is not None and status.node) or self._has_reported(session):
+            return "has ended"
+        return "was cancelled before it started"
+
+    def _has_reported(self, session: Session) -> bool:
+        """Whether the job has reported its start; also if that cannot be seen, as nothing is claimed then."""
+        started = ["head", "-c", "1", f"{session.directory}/started.json"]
+        try:
+            return self._context.host.run(started, timeout=_QUICK).exit_code == 0
+        except LauncherError:
+            return True
+
     def _check_ended(self) -> bool:
         host, scheduler = self._context.host, self._context.scheduler
         if time.monotonic() - self._cancelled_at >= self._timing.cancel_again_after:
@@ -169,6 +187,7 @@ class JobCancellation:
     def _has_ended(self, scheduler: Scheduler, session: Session) -> bool:
         """Query a session's job by itself. Raises ``NoAnswer``."""
         status = query_status(self._context.host, scheduler, job_of(session), self._answer_within)
+        self._last[session.id] = status
         if status is not None and status.state is State.REVOKED:  # it belongs to the other cluster from then on
             return self._context.host.read_file(f"{session.directory}/exit.json") is not None
         return status is None or status.state.ended
@@ -310,11 +329,14 @@ def _quoted(command: str) -> str:
 
 
 def _without_default(context: Context, command: str) -> str:
-    """Return the recorded arguments of a launch without ``--cluster NAME`` where that is the default today."""
-    if not context.target.is_default:
+    """Return recorded arguments without ``--cluster NAME`` or ``--course NAME`` where that is the default today."""
+    named, words = dataclasses.replace(context.target, is_default=False).arguments(), shlex.split(command)
+    end = words.index("--") if "--" in words else len(words)
+    # of a run, what is run stands before it
+    place = next((at for at in range(end) if words[at : at + len(named)] == named), None)
+    if not context.target.is_default or not named or place is None:
         return command
-    named = shlex.join(dataclasses.replace(context.target, is_default=False).arguments())
-    return command.removeprefix(named).lstrip() if f"{command} ".startswith(f"{named} ") else command
+    return shlex.join(words[:place] + words[place + len(named) :])
 
 
 def still_running(context: Context, session: Session, error: LauncherError) -> LauncherError:

@@ -14,7 +14,7 @@ from notebook_launcher.jobs.session_index import JobQueue
 from notebook_launcher.jobs.status import NoAnswer
 from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.schedulers.make import make_scheduler
-from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.context import Context, job_of, session_and_job
 from notebook_launcher.session.record import Session
 
 AT_ONCE = 200  # jobs in one command
@@ -79,7 +79,7 @@ class _CancellationOfMany(JobCancellation):
                 if status is None or status.state is State.REVOKED:
                     has_ended = self._has_ended(_scheduler(self._context, queue), session)
                 else:
-                    has_ended = status.state.ended
+                    self._last[session.id], has_ended = status, status.state.ended
                 if has_ended:
                     self._ended(session)
             except NoAnswer as error:
@@ -98,8 +98,8 @@ class _CancellationOfMany(JobCancellation):
 
     def _ended(self, session: Session) -> None:
         del self.left[session.id]
-        job = job_of(session)
-        self._context.view.show(events.Ended(session.id, job.id, f"Session {session.id}: job {job} has ended."))
+        text = f"{session_and_job(session)} {self.how_it_ended(session)}."
+        self._context.view.show(events.Ended(session.id, job_of(session).id, text))
 
 
 def _scheduler(context: Context, queue: JobQueue) -> Scheduler:

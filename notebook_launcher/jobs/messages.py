@@ -64,6 +64,12 @@ class StagingReported(Frozen):
     data: Mapping[str, object]
 
 
+class AppsReported(Frozen):
+    """The job reports the programs beside JupyterLab, in ``runtime/apps.json`` (see ``docs/job-script.md``)."""
+
+    data: Mapping[str, object]
+
+
 class UnsavedReported(Frozen):
     """A page of JupyterLab reports what it could not save before the end, in ``unsaved.json``."""
 
@@ -76,8 +82,8 @@ class RenewalRequested(Frozen):
     data: Mapping[str, object]
 
 
-class SuccessorReported(Frozen):
-    """A job was queued that goes on from this session, in ``successor.json`` (see ``docs/job-script.md``)."""
+class NextJobReported(Frozen):
+    """A job was queued that goes on from this session, in ``next_job.json`` (see ``docs/job-script.md``)."""
 
     data: Mapping[str, object]
 

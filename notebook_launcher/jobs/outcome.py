@@ -20,7 +20,7 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session, json_object
 
 _REQUEUED = {
-    State.PREEMPTED: ", to make room for a job that goes first",
+    State.PREEMPTED: ", because a job with a higher priority preempted it",
     State.NODE_FAIL: ", because its node failed",
     State.BOOT_FAIL: ", because its node could not be made ready",
 }

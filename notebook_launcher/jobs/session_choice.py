@@ -44,7 +44,7 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
     if not name and not live and index.ended:
         raise _none_is_active(index.ended[0], index, where)
     if not live:
-        hint = "see which there were: launch-notebook list --all" if name else "start one: launch-notebook"
+        hint = "list the ended ones with: launch-notebook list --all" if name else "start one: launch-notebook"
         raise SessionNotFound(missing, why="None is active there." if name else "", hint=hint)
     raise SessionNotFound(
         missing,

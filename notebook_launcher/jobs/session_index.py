@@ -47,7 +47,7 @@ _END_STATES = {
     State.OUT_OF_MEMORY: "out of memory",
     State.NODE_FAIL: "node failed",
     State.BOOT_FAIL: "node failed",
-    State.PREEMPTED: "made room for another",
+    State.PREEMPTED: "preempted",
 }
 
 
@@ -66,7 +66,7 @@ class SessionFiles(Frozen):
     """One session as stored in its directory. The mappings are its files; empty: damaged, ``None``: missing.
 
     ``cancelled``: when a launcher cancelled its job (ISO with zone), which may have failed; ``None``: none did, or the
-    job recorded its end itself.
+    job ended for a reason that it recorded.
     """
 
     session: Session
@@ -305,20 +305,7 @@ def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
         why, before = explain.pending(status.reason, meaning=status.meaning).summary, record.session.record.continues
         return f"continues {before[-4:]}; {why}" if before else why
     if state == "ended":
-        cause = str((record.exited or {}).get("cause") or "")
-        word = _END_STATES.get(status.state, "") if status and cause in ("", "stopped") else ""
-        if cause == "stopped" and (status is None or status.state is State.CANCELLED):
-            word = _END_STATES[State.TIMEOUT] if _used_its_time(record) else ""
-        by_user = record.cancelled is not None or (status is not None and status.state is State.CANCELLED)
-        is_array = "array" in record.session.record.flags
-        if cause == "script-failed" and by_user and is_array:
-            return _END_STATES[State.CANCELLED]  # earlier versions record a task that was ended as one that failed
-        if cause == "stopped" and status is None and is_array:
-            # its tasks may have run one after the other: in this time, none of them can have reached its walltime
-            return _ENDS["stopped"] if _used_its_time(record) and not by_user else _END_STATES[State.CANCELLED]
-        if cause == "finished" and record.session.record.program != "jupyterlab":
-            return ""  # there is no JupyterLab that somebody could shut down
-        return word or _ENDS.get(cause, cause.replace("-", " "))
+        return _how_it_ended(record, status)
     if state == "gone":
         if record.session.job is None:
             return "no job is recorded"
@@ -330,6 +317,35 @@ def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
     if state == "unknown":
         return "the scheduler does not answer"
     return ""
+
+
+def _how_it_ended(record: SessionFiles, status: JobStatus | None) -> str:
+    cause, flags = str((record.exited or {}).get("cause") or ""), record.session.record.flags
+    word = _END_STATES.get(status.state, "") if status and cause in ("", "stopped") else ""
+    is_cancelled = status is not None and status.state is State.CANCELLED
+    if cause == "stopped" and (is_cancelled or not word):
+        return _how_it_was_stopped(record, is_cancelled=is_cancelled)
+    if cause == "script-failed" and "array" in flags and (record.cancelled is not None or is_cancelled):
+        return _END_STATES[State.CANCELLED]  # earlier versions record a task that was ended as one that failed
+    if cause == "finished" and record.session.record.program != "jupyterlab":
+        return ""  # there is no JupyterLab that somebody could shut down
+    return word or _ENDS.get(cause, cause.replace("-", " "))
+
+
+def _how_it_was_stopped(record: SessionFiles, *, is_cancelled: bool) -> str:
+    """Return how a job ended that a signal ended: at its walltime, or somebody cancelled it.
+
+    ``is_cancelled``: whether the scheduler says so, which also says it of some at their walltime.
+    """
+    by_launcher, cancelled = record.cancelled is not None, _END_STATES[State.CANCELLED]
+    has_used_its_time, program = _used_its_time(record), record.session.record.program
+    if "array" in record.session.record.flags:
+        # its tasks may have run one after the other: only in less time, none of them can have reached its walltime
+        return _ENDS["stopped"] if has_used_its_time and not (by_launcher or is_cancelled) else cancelled
+    if has_used_its_time:
+        return _END_STATES[State.TIMEOUT]
+    # which is how an interactive session usually ends; a run, or one that was ended in another way, was cut short
+    return _ENDS["stopped"] if by_launcher and program in ("jupyterlab", "shell") else cancelled
 
 
 def _used_its_time(record: SessionFiles) -> bool:

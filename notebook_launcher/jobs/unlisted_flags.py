@@ -21,12 +21,22 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.sbatch_options import unlisted
 from notebook_launcher.core.text import printable
 from notebook_launcher.jobs.evidence import run_queries
+from notebook_launcher.planning.new_default import save_new_default
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context
 
 _TIMEOUT = 15.0  # seconds for each
 _SILENT = 124  # the exit code of `timeout`
 _LATER = "try again in a minute; no job was submitted"
+
+
+def check_request(context: Context, flags: Mapping[str, str | None]) -> None:
+    """Check the flags that are not listed; then what the user has chosen for the first time becomes the default.
+
+    Raises as ``check_unlisted_flags``.
+    """
+    check_unlisted_flags(context, flags)
+    context.target = save_new_default(context.target, context.view)
 
 
 def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> None:

@@ -25,16 +25,17 @@ from notebook_launcher.diagnosis.explain import evidence_needed
 from notebook_launcher.hosts.base import Host, LineStream
 from notebook_launcher.jobs.evidence import gather_evidence
 from notebook_launcher.jobs.messages import (
+    AppsReported,
     DirectoryRemoved,
     FileAppeared,
     IdleReported,
+    NextJobReported,
     NoticeReported,
     ProgressReported,
     RenewalRequested,
     SchedulerUnresponsive,
     StagingReported,
     StatusChanged,
-    SuccessorReported,
     UnsavedReported,
     UsageSampled,
 )
@@ -44,19 +45,20 @@ from notebook_launcher.jobs.status import NoAnswer, last_line, query_status
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.cluster_info import Evidence
 
-#: RPCs at Slurm's controller (measured, see docs/politeness.md): for the query of this job while no other launcher
+#: RPCs at Slurm's controller (measured, see docs/scheduler-load.md): for the query of this job while no other launcher
 #: queries; for the one that is not shared; for each part of the evidence on why it is pending; for all of it
 ALONE, OWN_QUERY_RPCS, EVIDENCE_PART_RPCS, EVIDENCE = 1, 3, 2, 4
 
 
 #: what a watcher reports of these files; of the others, that they are there
 _REPORTS = {
+    "apps": AppsReported,
     "idle": IdleReported,
     "notice": NoticeReported,
     "progress": ProgressReported,
     "renew": RenewalRequested,
     "staging": StagingReported,
-    "successor": SuccessorReported,
+    "next_job": NextJobReported,
     "unsaved": UnsavedReported,
 }
 

@@ -83,7 +83,9 @@ class Dependencies:
         path = absolute(typed_path(path))
         name = _below(path, self._folder) or path.name
         if not path.exists():
-            raise NotebookInvalid(f"{path} is not there.", hint=f"what is to go with the {self._kind}: --with FILE")
+            raise NotebookInvalid(
+                f"{path} is not there.", hint=f"name a file that goes with the {self._kind}: --with FILE"
+            )
         if path == self._folder:
             name = ""
         elif _is_hidden(name):

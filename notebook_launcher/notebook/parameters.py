@@ -6,7 +6,6 @@ Pure: code of the notebook or the user is never run.
 from __future__ import annotations
 
 import ast
-import difflib
 import keyword
 import math
 import re
@@ -16,6 +15,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 
 from notebook_launcher.core.errors import NotebookInvalid
+from notebook_launcher.core.suggestions import did_you_mean
 
 UNKNOWN = object()  # the default of a parameter that is computed
 Defaults = Mapping[str, object]
@@ -104,12 +104,10 @@ def as_two_arguments(typed: str) -> str:
 
 def _unknown(name: str, defaults: Defaults) -> NotebookInvalid:
     there = ", ".join(defaults)
-    by_small = {known.lower(): known for known in defaults}
-    near = difflib.get_close_matches(name.lower(), by_small, n=1)
     return NotebookInvalid(
         f"The notebook has no parameter {quoted(name)}.",
         why=f"Its parameters are: {there}.",
-        hint=f"did you mean {by_small[near[0]]}?" if near else "name one of those",
+        hint=did_you_mean(name, defaults) or "name one of those",
     )
 
 
@@ -151,7 +149,8 @@ def _number(name: str, text: str, *, lenient: bool) -> int | float | None:
     number = float(text)
     if not math.isfinite(number):
         raise NotebookInvalid(
-            f"The value {text} of the parameter {name} is too large for a number.", hint="say inf where that is meant"
+            f"The value {text} of the parameter {name} is too large for a number.",
+            hint="write inf if you mean infinity",
         )
     return number
 

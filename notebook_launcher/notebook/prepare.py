@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
@@ -14,6 +13,7 @@ from typing import Any
 from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import folder as shipped
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.notebook.dependencies import LARGEST, Dependencies, absolute, read_file, typed_path
 from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, read_pairs, set_again
 
@@ -131,11 +131,10 @@ def named(word: str) -> Path:
     name = word.removesuffix(_ENDING)
     if name in there:
         return there[name]
-    near = difflib.get_close_matches(name, there, n=1)
     raise NotebookInvalid(
         f"There is no bundled notebook {quoted(word)}.",
         why=f"The bundled ones are: {', '.join(there) or 'none'}.",
-        hint=f"did you mean {near[0]}?" if near else "name one of those",
+        hint=did_you_mean(name, there) or "name one of those",
     )
 
 
@@ -173,11 +172,11 @@ def _in_folder(folder: Path) -> str:
 def _missing(word: str, path: Path) -> NotebookInvalid:
     known = {str(path.with_name(name)) for name in _notebooks_of(path.parent)}
     known |= set() if len(path.parts) > 1 else set(bundled())
-    near = [found for name in (word, f"{word}{_ENDING}") for found in difflib.get_close_matches(name, known, n=1)]
+    meant = did_you_mean(word, known) or did_you_mean(f"{word}{_ENDING}", known)
     return NotebookInvalid(
         f"There is no notebook {quoted(word)}.",
         why="No file has that name, and no bundled notebook.",
-        hint=f"did you mean {near[0]}?" if near else f"is the name right? the command runs in this folder; {_SEE}",
+        hint=meant or f"check the name; the command runs in this folder; {_SEE}",
     )
 
 
@@ -281,14 +280,14 @@ def _cleaned(data: Mapping[str, Any]) -> dict[str, Any]:
         metadata["kernelspec"] = {"display_name": kernel["name"], **kernel}
     cells = data.get("cells")
     if not isinstance(cells, list):
-        raise NotebookInvalid("The notebook's cells are no list.", hint=_OPEN_IT)
+        raise NotebookInvalid("The notebook's cells are not a list.", hint=_OPEN_IT)
     minor = min(data.get("nbformat_minor", 0), _MINOR)  # keys of later versions are dropped
     return {"nbformat": 4, "nbformat_minor": minor, "metadata": metadata, "cells": [_cleaned_cell(c) for c in cells]}
 
 
 def _cleaned_cell(cell: Any) -> dict[str, Any]:
     if not isinstance(cell, dict):
-        raise NotebookInvalid("A cell of the notebook is none.", hint=_OPEN_IT)
+        raise NotebookInvalid("A cell of the notebook is not valid.", hint=_OPEN_IT)
     source = cell.get("source", "")
     if isinstance(source, list) and all(isinstance(line, str) for line in source):
         source = "".join(source)

@@ -66,8 +66,8 @@ def fetch_results(context: Context, session: Session, folder: Path) -> events.Re
 
     May be called again at any time: only what is new is fetched; a file that was changed here stays, and the new
     version is put beside it. Shows nothing but the progress of a large fetch. Reconnects if the connection breaks.
-    Raises ``ConnectionLost``; ``CopyFailed`` if something cannot be stored here; ``Interrupted`` after Ctrl-C, even if
-    the network hangs. Files fetched by then are kept.
+    Raises ``ConnectionLost``; ``CopyFailed`` if something cannot be stored here; ``Interrupted`` after Ctrl-C or once
+    the terminal is closed, even if the network hangs. Files fetched by then are kept.
     """
     attempt, exit_requests = 1, context.interrupts.exit_requests
     while True:
@@ -214,8 +214,12 @@ class _Fetching:
                 lock.release()
 
     def refuse_if_interrupted(self) -> None:
-        """Raise ``Interrupted`` after Ctrl-C, ``CopyFailed`` once ``run_early`` has taken too long."""
-        if self._context.interrupts.exit_requests > self._exit_requests:
+        """Raise ``Interrupted`` after Ctrl-C or a hang-up, ``CopyFailed`` once ``run_early`` has taken too long.
+
+        An earlier hang-up counts as well, because nobody waits for the files any more.
+        """
+        interrupts = self._context.interrupts
+        if interrupts.hung_up or interrupts.exit_requests > self._exit_requests:
             raise Interrupted(
                 "Interrupted: not all of the results were fetched.",
                 hint=f"fetch the rest with: launch-notebook results {self._session.id}",

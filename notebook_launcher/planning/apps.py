@@ -10,13 +10,13 @@ from dataclasses import field
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget
 from notebook_launcher.profiles.courses import CourseFiles, saved_course
 from notebook_launcher.profiles.icons import data_url, files_among, icon_beside
 from notebook_launcher.profiles.layers import merge
 from notebook_launcher.profiles.models import App, ClusterProfile
 from notebook_launcher.profiles.store import profile_layers
-from notebook_launcher.profiles.validation import did_you_mean
 
 #: the name of their file in the session's directory; ``docs/job-script.md`` describes the content
 APPS_FILE = "apps.json"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import re
 import time
@@ -20,6 +19,7 @@ from notebook_launcher.core.errors import (
     ProfileError,
     UsageError,
 )
+from notebook_launcher.core.suggestions import as_hint, similar
 from notebook_launcher.core.view import View
 from notebook_launcher.profiles.courses import (
     CourseFiles,
@@ -77,10 +77,8 @@ class CourseFile:
         if file is None:
             return "for example: --course ./course.toml"
         there = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(path.name, there, n=1)
-        if near:
-            return f"did you mean {Path(file).with_name(near[0])}?"
-        return "put it beside the course's file, or correct its name there"
+        near = [str(Path(file).with_name(name)) for name in similar(path.name, there)]
+        return as_hint(near) or "put it beside the course's file, or correct its name there"
 
 
 class CourseAddress:
@@ -118,7 +116,7 @@ class CourseAddress:
             if time.monotonic() < self._until:
                 raise
             raise FetchFailed(
-                f"{self.name} with all its files did not come within {TOTAL_TIMEOUT:.0f} s.",
+                f"{self.name} with all its files did not arrive within {TOTAL_TIMEOUT:.0f} s.",
                 hint="try again, or from another network",
             ) from None
         if file is None:

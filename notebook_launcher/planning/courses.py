@@ -51,7 +51,7 @@ def is_course_name(word: str) -> bool:
 
 
 def take_course(word: str, view: View, prompts: Prompts, cluster: str | None = None) -> str:
-    """Return the name of the course; one from a file or an address is saved, and is the default from then on.
+    """Return the name of the course; one from a file or an address is saved.
 
     ``cluster``: the profile to use instead of the course's own. A file is accepted as it is. A course from an address
     must have the digest given with it, or the user must agree to its settings.
@@ -63,8 +63,7 @@ def take_course(word: str, view: View, prompts: Prompts, cluster: str | None = N
     source = course_source(word)
     name = saved_course_from(source.name)
     if name and source.pin and _is_intact(_saved(name), source.pin):
-        choose_course(name)  # nothing is fetched: the digest says that the saved one is the same
-        return name
+        return name  # nothing is fetched: the digest says that the saved one is the same
     try:
         found = read_files(source, view)
     except FetchFailed as error:
@@ -74,7 +73,6 @@ def take_course(word: str, view: View, prompts: Prompts, cluster: str | None = N
         view.show(events.Note(f"{what} The course “{name}” is used as it was saved on {saved_course(name).saved_on}."))
     else:
         name = _save_course(source, found, view, prompts, cluster)
-    choose_course(name)
     return name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,10 +9,10 @@ from typing import Any, Protocol, TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
-from notebook_launcher.core.request import DEFAULT_WALLTIME
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
-from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.core.walltime import DEFAULT_WALLTIME, Walltime
 from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
 from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.planning.target import (
@@ -28,7 +27,6 @@ from notebook_launcher.profiles import ClusterProfile, load_configuration
 from notebook_launcher.profiles.edit import (
     changed,
     new_profile_text,
-    save_default_cluster,
     save_profile,
     user_profile_text,
 )
@@ -76,6 +74,7 @@ def complete_options(
 ) -> LaunchOptions:
     """Return the options with what they lack: the cluster or login node, and the values that its profile asks for.
 
+    The values are saved; a cluster that was asked for is to be saved as the default (``save_new_default``).
     ``dry_run``: ask and save nothing; a placeholder stands for the account. ``no_cluster``: the note if none is
     configured and nobody can be asked. Raises ``AnswerMissing`` if there is no terminal, or no valid answer, and
     ``SchedulerMissing`` if no cluster is configured and this machine has a scheduler that is not supported;
@@ -83,7 +82,6 @@ def complete_options(
     """
     Walltime.parse(options.flags.get("time") or DEFAULT_WALLTIME)  # refused before anything is asked
     asks = questions.asks and not dry_run
-    chosen = None
     if _nothing_is_chosen(options, here):
         if here.others:  # a login node, perhaps: to start here has to be typed
             raise missing_scheduler(here.hostname, here.others, is_here=True)
@@ -94,8 +92,7 @@ def complete_options(
         if answer not in (*profile_names(), THIS_MACHINE):
             view.show(events.Note(f"To save a profile for it afterwards: launch-notebook init {answer}"))
             return replace(options, host=answer)
-        chosen = answer
-        options = replace(options, cluster=chosen)
+        options = replace(options, cluster=answer, new_default=True)
     target = resolve_target(options, here)
     if target.cluster is not None:
         refuse_if_closed(target.profile)
@@ -107,10 +104,6 @@ def complete_options(
             raise _unanswered(target, missing, "Nobody could be asked.")
         elif missing:
             options = _with_placeholder(options, target, missing, view)
-    if chosen:  # saved under its own name even if retired, so that its old flags are still translated
-        path = save_default_cluster(chosen)
-        view.show(events.Saved(f"{_readable_name(chosen)} is the default cluster", str(path)))
-        return replace(options, cluster=None)  # it is configured now, and need not be typed again
     return options
 
 
@@ -131,10 +124,6 @@ def _nothing_is_chosen(options: LaunchOptions, here: LocalMachine) -> bool:
         return False
     configured = load_configuration()
     return not (configured.cluster or configured.course)
-
-
-def _readable_name(name: str) -> str:
-    return "this machine" if name == THIS_MACHINE else f"“{name}”"
 
 
 # --- which cluster -------------------------------------------------------------------------------------------
@@ -167,8 +156,8 @@ def _cluster_named(word: str, clusters: Sequence[events.ClusterEntry]) -> str:
         raise _InvalidAnswer(f"That may be {' or '.join(begin)}.")
     if re.search(r"[@.]", word):
         return _login_node(word, clusters)
-    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    raise _InvalidAnswer(f"There is no cluster “{word}” here." + (f" Did you mean {near[0]}?" if near else ""))
+    hint = did_you_mean(word, names, cutoff=0.5)
+    raise _InvalidAnswer(f"There is no cluster “{word}” here." + (f" {hint[0].upper()}{hint[1:]}" if hint else ""))
 
 
 def _login_node(word: str, clusters: Sequence[events.ClusterEntry]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, override_flags, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, unlisted
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.planning.apps import RequestedApp, notes_on_apps, requested_apps, with_dask, with_pictures
 from notebook_launcher.planning.site_translation import translate_flags
@@ -336,14 +336,12 @@ def _environment_named(name: str, profile: ClusterProfile, target: LaunchTarget)
     if name in profile.environments:
         return profile.environments[name]
     names = sorted(profile.environments)
-    near = difflib.get_close_matches(name, names, n=1)
     where = f"The profile “{target.cluster}”" if target.cluster else "This place (it has no profile)"
     raise EnvironmentUnknown(
         f"There is no environment “{name}”.",
         why=f"{where} has: {', '.join(names) or 'none'}.",
-        hint=f"did you mean -- {near[0]}?"
-        if near
-        else "name an image (-- /path/image.sif), a module (--module NAME) or a conda environment (--conda NAME)",
+        hint=did_you_mean(name, names, "-- {}")
+        or "name an image (-- /path/image.sif), a module (--module NAME) or a conda environment (--conda NAME)",
     )
 
 

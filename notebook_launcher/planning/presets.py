@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ProfileError, UsageError
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.view import View
 from notebook_launcher.planning.profile_commands import ConfirmPrompts, change_profile
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, resolve_target
@@ -75,11 +75,10 @@ def find_preset(name: str, cluster: str | None, here: LocalMachine) -> list[str]
             hint=f"name the cluster: launch-notebook again {name} --cluster {next(iter(others))}",
         )
     known = [preset for preset, _ in known_presets(cluster, here)]
-    near = difflib.get_close_matches(name, known, n=1)
     raise UsageError(
         f"There is no preset “{name}”.",
         why=f"The presets are: {', '.join(known)}." if known else "",
-        hint=f"did you mean {near[0]}?" if near else f"save one: launch-notebook -t 2h --gpus 1 --save {name}",
+        hint=did_you_mean(name, known) or f"save one: launch-notebook -t 2h --gpus 1 --save {name}",
     )
 
 

@@ -168,6 +168,19 @@ def use_cluster(name: str, view: View) -> None:
     path = save_default_cluster(name)
     what = "this machine" if name == THIS_MACHINE else f"“{name}”"
     view.show(events.Saved(f"{what} is the default cluster", str(path)))
+    _note_course(view)
+
+
+def unset_cluster(view: View) -> None:
+    """Have no default cluster. Raises ``ProfileError``."""
+    path = save_default_cluster(None)
+    view.show(events.Saved("there is no default cluster", str(path)))
+    if left := load_configuration().cluster:
+        view.show(events.Note(f"On this machine, the default for everybody is “{left}”."))
+    _note_course(view)
+
+
+def _note_course(view: View) -> None:
     if course := load_configuration().course:
         view.show(events.Note(f"The course “{course}” goes first, and names its own cluster."))
 
@@ -202,7 +215,7 @@ def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> No
     if unread and profile.status == "retired" and profile.successor:
         raise ProfileError(
             f"{name} is retired: a launch goes to {profile.successor}, and does not read {'.'.join(unread[0])} here.",
-            hint=f"say it there: launch-notebook clusters edit {profile.successor} …   or, where {name} is still in "
+            hint=f"set it there: launch-notebook clusters edit {profile.successor} …   or, where {name} is still in "
             f"use: launch-notebook clusters edit {name} --set status=active",
         )
 

@@ -5,7 +5,6 @@ Everything that differs between sites is in their profiles; nothing here knows a
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
@@ -13,9 +12,10 @@ from typing import TypeVar
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.glob_match import match_glob
-from notebook_launcher.core.request import DEFAULT_WALLTIME, GPU_FLAGS, MEMORY_FLAGS, gpu_items, gpus_in, merge_flags
+from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS, gpu_items, gpus_in, merge_flags
 from notebook_launcher.core.sbatch_options import as_typed
-from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.core.suggestions import did_you_mean
+from notebook_launcher.core.walltime import DEFAULT_WALLTIME, Walltime
 from notebook_launcher.profiles.models import AccountRule, ClusterProfile, Flags, FlagValue, Translation
 from notebook_launcher.profiles.store import as_flags, default_flags
 from notebook_launcher.schedulers.make import make_scheduler
@@ -256,14 +256,14 @@ def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | No
         return word
     if not strict:
         return None
-    near = difflib.get_close_matches(word.lower(), types, n=1, cutoff=0.5)  # t5 is like t4
-    first = types[near[0]] if near else next(iter(types.values()))
+    meant = did_you_mean(word, types.values(), "--gpus {}:1", cutoff=0.5)  # t5 is like t4
+    example = f"for example: --gpus {next(iter(types.values()))}:1"
     is_passed_on = make_scheduler(profile.scheduler, "").passes_gres
     as_typed_too = f"   (--gres=gpu:{word}:1 goes to the scheduler as you type it)" if is_passed_on else ""
     raise UsageError(
         f"There is no GPU type “{word}” here.",
         why=f"By the profile there are: {', '.join(types.values())}.",
-        hint=f"{'did you mean' if near else 'for example:'} --gpus {first}:1{'?' if near else ''}{as_typed_too}",
+        hint=f"{meant or example}{as_typed_too}",
     )
 
 

@@ -16,7 +16,7 @@ from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.profiles import ClusterProfile, load_configuration, load_profile
 from notebook_launcher.profiles.courses import CourseFiles, course_layers, saved_course
 from notebook_launcher.profiles.layers import Layer
-from notebook_launcher.profiles.models import CourseProfile, Translation
+from notebook_launcher.profiles.models import Configuration, CourseProfile, Translation
 from notebook_launcher.profiles.store import profile_layers, profile_names
 from notebook_launcher.schedulers.kinds import KINDS, SchedulerName
 from notebook_launcher.schedulers.missing import OTHERS
@@ -31,7 +31,8 @@ class LaunchOptions(Frozen):
     whose value is a placeholder, in a dry run. ``notes_shown``: notes on the target that the user has seen already.
     ``distributed``: the engine whose workers run on all nodes of the job: ``dask`` or ``ray``.
     ``local_lab``: the command of the user's own JupyterLab, if that is to use the session's kernels.
-    ``apps``: the programs beside JupyterLab, each with ``=FOLDER`` if one was named.
+    ``apps``: the programs beside JupyterLab, each with ``=FOLDER`` if one was named. ``new_default``: the cluster or
+    course was chosen for the first time, and becomes the default once the request has been checked.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class LaunchOptions(Frozen):
     distributed: str | None = None
     local_lab: tuple[str, ...] = ()
     apps: tuple[str, ...] = ()
+    new_default: bool = False
 
 
 class LocalMachine(Frozen):
@@ -107,6 +109,7 @@ class LaunchTarget(Frozen):
     settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
     is its successor, which the ``notes`` explain; these are shown before the login. ``is_explicit``: the user named
     this machine, whatever is configured. ``is_default``: it is what the configuration says, whether named or not.
+    ``new_default``: see ``LaunchOptions``.
     """
 
     profile: ClusterProfile
@@ -121,6 +124,7 @@ class LaunchTarget(Frozen):
     notes: tuple[str, ...] = ()
     is_explicit: bool = False
     is_default: bool = False
+    new_default: bool = False
 
     @property
     def name(self) -> str:
@@ -133,8 +137,8 @@ class LaunchTarget(Frozen):
         return (self.course.contact if self.course else None) or self.profile.contact
 
     def arguments(self) -> list[str]:
-        """Return the flags that select the same target again; the default cluster needs none."""
-        argv = ["--course", self.course.name] if self.course else []
+        """Return the flags that select the same target again; the default cluster or course needs none."""
+        argv = ["--course", self.course.name] if self.course and not self.is_default else []
         is_implied = self.is_default or (self.course and self.course.cluster == self.cluster)
         if self.cluster and not is_implied:
             argv += ["--cluster", self.cluster]
@@ -158,6 +162,13 @@ def find_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     return target
 
 
+def leads_to(configuration: Configuration, course: CourseProfile | None, cluster: str | None) -> bool:
+    """Whether the configuration by itself selects this course (``None``: none) on this cluster (``None``: none)."""
+    of_course = course.cluster if course else None
+    is_same_course = configuration.course == (course.name if course else None)
+    return is_same_course and cluster == (of_course or configuration.cluster)
+
+
 def needs_host(target: LaunchTarget, here: LocalMachine) -> bool:
     """Whether the profile's login node is still unknown, and this machine is not one."""
     profile = target.profile
@@ -170,7 +181,8 @@ def resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     target = _resolve_target(options, here)
     overrides = {key: value for key, value in (("engine", options.engine), ("route", options.route)) if value}
     notes = tuple(note for note in target.notes if note not in options.notes_shown)
-    return replace(target, profile=target.profile.changed(**overrides), engine=options.engine, notes=notes)
+    profile = target.profile.changed(**overrides)
+    return replace(target, profile=profile, engine=options.engine, notes=notes, new_default=options.new_default)
 
 
 def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
@@ -184,7 +196,7 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     course, files = _course(options)
     configuration = load_configuration()
     name = options.cluster or (course.cluster if course else None) or configuration.cluster
-    is_default = course is None and configuration.course is None and name == configuration.cluster
+    is_default = leads_to(configuration, course, name) and not options.course_files  # which are not what was saved
     if name == THIS_MACHINE and name not in profile_names():
         if course:
             raise no_course_here(course)

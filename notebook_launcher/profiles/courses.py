@@ -19,12 +19,13 @@ from typing import Any
 from notebook_launcher.core.errors import LauncherError, ProfileError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import merge_flags
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.profiles.edit import save_setting
 from notebook_launcher.profiles.icons import files_among
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration
-from notebook_launcher.profiles.validation import cut, did_you_mean, validated_once
+from notebook_launcher.profiles.validation import cut, validated_once
 
 _FILE = "course.toml"  # the course's own file, whatever its name at the source
 _SOURCE = "source.json"
@@ -298,10 +299,9 @@ def forget_course(name: str) -> None:
         shutil.rmtree(folder)
 
 
-def choose_course(name: str | None) -> None:
-    """Set the default course; ``None``: there is none. Raises ``ProfileError``."""
-    if load_configuration().course != name:
-        save_setting("course", name)
+def choose_course(name: str | None) -> Path | None:
+    """Set the default course; ``None``: there is none. Return the file if it was changed. Raises ``ProfileError``."""
+    return save_setting("course", name) if load_configuration().course != name else None
 
 
 @contextlib.contextmanager
@@ -342,7 +342,7 @@ def _recorded(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ProfileError(f"{path} cannot be written.", why=error.strerror or str(error),
-                           hint="is there room, and is the folder yours?") from None  # fmt: skip
+                           hint="check that there is room, and that the folder is yours") from None  # fmt: skip
 
 
 def _sha256(content: bytes) -> str:

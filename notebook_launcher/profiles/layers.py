@@ -72,7 +72,7 @@ def read_layer(path: Path, name: str | None = None) -> Layer:
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ProfileError(
-            f"{name or path} cannot be read.", why=why, hint="is the name right, and is it yours?"
+            f"{name or path} cannot be read.", why=why, hint="check the name, and that the file is yours"
         ) from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +11,13 @@ from typing import Any
 
 from notebook_launcher.core.errors import ProfileError, UsageError
 from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.profiles.bundled_images import with_bundled_images
 from notebook_launcher.profiles.layers import BUNDLED, Layer, origin, read_layer
 from notebook_launcher.profiles.models import ClusterProfile, Configuration, FlagValue
 from notebook_launcher.profiles.site import read_site_layer, site_file, site_folder
-from notebook_launcher.profiles.validation import cut, did_you_mean, validated, validated_once
+from notebook_launcher.profiles.validation import cut, validated, validated_once
 
 _BUNDLED = Path(__file__).parent / "bundled"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -184,7 +184,6 @@ def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
         if whose <= _GIVEN and bundled.is_file():
             return read_layer(bundled, f"{name}{BUNDLED}"), _GIVEN
     names = (profile_names, given_profiles, bundled_profiles, list)[whose]()
-    near = difflib.get_close_matches(name, names, n=1)
     there = f"The profiles are: {', '.join(names)}."
     if by is not None:
         hint = did_you_mean(name, names) or "name one of those, or remove the line"
@@ -194,9 +193,8 @@ def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
     raise ProfileError(
         f"There is no cluster profile “{cut(name)}”.",
         why=there,
-        hint=f"did you mean --cluster {near[0]}?"
-        if near
-        else "make one with launch-notebook init user@login, or name the login node with --host user@login",
+        hint=did_you_mean(name, names, "--cluster {}")
+        or "make one with launch-notebook init user@login, or name the login node with --host user@login",
     )
 
 
@@ -255,7 +253,7 @@ def _check_flag(key_path: Sequence[str], key: str, value: FlagValue, layers: Seq
         near = closest(name)
         raise ProfileError(
             f"{origin(layers, key_path)}: [{table}] has “{cut(key)}”, which is not a flag of sbatch.",
-            hint=f"did you mean {near.lstrip('-')}?" if near else "the flags: sbatch --help",
+            hint=f"did you mean {near.lstrip('-')}?" if near else "see the flags: sbatch --help",
         )
     if not {"when", "drop"} & set(key_path) and (problem := _problem_with(name, value)):
         raise ProfileError(f"{origin(layers, key_path)}: [{table}] {key} {problem[0]}", hint=problem[1])

@@ -6,16 +6,16 @@ Only a table that was not valid before is checked by pydantic, which is imported
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.core.frozen import complete
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.profiles import valid_tables
 from notebook_launcher.profiles.layers import BUNDLED, Layer, merge, origin
 from notebook_launcher.profiles.models import TABLES, Table
@@ -123,14 +123,12 @@ def _problem(model: type[Table], details: Any, key_path: tuple[str, ...]) -> tup
     names = [cut(part) for part in key_path if not part.isdecimal()] or ["the file"]  # numbers are positions in lists
     where, key, shown = ".".join(names), names[-1], cut(str(value))
     if kind == "unexpected_keyword_argument":
-        near = difflib.get_close_matches(key, _keys_at(model, details["loc"][:-1]), n=1)
-        return f"there is no key “{where}”.", f"did you mean {near[0]}?" if near else ""
+        return f"there is no key “{where}”.", did_you_mean(key, _keys_at(model, details["loc"][:-1]))
     if kind == "missing":
         return f"{where} is missing.", f"add a line: {key} = …"
     if kind == "literal_error":
         known = re.findall(r"'([^']*)'", limits["expected"])
-        near = difflib.get_close_matches(str(value), known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f'for example: {key} = "{known[0]}"'
+        hint = did_you_mean(str(value), known) or f'for example: {key} = "{known[0]}"'
         return f"{where} = “{shown}” is not valid; use one of: {', '.join(known)}.", hint
     if kind in ("string_too_short", "too_short"):
         return f"{where} is empty.", "write something there, or remove the line"
@@ -191,9 +189,3 @@ def _table_in(annotation: Any) -> Any:
 
 def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Table)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint with the known word that is nearest, if any is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else ""

@@ -139,7 +139,8 @@ class AccountingRecord(Frozen):
 
     Seconds, MiB, joules. ``cpu_used``: CPU seconds used; ``cpu_reserved``: CPU seconds allocated. ``memory_peak``: the
     largest of any of its steps. ``gpus``, ``cores``, ``memory_limit``: those allocated, on all its nodes;
-    ``memory_requested``: what was asked for, or set in its place by the site. ``earlier``: seconds of the runs before
+    ``cores_requested``, ``gpus_requested``, ``gpu_type_requested``, ``memory_requested``: what was asked for, or set in
+    its place by the site. ``earlier``: seconds of the runs before
     it was requeued; all other values are of its last run. ``complete``: whether all values are final; the last ones
     arrive some seconds after its end.
     """
@@ -158,6 +159,9 @@ class AccountingRecord(Frozen):
     memory_peak: float | None = None
     memory_limit: float | None = None
     memory_requested: float | None = None
+    cores_requested: int | None = None
+    gpus_requested: int | None = None
+    gpu_type_requested: str | None = None
     joules: float | None = None
     earlier: int = 0
     complete: bool = True

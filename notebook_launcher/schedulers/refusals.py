@@ -48,7 +48,7 @@ class RefusalTable(Frozen):
     jobs: str
     missing: str = r"(?!)"  # nothing: its submit command says so by not being there
     missing_what: str = ""
-    missing_hint: str = "is this the cluster's login node? name it with --host or in a profile"
+    missing_hint: str = "check that this is the cluster's login node; name another one with --host or in a profile"
 
     def explain(
         self,

@@ -68,7 +68,7 @@ class FlagTranslation:
             raise UsageError(
                 f"--{flag}={text} cannot be asked for on {self.title}.",
                 why="There is a unit in it.",
-                hint=f"a plain number: --{flag}=NAME:2",
+                hint=f"write a plain number: --{flag}=NAME:2",
             )
         return [] if text.lower() == "none" else parse_gres(text)
 

@@ -6,9 +6,9 @@ import dataclasses
 import shlex
 from pathlib import Path, PurePosixPath
 
-from notebook_launcher.core.bsub_lines import MARK, marked_lines, read_bsub_lines
+from notebook_launcher.core.bsub_directives import MARK, marked_lines, read_bsub_directives
 from notebook_launcher.core.errors import NotebookInvalid, ScriptInvalid, UsageError
-from notebook_launcher.core.sbatch_lines import Directives, read_directives
+from notebook_launcher.core.sbatch_directives import Directives, read_directives
 from notebook_launcher.notebook.dependencies import LARGEST, read_file
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.scripts.prepare import PreparedScript
@@ -27,11 +27,11 @@ def for_scheduler(script: PreparedScript, scheduler: str, cluster: str | None) -
     """
     own = script.directives
     if scheduler == "lsf" and MARK in own.others:
-        return _with_bsub_lines(script)
+        return _with_bsub_directives(script)
     if own.is_marked or not own.others:
         return script
     if MARK in own.others and scheduler in ("auto", "local"):
-        return _with_bsub_lines(script)
+        return _with_bsub_directives(script)
     if scheduler == "local":
         note = f"The script's {_TOGETHER.join(own.others)} lines have no effect here: there is no scheduler."
         return dataclasses.replace(script, notes=(*script.notes, note))
@@ -48,8 +48,8 @@ def check_scheduler_found(script: PreparedScript, planned: str, found: str, clus
         raise _for_others(script, found, cluster)
 
 
-def _with_bsub_lines(script: PreparedScript) -> PreparedScript:
-    found = read_bsub_lines(script.content.decode(errors="surrogateescape"))
+def _with_bsub_directives(script: PreparedScript) -> PreparedScript:
+    found = read_bsub_directives(script.content.decode(errors="surrogateescape"))
     notes = [*script.notes]
     if found.left_out:
         notes.append(f"Left out of what the #BSUB lines ask for: {', '.join(found.left_out)}.")
@@ -72,7 +72,7 @@ def _for_others(script: PreparedScript, scheduler: str, cluster: str | None) -> 
     lines = ["#SBATCH --time=1:00:00"]
     if MARK in marks:
         try:
-            flags = read_bsub_lines(script.content.decode(errors="surrogateescape")).flags
+            flags = read_bsub_directives(script.content.decode(errors="surrogateescape")).flags
             lines = list(marked_lines(flags)) or lines
         except UsageError:
             pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 import shlex
@@ -15,7 +14,8 @@ from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import NotebookInvalid, ScriptInvalid
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import file_size
-from notebook_launcher.core.sbatch_lines import Directives, read_directives
+from notebook_launcher.core.sbatch_directives import Directives, read_directives
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.notebook.dependencies import Dependencies, absolute, typed_path
 from notebook_launcher.scripts.templates import Template, find_template, no_such_template
@@ -122,8 +122,7 @@ def _found(word: str) -> tuple[Path, Template | None, tuple[str, ...]]:
 
 
 def _no_such_file(word: str, path: Path, template: Template | None) -> ScriptInvalid:
-    near = difflib.get_close_matches(word, _scripts_in(path.parent), n=1)
-    hint = f"did you mean {near[0]}?" if near else "is the name right? the command runs in this folder"
+    hint = did_you_mean(word, _scripts_in(path.parent)) or "check the name; the command runs in this folder"
     if template:
         hint = f"the bundled script is submitted by its name alone: launch-notebook submit {template.name}"
     return ScriptInvalid(f"There is no file “{printable(word)}”.", hint=hint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -11,7 +10,8 @@ from pathlib import Path
 from notebook_launcher.core.errors import ScriptInvalid
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import folder
-from notebook_launcher.core.sbatch_lines import filled_in
+from notebook_launcher.core.sbatch_directives import filled_in
+from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.text import printable
 from notebook_launcher.profiles.models import Environment
 
@@ -62,12 +62,11 @@ def template_named(word: str) -> Template:
 def no_such_template(word: str, what: str, others: Sequence[str] = ()) -> ScriptInvalid:
     """Return the error for a name that no template has. ``what``: a sentence with ``{}`` for the word."""
     names = [one.name for one in templates()]
-    near = difflib.get_close_matches(word, [*names, *others], n=1)
     shown = f"“{printable(word)}”"
     return ScriptInvalid(
         what.format(shown),
         why=f"The bundled scripts are: {', '.join(names) or 'none'}.",
-        hint=f"did you mean {near[0]}?" if near else "list them with: launch-notebook jobscript",
+        hint=did_you_mean(word, [*names, *others]) or "list them with: launch-notebook jobscript",
     )
 
 

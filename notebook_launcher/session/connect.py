@@ -23,9 +23,9 @@ from notebook_launcher.core.text import joined
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
-from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.layers import origin
 from notebook_launcher.profiles.store import profile_layers

@@ -10,7 +10,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.record import Session, Site
@@ -48,6 +48,12 @@ class Context:
     def clock(self) -> datetime:
         """Return the time on the cluster's clock, with its zone."""
         return self.site.clock()
+
+
+def session_and_job(session: Session) -> str:
+    """Return ``Session X: job 7``; without a scheduler, where the job has the session's own name, ``Session X``."""
+    job = job_of(session)
+    return f"Session {session.id}" if job.id == session.id else f"Session {session.id}: job {job}"
 
 
 def job_of(session: Session) -> JobRef:

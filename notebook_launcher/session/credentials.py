@@ -103,9 +103,9 @@ _VALID = timedelta(days=365)  # a job may wait for weeks, and run for weeks
 _CLOCK_DIFFERENCE = timedelta(days=1)
 
 
-def engine_files(engine: str | None, name: str) -> Mapping[str, bytes]:
+def worker_files(framework: str | None, name: str) -> Mapping[str, bytes]:
     """Return the files by which all that belongs to the session ``name`` knows each other in Dask or Ray, if any."""
-    return {"dask": new_tls, "ray": new_ray_keys}[engine](name) if engine else {}
+    return {"dask": new_tls, "ray": new_ray_keys}[framework](name) if framework else {}
 
 
 def new_tls(name: str) -> Mapping[str, bytes]:
@@ -125,7 +125,7 @@ def new_tls(name: str) -> Mapping[str, bytes]:
 def new_ray_keys(name: str) -> Mapping[str, bytes]:
     """Return an authority for the session ``name`` with its key, and Ray's token, by the names of their files.
 
-    Each node makes its own certificate with that key (``engine_ray.sh``): Ray wants the node's address in it.
+    Each node makes its own certificate with that key (``workers_ray.sh``): Ray wants the node's address in it.
     """
     authority = _new_key()
     return {

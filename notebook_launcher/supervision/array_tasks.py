@@ -12,15 +12,14 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.quantities import plural
 from notebook_launcher.core.text import listed
-from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.follow import LINE_COST, FileLine, GrowingFile, ReadEnded, lines_of
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session, json_object
+from notebook_launcher.usage.task_counts import FINISHED, count_tasks, ran_for
 
 #: lines of the launcher's own job script, in a log that is shared with the user's
 _OUR_LINES = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: ")
 _LINE = re.compile(r"(started|exit|gone|log) (\d{1,9})(e?)(?: (.*))?", re.A | re.S)
-FINISHED = "finished"  # the cause in the exit.json of a task whose script ended with exit code 0
 
 
 class _Lines(GrowingFile):
@@ -146,9 +145,6 @@ class ArrayTasks:
 
     def _ended(self, number: int, data: Mapping[str, object]) -> events.TaskEnded:
         code = data.get("exit_code")
-        began = parse_iso(str(self._started.get(number, {}).get("started") or ""))
-        ended = parse_iso(str(data.get("ended") or ""))
-        is_known = began is not None and ended is not None and began.tzinfo and ended.tzinfo
         return events.TaskEnded(
             session=self._session.id,
             job=self._job,
@@ -156,20 +152,20 @@ class ArrayTasks:
             node=node_of(data),
             cause=str(data.get("cause") or ""),
             exit_code=code if type(code) is int else None,
-            seconds=max(0.0, (ended - began).total_seconds()) if is_known else None,  # type: ignore[operator]
+            seconds=ran_for(self._started.get(number, {}), data),
         )
 
     def _show_progress(self) -> None:
-        finished = sum(record.get("cause") == FINISHED for record in self.exits.values())
-        running = len(self._started.keys() - self.exits.keys())
+        counts = count_tasks(self.total, self._started, self.exits, self._session.record.flags)
         event = events.TasksProgress(
             session=self._session.id,
             job=self._job,
             tasks=self.total,
-            waiting=max(0, self.total - len(self._started.keys() | self.exits.keys())),
-            running=running,
-            finished=finished,
-            failed=len(self.exits) - finished,
+            waiting=counts.waiting,
+            running=counts.running,
+            finished=counts.finished,
+            failed=counts.failed,
+            cancelled=counts.cancelled,
         )
         if event != self._progress:
             self._progress = event

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import Interrupted, JobCancelled, LauncherError, NotebookFailed
+from notebook_launcher.core.interrupts import HungUp
 from notebook_launcher.core.text import printable
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.cancel import (
@@ -23,7 +24,7 @@ from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch_supervisor import BatchSupervisor
-from notebook_launcher.supervision.printed import PrintedLines
+from notebook_launcher.supervision.job_output import JobOutput
 from notebook_launcher.supervision.supervisor import Finished
 from notebook_launcher.usage.bill_command import show_bill
 
@@ -77,7 +78,7 @@ class _RunSupervisor(BatchSupervisor):
     ) -> None:
         super().__init__(context, session, ours=ours)
         self._output = output
-        self._printed = [PrintedLines(context, f"{session.directory}/{printed}")] if printed else []
+        self._printed = [JobOutput(context, f"{session.directory}/{printed}")] if printed else []
         self._progress: events.NotebookProgress | None = None
         self._finished: events.NotebookFinished | None = None
         self._is_cell_to_blame = False  # whether it failed by an error in a cell, which the notebook itself shows
@@ -187,13 +188,18 @@ class _RunSupervisor(BatchSupervisor):
         raise error
 
     def _show_results(self, ran: events.NotebookFinished | None = None) -> events.ResultsFetched | None:
-        """Fetch the results, and show where they are; after a successful run, a failure to do so is an error."""
+        """Fetch the results, and show where they are; after a successful run, a failure to do so is an error.
+
+        Raises ``HungUp`` if the terminal was closed: what has arrived is kept.
+        """
         context, session = self._context, self._session
         self._show_rest()
         context.view.show(events.Querying("fetching the results"))
         try:
             made = fetch_results(context, session, results_folder(session, self._output))
         except LauncherError as error:
+            if context.interrupts.hung_up:
+                raise HungUp from None
             command = launcher_command(context, session, "results")
             if ran is None:  # why it ended matters more
                 context.view.show(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from notebook_launcher.core.errors import HostKeyChanged, HostKeyUnknown, LauncherError
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
-from notebook_launcher.supervision.printed import PrintedLines
+from notebook_launcher.supervision.job_output import JobOutput
 from notebook_launcher.supervision.supervisor import Supervisor
 
 
@@ -14,7 +14,7 @@ class BatchSupervisor(Supervisor):
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
         super().__init__(context, session, ours=ours)
-        self._printed: list[PrintedLines] = []
+        self._printed: list[JobOutput] = []
 
     def close(self) -> None:
         """Close everything here."""

@@ -1,6 +1,6 @@
 """Supervises one job with JupyterLab: waits until it answers, stays attached, cancels it; always cleans up.
 
-Those that go on from each other are in ``successive_jobs``.
+Those that go on from each other are in ``next_jobs``.
 """
 
 from __future__ import annotations

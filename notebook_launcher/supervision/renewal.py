@@ -22,17 +22,17 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.view import Typed
 from notebook_launcher.jobs.cancel import cancel_job, launcher_command
-from notebook_launcher.jobs.messages import RenewalRequested, SuccessorReported
-from notebook_launcher.jobs.successor import Successor, hand_over, queue_successor, withdraw_successor
+from notebook_launcher.jobs.messages import NextJobReported, RenewalRequested
+from notebook_launcher.jobs.next_job import NextJob, hand_over, queue_next_job, withdraw_next_job
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, record_in
 from notebook_launcher.supervision.jupyter_port import JupyterPort
-from notebook_launcher.supervision.successor_watch import (
+from notebook_launcher.supervision.next_job_watch import (
     Answers,
     Lost,
+    NextJobWatch,
     Shown,
-    SuccessorWatch,
     access_to,
     cancel_apart,
 )
@@ -55,7 +55,7 @@ class HandedOver(Moved):
 
     def __init__(
         self,
-        successor: Session,
+        next_session: Session,
         access: Access,
         tunnel: Tunnel,
         port: JupyterPort,
@@ -63,7 +63,7 @@ class HandedOver(Moved):
         previous: Session | None,
         renewals: int,
     ) -> None:
-        self.successor, self.access, self.tunnel, self.port = successor, access, tunnel, port
+        self.next_session, self.access, self.tunnel, self.port = next_session, access, tunnel, port
         self.ports, self.previous, self.renewals = tuple(ports), previous, renewals
         self.local_port = tunnel.jupyter_port  # 0 if none led to JupyterLab yet
 
@@ -82,13 +82,13 @@ def keep_input(inbox: queue.SimpleQueue[object]) -> None:
 class _Queued(Frozen):
     by: Renewal
     session: Session
-    successor: Successor
+    next_job: NextJob
 
 
 class _Found(Frozen):
     by: Renewal
     session: Session
-    successor: Successor
+    next_job: NextJob
 
 
 class _NotQueued(Frozen):
@@ -117,13 +117,13 @@ class Renewal:
         self._begins: datetime | None = None
         self._reading = set[str]()  # the names of those whose record is being read
         self._over = threading.Event()
-        self._watch: SuccessorWatch | None = None
-        self.successor: Session | None = None
+        self._watch: NextJobWatch | None = None
+        self.next_session: Session | None = None
 
     @property
     def access(self) -> Access:
         """The credentials of the next session: the same token, and keys of its own."""
-        return access_to(self._context, self.successor or self._session, self._access.token)
+        return access_to(self._context, self.next_session or self._session, self._access.token)
 
     def tick(self, end: datetime | None) -> None:
         """A moment has passed; ``end``: when the attached session ends at the latest, if it is attached."""
@@ -132,7 +132,7 @@ class Renewal:
             return
         if self._is_too_early(end):
             self.drop()
-        if self.successor is not None or self._queueing is not None:
+        if self.next_session is not None or self._queueing is not None:
             return
         if self._page_waits:
             self._page_waits = False
@@ -143,22 +143,22 @@ class Renewal:
 
     def _is_too_early(self, end: datetime) -> bool:
         """Whether the next job has not begun yet, and would long before the end, which was put off meanwhile."""
-        if self.successor is None or self._begins is None or self._context.clock() >= self._begins:
+        if self.next_session is None or self._begins is None or self._context.clock() >= self._begins:
             return False
-        both_run = hand_over(Request(self.successor.record.flags).walltime)
+        both_run = hand_over(Request(self.next_session.record.flags).walltime)
         return end - self._begins > both_run + PUT_OFF
 
     def handle(self, item: object) -> bool:
         """Handle an item of the inbox; return whether the next job answers, so that it can take over now."""
         if isinstance(item, RenewalRequested):
             self._requested(item.data)
-        elif isinstance(item, SuccessorReported):
+        elif isinstance(item, NextJobReported):
             self._reported(item.data)
         elif isinstance(item, _Queued) and item.by is self:
-            self._was_queued(item.session, item.successor)
+            self._was_queued(item.session, item.next_job)
         elif isinstance(item, _Found) and item.by is self:
             if not self._is_known(item.session.id):
-                self._follow(item.session, item.successor)
+                self._follow(item.session, item.next_job)
         elif isinstance(item, _Taken) and item.by is self:
             self._queueing, self._is_unwanted = None, False
         elif isinstance(item, Shown):
@@ -179,7 +179,7 @@ class Renewal:
         if at == self._asked_at or asked is None or abs(now - asked) > RECENT:
             return
         self._asked_at = at
-        if self.successor is not None or self._queueing is not None:
+        if self.next_session is not None or self._queueing is not None:
             return
         if Request(self._session.record.flags).walltime.is_unlimited:
             self._note("Nothing was queued: the page requested the next job, but this one has no time limit.")
@@ -201,13 +201,13 @@ class Renewal:
                 return
             self.put(events.Note("Queueing the next job of this session."))
             token = self._access.token
-            session, successor = queue_successor(apart, self._session, end, token, named=self._name)
+            session, next_job = queue_next_job(apart, self._session, end, token, named=self._name)
         except Exception as error:  # a thread must not die silently
             failed = error if isinstance(error, LauncherError) else LauncherError("It failed.", why=repr(error))
             self._inbox.put(_NotQueued(self, failed))
         else:
             self._queued = session
-            self._inbox.put(_Queued(self, session, successor))
+            self._inbox.put(_Queued(self, session, next_job))
 
     def _name(self, session: Session) -> None:
         self._named = session
@@ -220,14 +220,14 @@ class Renewal:
         hint = launcher_command(self._context, self._session, "renew")
         self._note(f"The next job was not queued: {error.what} {error.why}".rstrip() + f"\n  {hint}")
 
-    def _was_queued(self, session: Session, successor: Successor) -> None:
+    def _was_queued(self, session: Session, next_job: NextJob) -> None:
         """Follow it, unless its file came before: then it is followed already, or is gone again."""
         self._queueing = None
         if self._is_unwanted:
             self._is_unwanted = False
             self._cancel_unwanted(session)
-        elif session.id not in self._gone and (self.successor is None or self.successor.id != session.id):
-            self._follow(session, successor)
+        elif session.id not in self._gone and (self.next_session is None or self.next_session.id != session.id):
+            self._follow(session, next_job)
 
     def put(self, event: events.Event) -> None:
         """Have an event shown, from another thread."""
@@ -237,20 +237,20 @@ class Renewal:
 
     def _reported(self, data: Mapping[str, object]) -> None:
         """The session's directory says that there is a next job, which somebody has queued."""
-        successor = Successor.from_file(data, self._context.clock())
-        if successor is None or self._is_known(successor.session) or successor.session in self._reading:
+        next_job = NextJob.from_file(data, self._context.clock())
+        if next_job is None or self._is_known(next_job.session) or next_job.session in self._reading:
             return
-        self._reading.add(successor.session)
-        threading.Thread(target=self._read, args=(successor,), name="next job's record", daemon=True).start()
+        self._reading.add(next_job.session)
+        threading.Thread(target=self._read, args=(next_job,), name="next job's record", daemon=True).start()
 
     def _is_known(self, name: str) -> bool:
         """Whether there is no need to read about a session: it is the next one, was, or is not wanted."""
-        known = self.successor or self._queued
+        known = self.next_session or self._queued
         return name in self._gone or self._is_unwanted or (known is not None and known.id == name)
 
-    def _read(self, successor: Successor) -> None:
+    def _read(self, next_job: NextJob) -> None:
         """Read the record of the session that is named, on a thread: a login node may hang."""
-        directory = posixpath.join(posixpath.dirname(self._session.directory), successor.session)
+        directory = posixpath.join(posixpath.dirname(self._session.directory), next_job.session)
         try:
             while not self._over.is_set():
                 try:
@@ -258,46 +258,46 @@ class Renewal:
                 except (LauncherError, OSError):
                     self._over.wait(READ_AGAIN)
                     continue
-                if record.id == successor.session and record.continues == self._session.id:
-                    self._inbox.put(_Found(self, Session(record, directory, successor.job), successor))
+                if record.id == next_job.session and record.continues == self._session.id:
+                    self._inbox.put(_Found(self, Session(record, directory, next_job.job), next_job))
                 return
         except Exception:  # it is damaged: no next job
             return
         finally:
-            self._reading.discard(successor.session)
+            self._reading.discard(next_job.session)
 
-    def _follow(self, session: Session, successor: Successor) -> None:
+    def _follow(self, session: Session, next_job: NextJob) -> None:
         self._queueing, self._page_waits = None, False
         self._stop_watching()
-        self.successor, self._begins = session, successor.begins
-        begins = successor.begins.isoformat(timespec="seconds") if successor.begins else None
+        self.next_session, self._begins = session, next_job.begins
+        begins = next_job.begins.isoformat(timespec="seconds") if next_job.begins else None
         ends = self._end.isoformat(timespec="seconds") if self._end else ""
         walltime = Request(session.record.flags).walltime.as_text()
         job = job_of(session).id
         self._context.view.show(events.Renewed(session.id, job, self._session.id, begins, ends, walltime))
         access = access_to(self._context, session, self._access.token)
-        self._watch = SuccessorWatch(self._context, session, access, successor.begins)
+        self._watch = NextJobWatch(self._context, session, access, next_job.begins)
 
     def _lost(self, item: Lost) -> None:
-        successor, again = self.successor, launcher_command(self._context, self._session, "renew")
-        if successor is not None:
-            what = f"The next job, {job_of(successor)}, is {'being cancelled' if item.runs else 'gone'}"
+        next_session, again = self.next_session, launcher_command(self._context, self._session, "renew")
+        if next_session is not None:
+            what = f"The next job, {job_of(next_session)}, is {'being cancelled' if item.runs else 'gone'}"
             text = f"{what}: {item.why} This job runs on until its end. To queue another:\n  {again}"
-            self._withdraw(successor, text)
+            self._withdraw(next_session, text)
             if item.runs:
-                cancel_apart(self._context, successor)
+                cancel_apart(self._context, next_session)
         self._watch, self.left = None, 0
 
     def _withdraw(self, gone: Session, text: str) -> None:
         """There is no next job any more: neither the page nor who attaches later shall be told of it."""
         self._gone.add(gone.id)
         self._context.view.show(events.NextJobGone(gone.id, job_of(gone).id, self._session.id, text))
-        self.successor = self._queued = self._begins = None
+        self.next_session = self._queued = self._begins = None
         host, directory = self._context.host, self._session.directory
 
         def remove() -> None:
             with contextlib.suppress(LauncherError, OSError):
-                withdraw_successor(host, directory, gone.id)
+                withdraw_next_job(host, directory, gone.id)
 
         threading.Thread(target=remove, name="next job gone", daemon=True).start()
 
@@ -305,52 +305,52 @@ class Renewal:
 
     def has_begun(self) -> bool:
         """Whether the next job's JupyterLab listens: then the session goes on there, whoever ended this job."""
-        if self.successor is None:
+        if self.next_session is None:
             return False
         with contextlib.suppress(LauncherError):
-            return bool(self._context.host.read_file(f"{self.successor.directory}/endpoint.json"))
+            return bool(self._context.host.read_file(f"{self.next_session.directory}/endpoint.json"))
         return False
 
     def give_up(self) -> None:
         """Cancel the next job: the session is over."""
         self._await_queued("it will be cancelled as soon as that is done", QUEUED_WITHIN)
-        successor = self.successor or self._queued
+        next_session = self.next_session or self._queued
         self.close()
-        if successor is not None:
-            self._note(f"The next job, {job_of(successor)}, is cancelled as well.")
-            self._cancel(successor)
+        if next_session is not None:
+            self._note(f"The next job, {job_of(next_session)}, is cancelled as well.")
+            self._cancel(next_session)
 
     def drop(self) -> None:
         """Cancel the next job, as this one has begun again, or ends later than it was to; the session goes on."""
         self._stop_watching()
-        if self.successor is not None:
-            self._cancel_unwanted(self.successor)
+        if self.next_session is not None:
+            self._cancel_unwanted(self.next_session)
         elif self._queueing is not None:
             self._is_unwanted = True
             self._note("The next job, which is being queued, would begin too early: it will be cancelled.")
 
-    def _cancel_unwanted(self, successor: Session) -> None:
+    def _cancel_unwanted(self, next_session: Session) -> None:
         again = launcher_command(self._context, self._session, "renew")
-        text = f"The next job, {job_of(successor)}, is being cancelled: it would begin too early.\n  {again}"
-        self._withdraw(successor, text)
-        cancel_apart(self._context, successor)
+        text = f"The next job, {job_of(next_session)}, is being cancelled: it would begin too early.\n  {again}"
+        self._withdraw(next_session, text)
+        cancel_apart(self._context, next_session)
 
     def left_queued(self, within: float = QUEUED_WITHIN) -> None:
         """Say what becomes of the next job when the user detaches; one that is being queued is waited for."""
         self._await_queued("waiting for that", within)
-        successor = self.successor or self._queued
+        next_session = self.next_session or self._queued
         if self.left > 0:
             again = launcher_command(self._context, self._session, "renew")
             self._note(
                 f"With nobody attached, --renew queues no further job. To queue one from any terminal:\n  {again}"
             )
-        if successor is None:
+        if next_session is None:
             return
         if self._is_unwanted:
-            self._cancel(successor)
+            self._cancel(next_session)
             return
-        connect, stop = (launcher_command(self._context, successor, command) for command in ("connect", "stop"))
-        job = job_of(successor)
+        connect, stop = (launcher_command(self._context, next_session, command) for command in ("connect", "stop"))
+        job = job_of(next_session)
         self._note(f"The next job, {job}, stays queued. Attach to it, or end it, with:\n  {connect}\n  {stop}")
 
     def _await_queued(self, what: str, within: float) -> None:
@@ -368,9 +368,9 @@ class Renewal:
                 stop = f" If it was, end it with:\n  {launcher_command(self._context, named, 'stop')}"
             self._note(f"It is not known whether the next job was queued.{stop}")
 
-    def _cancel(self, successor: Session) -> None:
+    def _cancel(self, next_session: Session) -> None:
         try:
-            cancel_job(self._context, successor)
+            cancel_job(self._context, next_session)
         except LauncherError as error:
             self._note(f"{error.what} {error.why}".rstrip() + f" To end it: {error.hint}")
 

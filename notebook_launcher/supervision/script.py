@@ -16,7 +16,7 @@ from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch_supervisor import BatchSupervisor
-from notebook_launcher.supervision.printed import PrintedLines
+from notebook_launcher.supervision.job_output import JobOutput
 from notebook_launcher.supervision.steps import StepUseWatch
 from notebook_launcher.supervision.supervisor import Finished
 from notebook_launcher.usage.report_command import show_report
@@ -116,7 +116,7 @@ class _ScriptSupervisor(BatchSupervisor):
             for printed in self._printed:
                 printed.close()
             self._paths = paths
-            self._printed = [PrintedLines(self._context, path, noise=OUR_LINES) for path in paths]
+            self._printed = [JobOutput(self._context, path, noise=OUR_LINES) for path in paths]
         self._show_keys(self.keys_waiting)
         self._attached_status.attach()
         is_new = data.get("new_log") is True or self._session.record.flags.get("open-mode") in _TRUNCATES

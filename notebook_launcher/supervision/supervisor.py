@@ -322,7 +322,7 @@ class Supervisor:
         raise JobSilent(
             f"Job {self._job} runs, but its script has written nothing for {limit:.0f} s.",
             why=f"It would write into {self._session.directory}.",
-            hint="do the compute nodes see that folder? another one is named by session_root in the profile",
+            hint="check that the compute nodes see that folder; session_root in the profile names another one",
         )
 
     # --- the connection to the login node

@@ -19,7 +19,7 @@ from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import naming_contact, open_host
 from notebook_launcher.transfer.data import CorruptData, fetch_batch, fetch_file, send_batch, send_file
@@ -109,7 +109,7 @@ class Copy:
         """Copy, and report it."""
         began = time.monotonic()
         if not self._host.remote:
-            self._view.show(events.Note("login: is this machine here: no cluster was named."))
+            self._view.show(events.Note("login: means this machine here, because no cluster was named."))
         self._view.show(events.Querying("looking at what is to be copied"))
         work = self._with_reconnect(self._inspect)
         self._refuse_without_space(work)
@@ -151,7 +151,7 @@ class Copy:
         if items.left_out and not (items.files or items.folders or items.links):
             raise CopyRefused(
                 f"There is nothing to copy: {listed(items.left_out)}",
-                why="These are neither files nor folders, or links that lead out and to no file.",
+                why="They are neither files nor folders, or links that lead out of the folder and to no file.",
                 hint="name files or folders",
             )
         self._free = target.free
@@ -244,7 +244,7 @@ class Copy:
         ]
         if blocked:
             raise CopyRefused(
-                f"On {self._destination.label}, these are folders and here not, or the reverse: {listed(blocked)}",
+                f"On {self._destination.label}, folders are in the place of files, or the reverse: {listed(blocked)}",
                 why="Nothing was copied.",
                 hint="remove one of the two",
             )
@@ -303,7 +303,7 @@ class Copy:
 
     def _report_left_out(self, work: Work) -> None:
         if work.items.left_out:
-            text = "Left out, as links out of the folder that lead to no file, or as neither file nor folder: "
+            text = "Left out, as neither files nor folders, or as links that lead out of the folder and to no file: "
             self._view.show(events.Note(text + listed(work.items.left_out)))
 
     # --- the copy itself -------------------------------------------------------------------------------------
@@ -424,9 +424,9 @@ class Copy:
 
     def _corrupt(self, path: str) -> CopyFailed:
         return CopyFailed(
-            f"{path} did not arrive as it was sent, twice in a row.",
+            f"{path} arrived damaged, twice in a row.",
             why="Its SHA-256 is not the same at both ends.",
-            hint=f"does something write it, or is a disk or a memory broken? {GOES_ON}",
+            hint=f"check whether something writes it, or a disk or memory is faulty; {GOES_ON}",
         )
 
     # --- a connection that breaks ----------------------------------------------------------------------------

@@ -105,15 +105,15 @@ def tool_failed(label: str, message: str) -> CopyFailed:
     hint = "make room there (df -h, quota -s); " if full else _LOOK if _SHUT.search(lines[0]) else ""
     why = (full or lines)[0]
     if _CUT_SHORT in why.lower():
-        why += " (as where the disk is full, or a quota used up)"
+        why += " (the disk may be full, or a quota used up)"
     return CopyFailed(f"The copy broke off on {label}.", why=why, hint=hint + GOES_ON)
 
 
 def already_there(paths: Sequence[str]) -> CopyFailed:
     """Return the error for files that somebody else has created meanwhile."""
     return CopyFailed(
-        f"Something is there by now, and was left alone: {listed(paths)}",
-        why="It was not when the copy began.",
+        f"Something is at the destination now, and was not replaced: {listed(paths)}",
+        why="It was not there when the copy began.",
         hint="compare the two, and remove one, or replace it with --force",
     )
 
@@ -144,7 +144,7 @@ def refuse_missing(label: str, typed: Sequence[str], found: Sequence[Source | No
         raise CopyRefused(
             f"There is no {listed(missing)} on {label}.",
             why="Patterns are not expanded there." if pattern else "",
-            hint="copy the whole folder" if pattern else "is the name right?",
+            hint="copy the whole folder" if pattern else "check the name",
         )
     sources = [source for source in found if source]
     for word, source in zip(typed, sources, strict=True):

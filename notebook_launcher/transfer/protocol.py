@@ -33,13 +33,16 @@ _Result = TypeVar("_Result")
 
 
 def call_polling(
-    call: Callable[[], _Result], poll: Callable[[], None], discard: Callable[[_Result], object] = lambda _: None
+    call: Callable[[], _Result], poll: Callable[[], None] | None, discard: Callable[[_Result], object] = lambda _: None
 ) -> _Result:
     """Make a call that may block for long on a thread of its own, with ``poll`` called several times a second.
 
     Raises what the call raises. An exception from ``poll`` leaves the call to itself; a result that comes all the same
-    is passed to ``discard``, perhaps twice.
+    is passed to ``discard``, perhaps twice. Without ``poll``, the call is made on this thread: there, an interrupt ends
+    what the host waits for.
     """
+    if poll is None:
+        return call()
     results: list[_Result] = []
     errors: list[BaseException] = []
     left: list[bool] = []
@@ -107,11 +110,7 @@ class Wire:
         self._meanwhile = meanwhile
         self._tried = 0.0
         self._tail = b""
-        self._stream: ByteStream = (
-            call_polling(lambda: host.open_process(_BEGIN), meanwhile, _close)
-            if meanwhile
-            else host.open_process(_BEGIN)
-        )
+        self._stream: ByteStream = call_polling(lambda: host.open_process(_BEGIN), meanwhile, _close)
         self._stream.settimeout(min(TEST_AFTER, CALL_EVERY) if meanwhile else TEST_AFTER)
         header = [_script(), str(len(arguments) + 1).encode(), verb.encode(), *map(os.fsencode, arguments)]
         try:
@@ -195,16 +194,13 @@ class Wire:
         """Raise ``ConnectionLost`` if the host does not answer, ``HostCommandFailed`` after a long silence."""
         if time.monotonic() - since > self._patience:
             what = f"{self._host.label} has done nothing for the copy for {self._patience / 60:.0f} minutes."
-            raise HostCommandFailed(what, hint="does its disk answer? type the same command to continue from there")
+            raise HostCommandFailed(what, hint="check its disk, then type the same command to continue from there")
         now = time.monotonic()
         if self._meanwhile and now - max(since, self._tried) < TEST_AFTER:
             return
         self._tried = now
         try:
-            if meanwhile:
-                call_polling(lambda: self._host.run(["true"], timeout=TEST_AFTER), meanwhile)
-            else:
-                self._host.run(["true"], timeout=TEST_AFTER)
+            call_polling(lambda: self._host.run(["true"], timeout=TEST_AFTER), meanwhile)
         except (ConnectionLost, HostCommandFailed):
             raise self._lost() from None
 

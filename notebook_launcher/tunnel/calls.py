@@ -38,7 +38,7 @@ _FAILURES = {
         "take another route",
     ),
     "silent": _Failure(
-        "{node} did not answer within 40 s.", "is the file server slow? see the job's log, then try again"
+        "{node} did not answer within 40 s.", "see the job's log, then try again: the file server may be slow"
     ),
     "no-sshd": _Failure(
         "{node} has no SSH server.", "ask the cluster's support to install sshd, or take another route"

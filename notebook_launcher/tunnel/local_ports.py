@@ -65,6 +65,14 @@ class PortServer(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
     target: tuple[str, int] | None = None
     name: object = None  # of the port: ``jupyter``, ``app`` and which, or its numbers
 
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Raises ``OSError``; after a moment if too many files are open."""
+        try:
+            return super().get_request()  # type: ignore[no-any-return]
+        except OSError as error:
+            local_sockets.wait_for_room(error)
+            raise
+
 
 class PortServer6(PortServer):
     """One on an IPv6 address."""

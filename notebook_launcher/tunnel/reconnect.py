@@ -12,7 +12,7 @@ from notebook_launcher.core.errors import AuthenticationFailed, HostKeyChanged, 
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.session.context import Context
 
 POLL_SECONDS = 0.2

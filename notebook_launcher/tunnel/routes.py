@@ -107,7 +107,7 @@ def find_route(
         return "direct", target.host.open_route()
     tried: list[str] = []
     hint = (
-        "does this site let you ssh to a node where your job runs? see its documentation. "
+        "see in your site's documentation whether you may ssh to a node where your job runs. "
         "Where nothing else works: --route direct, which opens Jupyter's port to everybody on the cluster"
     )
     attempts = [(name, asking and asks) for name, asking in _attempts(wanted, cluster)]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events, local_state
-from notebook_launcher.core.text import log_lines, printable
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.session.record import Session
 
+if TYPE_CHECKING:
+    from notebook_launcher.session.app_record import AppRecord
+
 #: in the session's directory; ``docs/job-script.md`` describes the content
 STATES_FILE = "runtime/apps.json"
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
-_STATES = ("starting", "running", "failed")
-_MOST, _MOST_RESTARTS = 20, 10**6
-_LONGEST_TITLE, _LONGEST_MESSAGE = 60, 500
 
 
 def read_app_states(host: Host, session: Session, endpoint: Mapping[str, object] | None) -> tuple[events.AppState, ...]:
@@ -32,31 +30,16 @@ def app_states(content: bytes, ports: Mapping[str, int]) -> tuple[events.AppStat
 
     ``ports``: the local ports by which they are open here.
     """
+    from notebook_launcher.session.app_record import AppRecord, read_app_records  # it takes its time to load
+
     try:
-        data = json.loads(content)
-        listed = data["apps"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        records = read_app_records(json.loads(content), AppRecord)
+    except (ValueError, RecursionError):
         return ()
-    found = (_app_state(one, ports) for one in (listed[:_MOST] if isinstance(listed, list) else ()))
-    return tuple(one for one in found if one is not None)
+    return tuple(_app_state(one, ports.get(one.name)) for one in records)
 
 
-def _app_state(data: object, ports: Mapping[str, int]) -> events.AppState | None:
-    if not isinstance(data, Mapping):
-        return None
-    words = [data.get(key) for key in ("name", "title", "state", "message")]
-    name, title, state, message = (_one_line(word) if isinstance(word, str) else "" for word in words)
-    restarts = data.get("restarts")
-    if not _NAME.fullmatch(name) or state not in _STATES:
-        return None
-    if type(restarts) is not int or not 0 <= restarts <= _MOST_RESTARTS:
-        restarts = 0
-    port = ports.get(name)
+def _app_state(record: AppRecord, port: int | None) -> events.AppState:
     # As a browser has it that was there before: with the secret, it would be a password.
     url = f"http://port-{port}.localhost:{port}/" if port else None
-    title, message = title[:_LONGEST_TITLE] or name, message[:_LONGEST_MESSAGE]
-    return events.AppState(name, title, state, restarts, message, url, log_lines(data.get("log")))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(printable(text).split())
+    return events.AppState(record.name, record.title, record.state, record.restarts, record.message, url, record.log)

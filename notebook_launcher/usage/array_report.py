@@ -10,7 +10,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import counted, duration
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, State
-from notebook_launcher.usage.report import MUCH, SHORT, WORTH, gib, use_row
+from notebook_launcher.usage.report import MUCH, SHORT, WORTH, asked_for, gib, use_row
 
 MOST_TASKS = 50  # that are shown one by one
 _ENDS = {
@@ -102,24 +102,28 @@ def _use(records: Sequence[AccountingRecord]) -> Iterator[events.ReportUse]:
     yield use_row("time per task", duration(limit) if limit else "no limit is known", used, longest, limit)
     held = sum(record.cpu_reserved or 0 for record in ran)
     worked = [record.cpu_used for record in ran if record.cpu_used is not None]
-    yield use_row(
-        *("core time of all tasks", duration(held), f"{duration(sum(worked))} busy" if worked else "not reported"),
-        *(sum(worked) if worked else None, held),
-    )
-    memory = max((record.memory_requested or 0 for record in ran), default=0.0)
+    busy = f"{duration(sum(worked))} busy" if worked else "not reported"
+    yield use_row("core time of all tasks", asked_for("", duration(held)), busy, sum(worked) if worked else None, held)
+    requested = max(record.memory_requested or 0.0 for record in ran)
+    memory = max(map(_memory, ran))
+    asked = asked_for(gib(requested or None), gib(memory or None))
     peak = max((record.memory_peak or 0 for record in ran), default=0.0)
     yield use_row(
-        *("memory per task", gib(memory or None) or "not known", f"{gib(peak)} at most" if peak else "not reported"),
+        *("memory per task", asked, f"{gib(peak)} at most" if peak else "not reported"),
         *(peak or None, memory),
     )
     if gpu_time := sum((record.gpus or 0) * (record.wall or 0) for record in ran):
-        yield events.ReportUse("GPU time of all tasks", duration(gpu_time), "not reported")
+        yield events.ReportUse("GPU time of all tasks", asked_for("", duration(gpu_time)), "not reported")
+
+
+def _memory(record: AccountingRecord) -> float:
+    """Return the memory that a task had in MiB; 0: not known."""
+    return record.memory_limit or record.memory_requested or 0.0
 
 
 def _task(number: int, task: JobAccounts) -> events.ReportStep:
     record = task.record
-    # a little longer than what the task itself recorded, and was said at its end
-    where = f"{task.columns['NodeList']}, {duration(record.wall)} with start and end" if record.wall else ""
+    where = f"{task.columns['NodeList']}, {duration(record.wall)}" if record.wall else ""
     busy = record.cpu_used / record.wall if record.cpu_used is not None and record.wall else None
     cpu = f"{busy:.1f} of {record.cores} busy" if busy is not None and record.cores else ""
     return events.ReportStep(str(number), record.state.name, where, cpu, gib(record.memory_peak))
@@ -143,7 +147,7 @@ def _advice(records: Sequence[AccountingRecord]) -> Iterator[str]:
             f"The longest task took {duration(longest)} of {Walltime(seconds=limit).as_text()}: with a shorter -t they "
             "may start sooner."
         )
-    peak, memory = max(record.memory_peak or 0.0 for record in ran), ran[0].memory_requested or 0.0
+    peak, memory = max(record.memory_peak or 0.0 for record in ran), _memory(ran[0])
     if peak and memory >= max(MUCH, 2 * peak) and (ran[0].nodes or 1) == 1:
         yield (
             f"The most that a task used is {gib(peak)} of {gib(memory)} of memory: with less (--mem), more tasks run "

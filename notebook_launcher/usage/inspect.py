@@ -19,7 +19,7 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.timestamps import iso
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.core.view import View
-from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.base import RUN_TIMEOUT, Prompts
 from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.follow import FileLine, SessionFollower, read_lines
 from notebook_launcher.jobs.lookup import find_session
@@ -34,12 +34,14 @@ from notebook_launcher.session.record import Session
 from notebook_launcher.usage.accounting_wait import note_if_slow
 from notebook_launcher.usage.app_states import read_app_states
 from notebook_launcher.usage.series import Used, add_rows, used
+from notebook_launcher.usage.task_counts import read_counts
 
 SHOWN_TIME = timedelta(hours=1)  # by status; usage shows the rest
 SHOWN_BYTES = 2_000_000  # of the end of usage.csv: an hour of eight GPUs, sampled every second
 MOST_BYTES = 64_000_000
 SHOW_EVERY = 4.5  # seconds between two reads of one's samples, at least: a little less than the usual interval
 APPS_EVERY = 30.0  # seconds between two looks at the programs beside JupyterLab
+TASKS_EVERY = 30.0  # seconds between two looks at the tasks of a job array, of which each has files of its own
 ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, what was asked for is the limit, and nobody asks again
 LATER_TIMEOUT = 2.0  # seconds for a further query: of status --watch, which Ctrl-C would not interrupt
 MOST_ACCOUNTING = 3  # queries of the accounting: a job that has just begun may not be in it
@@ -159,6 +161,8 @@ class _Inspection:
         self._accounting = _Accounting(context, session)
         self._apps: tuple[events.AppState, ...] = ()
         self._apps_at = -APPS_EVERY
+        self._tasks: events.TaskCounts | None = None
+        self._tasks_at = -TASKS_EVERY
 
     @property
     def is_live(self) -> bool:
@@ -198,6 +202,7 @@ class _Inspection:
                 whole,
                 shown.notes,
                 () if whole else self._apps_now(),
+                None if whole else self._tasks_now(),
             )
         )
 
@@ -209,6 +214,19 @@ class _Inspection:
             self._apps = read_app_states(self._context.host, self.session, self._entry.record.endpoint)
             self._apps_at = time.monotonic()
         return self._apps
+
+    def _tasks_now(self) -> events.TaskCounts | None:
+        """Return how far the tasks of a job array are; they are not read at each of many looks."""
+        if time.monotonic() - self._tasks_at >= TASKS_EVERY:
+            is_first, self._tasks_at = self._tasks is None, time.monotonic()
+            timeout = RUN_TIMEOUT if is_first else LATER_TIMEOUT
+            try:
+                found = read_counts(self._context.host, self.session, is_over=not self.is_live, timeout=timeout)
+                self._tasks = found or self._tasks
+            except ConnectionLost:
+                if is_first:
+                    raise  # later, whoever follows the session connects again
+        return self._tasks
 
     def used(self, window: timedelta | None = None, **settings: int) -> Used:
         """Return what it used, of what the scheduler has allocated."""
@@ -224,11 +242,14 @@ class _Inspection:
     def why_nothing(self) -> str:
         """Return why there are no samples."""
         state = self._entry.summary.state
+        if "array" in self.session.record.flags:
+            report = launcher_command(self._context, self.session, "report")
+            return f"Each task of a job array is a job of its own. What all of them used: {report}"
         if state == "pending":
             return "Its job has not begun."
         if state in ("starting", "running"):
             return "Its job has written none yet; the first comes some seconds after it has begun."
-        return "Its job has written none: it did not come to that, or the profile switches it off (usage_seconds = 0)."
+        return "Its job has written none: it ended before that, or the profile switches it off (usage_seconds = 0)."
 
     def go_on(self) -> None:
         """Show the session repeatedly, until its end or an interrupt."""
@@ -239,6 +260,10 @@ class _Inspection:
                 add_rows(self.samples, [item.text])
                 is_new = True
             has_changed = self._update(item)
+            if has_changed:
+                self._tasks_at = -TASKS_EVERY  # at its end, none of them runs any more
+            elif self._tasks != self._tasks_now():
+                has_changed = True
             if has_changed or (is_new and time.monotonic() - shown_at >= SHOW_EVERY):
                 self.show()
                 shown_at, is_new = time.monotonic(), False
@@ -348,13 +373,13 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _plot(inspection: _Inspection, path: Path) -> None:
-    from notebook_launcher.usage import plot as plotting
+    from notebook_launcher.usage import plot as plot_module
 
     record = inspection.session.record
     what = f"{record.software or record.program}, {_as_typed(record.flags)}"
     title = f"Session {record.id}{inspection.where}\n{what if len(what) <= 100 else what[:99] + '…'}"
-    shown = inspection.used(values=plotting.VALUES)
-    _write(path, lambda new: plotting.draw(shown, title, new, path.suffix.lower()))
+    shown = inspection.used(values=plot_module.VALUES)
+    _write(path, lambda new: plot_module.draw(shown, title, new, path.suffix.lower()))
 
 
 # --- the log ---

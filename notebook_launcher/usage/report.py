@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from datetime import datetime
 
 from notebook_launcher.core import events
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import counted, duration, gigabytes
+from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import joined, whole_number
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, State, StepUse
+from notebook_launcher.usage.limits import cores_of, memory_of
+from notebook_launcher.usage.pricing import type_requested
 from notebook_launcher.usage.training_result import TrainingResult
 
 SHORT = 60  # seconds; of a shorter job nothing is advised
@@ -35,7 +39,7 @@ _STATES = {
     State.TIMEOUT: "it was ended at its time limit: ask for more with -t, or save and continue",
     State.OUT_OF_MEMORY: "it was ended as it used more memory than it had: ask for more with --mem",
     State.NODE_FAIL: "its node failed; that is not your script's fault",
-    State.PREEMPTED: "it had to make room for a job that goes first",
+    State.PREEMPTED: "it was preempted by a job with a higher priority",
     State.BOOT_FAIL: "its node could not be made ready",
     State.DEADLINE: "it could not be done before its deadline",
 }
@@ -44,7 +48,8 @@ _STATES = {
 class Evidence(Frozen):
     """What is known of one job. ``bill``: the usage report, of a job of the launcher's; ``result``: the job's own.
 
-    ``is_script``: whether it is a submitted script, which may report such a result.
+    ``flags``: of that session, as submitted. ``is_script``: whether it is a submitted script, which may report such a
+    result.
     """
 
     accounts: JobAccounts | None = None
@@ -53,6 +58,7 @@ class Evidence(Frozen):
     name: str = ""
     job: str = ""
     state: str = ""
+    flags: Mapping[str, str | None] = field(default_factory=dict)
     is_script: bool = False
     result: TrainingResult = TrainingResult()
 
@@ -72,7 +78,7 @@ def make_report(evidence: Evidence, *, explained: bool = True) -> events.JobRepo
         session=evidence.session,
         state=(accounts.columns["State"] if accounts else "") or evidence.state,
         columns=tuple(_columns(accounts)) if accounts and explained else (),
-        use=tuple(_use(accounts, bill)),
+        use=tuple(_use(evidence)),
         steps=tuple(map(_step, steps)),
         joules=joules,
         energy_of=energy_of,
@@ -107,8 +113,13 @@ def _columns(accounts: JobAccounts) -> Iterator[events.ReportColumn]:
         ("TotalCPU", _cpu_time(record.cpu_used), _efficiency(record)),
         ("ReqMem", gib(record.memory_requested), "the memory that it asked for, or got by the site's default"),
         ("MaxRSS", gib(record.memory_peak), _peak_meaning(accounts)),
-        ("AllocTRES", of["AllocTRES"], "all that it held, as it is charged; gres/gpu are GPUs"),
-        ("ConsumedEnergy", f"{record.joules:.0f} J" if record.joules else "", "what its nodes drew, 3600 J are 1 Wh"),
+        ("ReqTRES", of["ReqTRES"], "all that it asked for, or got by the site's defaults"),
+        ("AllocTRES", of["AllocTRES"], "all that it was allocated and is charged for; gres/gpu are GPUs"),
+        (
+            "ConsumedEnergy",
+            f"{record.joules:.0f} J" if record.joules else "",
+            "the energy that its nodes used; 3600 J are 1 Wh",
+        ),
     ):
         if value and value not in ("Unknown", "None assigned"):
             yield events.ReportColumn(name, value, meaning)
@@ -127,12 +138,12 @@ def _seconds_between(first: datetime, last: datetime) -> float:
 
 def _cores_meaning(of: Mapping[str, str]) -> str:
     asked = whole_number(of["ReqCPUS"])
-    held = "the cores that it held all the time"
+    held = "the cores that it was allocated"
     return f"{held}; {asked} were asked for" if asked and of["AllocCPUS"] != of["ReqCPUS"] else held
 
 
 def _efficiency(record: AccountingRecord) -> str:
-    what = "what its processes really computed"
+    what = "the CPU time that its processes used"
     if record.cpu_used is None or not record.cpu_reserved:
         return what
     return f"{what}: {_percent(record.cpu_used / record.cpu_reserved)} of CPUTime, the CPU efficiency"
@@ -156,15 +167,16 @@ def _several_tasks(accounts: JobAccounts) -> bool:
 # --- asked for, against used -----------------------------------------------------------------------------------
 
 
-def _use(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[events.ReportUse]:
-    facts = _Facts.of(accounts, bill)
+def _use(evidence: Evidence) -> Iterator[events.ReportUse]:
+    bill, facts, requested = evidence.bill, _Facts.of(evidence.accounts, evidence.bill), _Requested.of(evidence)
     if facts.run_time is not None:
         asked = duration(facts.walltime) if facts.walltime else "no limit is known"
         yield use_row("time", asked, duration(facts.run_time), facts.run_time, facts.walltime)
     if facts.cores:
-        yield use_row("cores", str(facts.cores), _busy(facts.busy), facts.busy, facts.cores)
+        asked = asked_for(str(requested.cores or ""), str(facts.cores))
+        yield use_row("cores", asked, _busy(facts.busy), facts.busy, facts.cores)
     if facts.memory_peak is not None or facts.memory:
-        asked = gib(facts.memory) or "not known"
+        asked = asked_for(gib(requested.memory), gib(facts.memory))
         used = "not reported" if facts.memory_peak is None else f"{gib(facts.memory_peak)} at most"
         if facts.memory_peak is not None and facts.of_one_task:
             used += ", of one task"
@@ -172,9 +184,40 @@ def _use(accounts: JobAccounts | None, bill: events.Bill | None) -> Iterator[eve
     if facts.gpus:
         share = facts.gpu_percent
         used = "not reported" if share is None else f"busy {share:.0f} % of the time"
-        yield events.ReportUse("GPUs", " ".join(filter(None, [str(facts.gpus), facts.gpu_type])), used, share)
+        asked = asked_for(_gpus(requested.gpus, requested.gpu_type), _gpus(facts.gpus, facts.gpu_type))
+        yield events.ReportUse("GPUs", asked, used, share)
     if bill is not None and bill.cost is not None:
         yield events.ReportUse("cost", "", f"{bill.cost:.2f} {bill.unit}")
+
+
+def _gpus(count: int | None, kind: str | None) -> str:
+    return " ".join(filter(None, [str(count), kind])) if count else ""
+
+
+class _Requested(Frozen):
+    """What was asked for: by the accounting, or else by the session's flags. Memory in MiB; ``None``: not known."""
+
+    cores: int | None
+    memory: float | None
+    gpus: int | None
+    gpu_type: str | None
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> _Requested:
+        record = evidence.accounts.record if evidence.accounts else None
+        bill, flags = evidence.bill, evidence.flags
+        if record is None and bill is not None:  # without accounting, its figures are those of the flags
+            return cls(bill.cores, bill.memory, bill.gpus, bill.gpu_type)
+        if record is None:
+            return cls(None, None, None, None)
+        gpus = Request(flags).gpus if record.gpus_requested is None else record.gpus_requested
+        cores = record.cores_requested or cores_of(flags, None)
+        return cls(
+            int(cores) if cores else None,
+            record.memory_requested or memory_of(flags, None),
+            gpus,
+            record.gpu_type_requested or type_requested(flags),
+        )
 
 
 class _Facts(Frozen):
@@ -208,7 +251,7 @@ class _Facts(Frozen):
             cores=bill.cores if bill else record.cores if record else None,
             busy=used / run_time if used is not None and run_time else None,
             memory_peak=bill.memory_peak if bill else record.memory_peak if record else None,
-            memory=bill.memory if bill else record.memory_requested if record else None,
+            memory=bill.memory if bill else (record.memory_limit or record.memory_requested) if record else None,
             of_one_task=accounts is not None
             and _several_tasks(accounts)
             and not (is_sampled and _is_one_node(accounts)),
@@ -222,6 +265,13 @@ def use_row(of: str, asked: str, used: str, amount: float | None, limit: float |
     """Return a row of the table, with which share of the limit the amount is."""
     share = round(100 * amount / limit, 1) if amount is not None and limit else None
     return events.ReportUse(of, asked, used, share)
+
+
+def asked_for(requested: str, allocated: str) -> str:
+    """Return what was requested, and what was allocated if that differs or is all that is known; "": not known."""
+    if not requested:
+        return f"{allocated} allocated" if allocated else "not known"
+    return requested if allocated in ("", requested) else f"{requested} ({allocated} allocated)"
 
 
 def _busy(busy: float | None) -> str:
@@ -312,7 +362,7 @@ def _unknown(evidence: Evidence, joules: float | None) -> Iterator[str]:
     if facts.memory_peak is None and accounts:
         yield "Memory: no step reported any; it ended before it was measured, or the site does not measure it."
     if facts.gpus and facts.gpu_percent is None:
-        yield joined("GPU use: nobody measured it", "nvidia-smi in the job shows it while it runs.")
+        yield joined("GPU use: it was not measured", "nvidia-smi in the job shows it while it runs.")
     yield from _unknown_energy(evidence, joules)
 
 

@@ -123,6 +123,7 @@ def _report(
         name=(session.record.script or session.record.notebook or "") if session else "",
         job=str(job),
         state=state,
+        flags=session.record.flags if session else {},
         is_script=bool(session and session.record.program == "script"),
         result=_training_result(context, session) if session else TrainingResult(),
     )

@@ -141,7 +141,7 @@ def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fa
     with fault.strikes(cluster, session):
         began = time.monotonic()
         if fault.noticed:
-            # what is mended within a blink may never have stood on the waiting line
+            # what is repaired within a blink may never have stood on the waiting line
             session.saw("Connected again", patience)
         while True:
             tab.asks()

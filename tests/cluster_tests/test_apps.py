@@ -18,6 +18,9 @@ base = "practice"
 [apps.small]
 title = "Small"
 command = ["python3", "/home/alice/small.py", "{socket}"]
+[apps.brief]
+title = "Brief"
+command = ["sh", "-c", "sleep 8; exit 127", "{socket}"]
 """
 
 SMALL = """\
@@ -41,7 +44,7 @@ def opened(cluster: PracticeCluster, box: str, user: str, url: str, *options: st
 def test_a_program_of_the_profile(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
     cluster.run("login", "alice", ["sh", "-c", "cat >small.py"], input=SMALL, check=True)
     with profile_of("alice", "apps", PROFILE)(cluster):
-        session = start("-t", "10", "--cluster", "apps", "--app", "small")
+        session = start("-t", "10", "--cluster", "apps", "--app", "small", "--app", "brief")
         session.ready()
         url = session.expect(r"Small: (http://port-\d+\.localhost:\d+/\?nl-token=[\w-]+)").group(1)
         session.read_along()
@@ -52,7 +55,7 @@ def test_a_program_of_the_profile(cluster: PracticeCluster, start: Callable[...,
         status, text = fetch(
             cluster, "laptop", f"{session.api.rpartition('/')[0]}/notebook-launcher/apps", session.token
         )
-        (app,) = json.loads(text)["apps"]
+        app, _brief = json.loads(text)["apps"]
         assert (status, app["state"], app["url"]) == (200, "running", url), "the page opens it by the same address"
         node = json.loads(
             cluster.run("login", "alice", ["sh", "-c", f"cat {ENDPOINT.format(session.session_id)}"]).stdout
@@ -63,9 +66,10 @@ def test_a_program_of_the_profile(cluster: PracticeCluster, start: Callable[...,
         assert opened(cluster, node["node"], "bob", there, *named) == ""
         record = cluster.run("laptop", "alice", ["launch-notebook", "status", "--json", "--cluster", "apps",
                                                  session.session_id], check=True).stdout  # fmt: skip
-        (shown,) = json.loads(record.splitlines()[-1])["apps"]
+        shown, _brief = json.loads(record.splitlines()[-1])["apps"]
         assert (shown["state"], shown["restarts"], shown["url"]) == ("running", 0, url.partition("?")[0])
         assert app["secret"] not in record
+        session.saw(r"Brief is not running\. It ended with exit code 127\.")  # and is not there, so it is given up
         session.send("\n")
         assert session.end() == 0
     assert_nothing_left(cluster)

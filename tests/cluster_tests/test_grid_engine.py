@@ -15,7 +15,7 @@ import pytest
 
 from notebook_launcher.core import errors
 from notebook_launcher.core.package_data import folder
-from tests.cluster_tests import in_box, test_bench, test_copy, test_doctor, test_main_job, test_run, test_sessions
+from tests.cluster_tests import in_box, test_bench, test_copy, test_doctor, test_launch, test_run, test_sessions
 from tests.cluster_tests.situation import (
     CTRL_C,
     ENTER,
@@ -68,7 +68,7 @@ def _for_each_scheduler(module: types.ModuleType) -> dict[str, object]:
 for _module in (test_sessions, test_run, test_copy, test_bench, test_doctor):
     globals().update(_for_each_scheduler(_module))
 # last, as the others bring that environment themselves
-for _name, _test in _for_each_scheduler(test_main_job).items():
+for _name, _test in _for_each_scheduler(test_launch).items():
     globals()[_name] = pytest.mark.usefixtures("_light")(_test)
 
 
@@ -157,7 +157,7 @@ SITUATIONS = (
     Situation(Part.REFUSED, "no such project", "`-A nosuch`", ("-n", "1", "-A", "nosuch", *LIGHT),
               (r"no such project", r"→ .*qconf -sprjl"), errors.AccountRefused),
     Situation(Part.REFUSED, "no such resource", "`-C nosuch=1`", ("-n", "1", "-C", "nosuch=1", *LIGHT),
-              (r"not ones that Grid Engine knows", r"→ .*qconf -sc"), errors.ConstraintRefused),
+              (r"does not know these resources", r"→ .*qconf -sc"), errors.ConstraintRefused),
     Situation(Part.REFUSED, "a flag without counterpart", "`--qos=high`", ("-n", "1", "--qos=high", *LIGHT),
               (r"On Grid Engine there is nothing like --qos",), errors.UsageError),
     Situation(Part.WAITS, "no free cores", "bob's jobs have all cores of all.q, `-n 2 -p all.q`; they end",
@@ -168,7 +168,7 @@ SITUATIONS = (
               ("-n", "1", "--hold", *LIGHT), (r"held.*release.* qrls \d+", r"JupyterLab runs on"), None,
               acts=(When("is held", do("login", "qrls JOB", "alice")), ENTER)),
     Situation(Part.ENDS, "cancelled by an operator", "`qdel JOB` by root, JupyterLab runs",
-              ("-n", "1", *LIGHT), (r"by whom is not known",), errors.JobCancelled,
+              ("-n", "1", *LIGHT), (r"not known by whom",), errors.JobCancelled,
               acts=(When(READY, do("login", "qdel JOB")),)),
     Situation(Part.ENDS, "cancelled while it waits", "`qdel JOB` by alice on the login node",
               ("-n", "1", "--hold", *LIGHT), (r"cancelled",), errors.JobCancelled,

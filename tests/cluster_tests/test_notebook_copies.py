@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.notebook.examples import files_of
+from notebook_launcher.notebook.bundled_notebooks import files_of
 from tests.practice_cluster import PracticeCluster
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import clear
 from tests.doubles import wait_until
 from tests.practice_cluster import ClusterError, NotPossibleHereError, PracticeCluster
-from tests.practice_cluster.service_faults import MEMORY_CGROUPS
+from tests.practice_cluster.slurm_service_faults import MEMORY_CGROUPS
 
 SLEEP = "sleep 300"
 

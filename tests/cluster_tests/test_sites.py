@@ -407,5 +407,5 @@ def test_a_home_that_cannot_be_written_on_the_login_node_is_told_before_anything
         said = " ".join(f"{done.stdout}{done.stderr}".split())
         assert done.returncode == HostCommandFailed.exit_code, said
         assert "is on a read-only file system" in said and "session_root" in said, said
-        assert "is there room" not in said
+        assert "there is room" not in said
     assert_nothing_left(cluster)

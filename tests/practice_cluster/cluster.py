@@ -21,12 +21,12 @@ from . import (
     processes,
     recipes,
     rolling,
-    service_faults,
     slurm,
+    slurm_service_faults,
     state,
 )
-from .arrangements import Arrangements
 from .errors import ClusterError, NotPossibleHereError, NotUpError
+from .faults import Faults
 from .layout import BOXES, COMPUTE_NODES, DEFAULT_GENERATION, GENERATIONS, USERS, Generation
 from .processes import InBox
 from .progress import say
@@ -49,11 +49,11 @@ _SQUEUE = " && ".join(
 )
 
 
-class PracticeCluster(Arrangements):
+class PracticeCluster(Faults):
     """A Slurm cluster on this machine, of the given generation ("24.11" or "22.05").
 
     Making the object does nothing; the cluster may have been started by another program. What can be changed about a
-    running one, to see what happens then, is in `Arrangements`.
+    running one, to see what happens then, is in `Faults`.
 
         cluster = PracticeCluster()
         cluster.up()
@@ -141,7 +141,7 @@ class PracticeCluster(Arrangements):
     def _clean(self) -> None:
         found = state.load(self.generation)
         processes.end_all(self.directory, found.alive().values())
-        service_faults.remove_cgroup(self.directory)
+        slurm_service_faults.remove_cgroup(self.directory)
         host_access.remove_files(self.directory, Path(found.profile) if found.profile else None)
         if self.directory.exists():
             shutil.rmtree(self.directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .arrangement_tools import Arranging, until
+from .fault_tools import FaultTools, until
 from .layout import COMPUTE_NODES
 
 UNPACKED = "/opt/grid-engine"
@@ -115,7 +115,7 @@ done
 """
 
 
-class GridEngine(Arranging):
+class GridEngine(FaultTools):
     """What can be changed about a running cluster's scheduler."""
 
     has_grid_engine = False

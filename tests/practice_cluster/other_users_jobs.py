@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from .arrangement_tools import Arranging, until
+from .fault_tools import FaultTools, until
 from .layout import COMPUTE_NODES
 
 DEFAULT_PARTITION = "core"
@@ -13,7 +13,7 @@ HIGH_PRIORITY = 4294950000
 """More than any job gets by itself: 22.05 gives the first job 4294901760, and less to each that follows."""
 
 
-class Crowds(Arranging):
+class Crowds(FaultTools):
     """What others do to a running cluster's queue. All of it is given back at the end."""
 
     @contextmanager

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .arrangement_tools import Arranging
 from .errors import ClusterError
+from .fault_tools import FaultTools
 from .layout import COMPUTE_NODES, LOGIN_NODES, USERS
 from .software import ENVIRONMENT_MODULES
 
@@ -83,7 +83,7 @@ done'
 """
 
 
-class SiteFaults(Arranging):
+class SiteFaults(FaultTools):
     """What can be changed about a running cluster's commands and homes."""
 
     # ---- modules ---------------------------------------------------------------------------------------------

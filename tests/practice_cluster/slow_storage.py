@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .arrangement_tools import Arranging, until
 from .errors import NotPossibleHereError
+from .fault_tools import FaultTools, until
 from .layout import COMPUTE_NODES
 
 _HERE = Path(__file__).resolve().parent
@@ -29,7 +29,7 @@ test ! -d /{place}/{name} || umount -l /{place}/{name} || true
 """
 
 
-class SlowStorage(Arranging):
+class SlowStorage(FaultTools):
     """The part of the practice cluster that makes folders slow."""
 
     @contextmanager

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import sshd
-from .arrangement_tools import until
+from .fault_tools import until
 from .layout import COMPUTE_NODES, USERS, Generation
 
 STARTS_WITHIN = 60

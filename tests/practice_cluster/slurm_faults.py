@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from .arrangement_tools import Arranging, overwrite, until
 from .errors import ClusterError
+from .fault_tools import FaultTools, overwrite, until
 from .layout import COMPUTE_NODES, GENERATIONS
 from .slurm import BOTH, MAIN, SNOWY
 
@@ -51,7 +51,7 @@ class _Limited:
         )
 
 
-class SlurmFaults(Arranging):
+class SlurmFaults(FaultTools):
     """What can be changed about Slurm's decisions. It is about the main cluster unless it says otherwise."""
 
     # ---- limits ----------------------------------------------------------------------------------------------

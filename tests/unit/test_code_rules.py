@@ -53,6 +53,12 @@ def test_no_shell_gets_a_string_of_ours() -> None:
                 assert not [word for word in node.keywords if word.arg == "shell"], f"{path}:{node.lineno}"
 
 
+def test_names_are_suggested_in_one_way() -> None:
+    for path in FILES:
+        compares = any(name.split(".")[0] == "difflib" for name in imports(path))
+        assert not compares or path.name == "suggestions.py", f"{path}: use core/suggestions.py"
+
+
 def test_frozen_dataclasses_are_made_when_they_are_needed() -> None:
     for path in FILES:
         if path.name != "frozen.py":

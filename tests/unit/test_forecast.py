@@ -144,7 +144,7 @@ def test_what_would_start_sooner_is_listed_by_its_start(slurm: Doubles, told: To
         "Not possible: -p core",
         "",
         "This is the scheduler's estimate as of now: "
-        "jobs that end early or late, and new ones that go first, change it.",
+        "jobs that end early or late, and new ones ahead of yours, change it.",
     ]
     assert len(slurm.tests()) == 6
 
@@ -353,7 +353,7 @@ def test_a_partition_where_jobs_make_room_for_others_is_marked(slurm: Doubles, t
     slurm.start(scavenge=minutes(0), _=minutes(80))
     _, text = told("when", "-t", "2:00:00", "-p", "core")
     assert re.search(r"^  now +-p scavenge +scavenge \(g1\) \* *$", text, re.M)
-    assert "\n  * A job there may have to make room for others.\n" in text
+    assert "\n  * A job there may be preempted.\n" in text
 
 
 def test_a_partition_that_is_closed_at_the_moment_is_told(slurm: Doubles, told: Told) -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from notebook_launcher import shell as trial
+from notebook_launcher import shell as shell_module
 from notebook_launcher.cli.app import run
-from notebook_launcher.cli.commands import shell as shelling
+from notebook_launcher.cli.commands import shell as shell_command
 from notebook_launcher.cli.commands.shell import shell
 from notebook_launcher.core.errors import ImageNotMade, ImageUnusable
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.launch import OfferImage, no_offer
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
@@ -174,16 +174,16 @@ def test_a_session_or_a_job_of_its_own(capfd: pytest.CaptureFixture[str]) -> Non
 def test_a_number_after_c_means_cores(
     monkeypatch: pytest.MonkeyPatch, words: list[str], cores: str | None, command: str | None
 ) -> None:
-    def note(plan: Plan, request: trial.ShellRequest, *_: object) -> int:
+    def note(plan: Plan, request: shell_module.ShellRequest, *_: object) -> int:
         asked.append((plan.request.flags.get("cpus-per-task"), request.command))
         return 0
 
     asked: list[object] = []
-    monkeypatch.setattr(trial, "shell_in_new_job", note)
+    monkeypatch.setattr(shell_module, "shell_in_new_job", note)
     monkeypatch.setattr(
-        trial, "shell_in_session", lambda _place, _prefix, request, *_: asked.append((None, request.command))
+        shell_module, "shell_in_session", lambda _place, _prefix, request, *_: asked.append((None, request.command))
     )
-    monkeypatch.setattr(shelling, "_check_terminal", lambda _where: None)
+    monkeypatch.setattr(shell_command, "_check_terminal", lambda _where: None)
     run(["shell", *words])
     assert asked == [(cores, command)]
 
@@ -209,14 +209,14 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     site = Site(str(tmp_path), "alice", "login", datetime.now(timezone.utc))
     prompts = CountedPrompts(FakePrompts())
     context = Context(target, LocalHost(), site, Slurm(), str(tmp_path), RecordingView(), prompts, Interrupts())
-    monkeypatch.setattr(trial, "open_context", lambda *_, **__: contextlib.nullcontext(context))
-    monkeypatch.setattr(trial, "queue_session", queued)
+    monkeypatch.setattr(shell_module, "open_context", lambda *_, **__: contextlib.nullcontext(context))
+    monkeypatch.setattr(shell_module, "queue_session", queued)
     return context
 
 
 def open_shell(context: Context, plan: Plan, offer_image: OfferImage = no_offer, *, inside: bool = True) -> None:
-    request = trial.ShellRequest(inside)
-    trial.shell_in_new_job(plan, request, context.view, context.prompts, context.interrupts, offer_image)
+    request = shell_module.ShellRequest(inside)
+    shell_module.shell_in_new_job(plan, request, context.view, context.prompts, context.interrupts, offer_image)
 
 
 @pytest.mark.parametrize(("inside", "error"), [(True, ImageUnusable), (False, Queued)])

@@ -34,7 +34,7 @@ class _Bench(TakesEnvironment):
 
 
 @click.command(cls=_Bench)
-@target_options
+@functools.partial(target_options, checks_request=True)
 @click.option("--matrix", default="", metavar="TEXT", help='What is varied: "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1".')
 @click.option("--at-once", type=int, default=4, metavar="N", help="Jobs in the queue at the same time (4).")
 @click.option("--output", metavar="DIR", help="The bench's folder; by default ./bench-NAME.")

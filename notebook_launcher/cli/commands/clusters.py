@@ -11,6 +11,7 @@ from notebook_launcher.cli.completion import complete_cluster
 from notebook_launcher.cli.options import Where, user_interface
 from notebook_launcher.core.errors import UsageError
 
+_USE = "launch-notebook clusters use"
 _JSON = "clusters.json"  # key in click's meta: whether --json was typed before the command
 
 
@@ -74,14 +75,24 @@ def show(ctx: click.Context, name: str, *, merged: bool, as_json: bool) -> int:
 
 @clusters.command(short_help="Set the default cluster.")
 @_json
-@_name
+@click.argument("name", required=False, shell_complete=complete_cluster)
+@click.option("--unset", is_flag=True, help="Have no default cluster.")
 @click.pass_context
-def use(ctx: click.Context, name: str, *, as_json: bool) -> int:
-    """Set the cluster that is used without --cluster; here means this machine."""
-    from notebook_launcher.planning.profile_commands import use_cluster
+def use(ctx: click.Context, name: str | None, *, unset: bool, as_json: bool) -> int:
+    """Set the cluster that is used without --cluster; here means this machine.
 
+    With --unset there is none, so that the next launch asks for it.
+    """
+    from notebook_launcher.planning.profile_commands import unset_cluster, use_cluster
+
+    if (name is None) is not unset:
+        what = "--unset takes no name." if unset else "Which cluster?"
+        raise UsageError(what, hint=f"{_USE} NAME   or, to have no default: {_USE} --unset")
     with user_interface(_where(ctx, as_json)) as (view, _prompts, _interrupts):
-        use_cluster(name, view)
+        if name is None:
+            unset_cluster(view)
+        else:
+            use_cluster(name, view)
     return view.exit_code
 
 

@@ -24,10 +24,10 @@ def copy(paths: tuple[str, ...], *, where: Where, force: bool) -> int:
     To continue an interrupted copy, type the same command again. Nothing is overwritten without --force. As with cp,
     sources go into a folder that exists; a slash at the end of DESTINATION says that it is meant as one.
     """  # \b is click's mark for lines to be left alone
-    from notebook_launcher.transfer import copy as copying
+    from notebook_launcher.transfer import copy as copy_module
     from notebook_launcher.transfer.paths import parse_arguments
 
     arguments = parse_arguments(paths)
     with user_interface(where) as (view, prompts, interrupts):
-        copying.copy(where.target(), arguments, view, prompts, interrupts, force=force)
+        copy_module.copy(where.target(), arguments, view, prompts, interrupts, force=force)
     return view.exit_code

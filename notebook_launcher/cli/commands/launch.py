@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ class _Launch(TakesEnvironment):
 
 
 @click.command(cls=_Launch, hidden=True)
-@target_options
+@functools.partial(target_options, checks_request=True)
 @open_option
 @local_lab_option
 @click.option("--new", "always_new", is_flag=True, help="Start another session without asking, even if one runs.")
@@ -163,6 +164,7 @@ def _launch(
     from notebook_launcher.core import events
     from notebook_launcher.core.sbatch_options import unlisted
     from notebook_launcher.planning.first_run import complete_options
+    from notebook_launcher.planning.new_default import with_default_saved
     from notebook_launcher.planning.plan import make_plan
     from notebook_launcher.planning.target import LocalMachine
 
@@ -176,6 +178,7 @@ def _launch(
             for note in _notes_of_dry_run(plan, more_jobs, preset):
                 view.show(events.Note(note))
         else:
+            plan = with_default_saved(plan, view)
 
             def save() -> None:
                 if preset is not None:

@@ -23,10 +23,10 @@ def notebooks() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def list_(*, as_json: bool) -> int:
     """List the bundled notebooks, a sentence each; nothing is contacted."""
-    from notebook_launcher.notebook import examples
+    from notebook_launcher.notebook import bundled_notebooks
 
     with user_interface(Where(as_json=as_json)) as (view, _prompts, _interrupts):
-        examples.list_notebooks(view)
+        bundled_notebooks.list_notebooks(view)
     return view.exit_code
 
 
@@ -39,8 +39,10 @@ def copy(names: tuple[str, ...], *, where: Where, to: str | None) -> int:
 
     What you have changed stays as it is, and a new version is put beside it. Without a cluster: on this machine.
     """
-    from notebook_launcher.notebook import examples
+    from notebook_launcher.notebook import bundled_notebooks
 
     with user_interface(where) as (view, prompts, _interrupts):
-        examples.copy_notebooks(where.target(), names, examples.FOLDER if to is None else to, view, prompts)
+        bundled_notebooks.copy_notebooks(
+            where.target(), names, bundled_notebooks.FOLDER if to is None else to, view, prompts
+        )
     return view.exit_code

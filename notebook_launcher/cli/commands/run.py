@@ -26,7 +26,7 @@ from notebook_launcher.core.errors import UsageError
 
 
 @click.command(cls=TakesEnvironment)
-@target_options
+@functools.partial(target_options, checks_request=True)
 @parameter_option
 @dependencies_option
 @click.option("--output", metavar="DIR", help="Where to put the results, in a folder for each run. By default: runs.")
@@ -73,6 +73,7 @@ def run(
     from notebook_launcher import run as run_module
     from notebook_launcher.notebook.prepare import prepare
     from notebook_launcher.planning.first_run import complete_options
+    from notebook_launcher.planning.new_default import with_default_saved
     from notebook_launcher.planning.plan import make_plan
     from notebook_launcher.planning.target import LocalMachine
 
@@ -87,6 +88,7 @@ def run(
     with user_interface(where, verbose=verbose) as (view, prompts, interrupts):
         plan = make_plan(complete_options(launch_options, here, view, prompts, dry_run=dry_run), here)
         plan = run_module.with_run_command(plan, _typed(notebook, pairs, dependencies, output, to))
+        plan = with_default_saved(plan, view)
         if dry_run:
             run_module.dry_run_notebook(plan, prepared, request, view)
         else:

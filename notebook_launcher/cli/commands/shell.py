@@ -27,7 +27,7 @@ _CORES = "cpus-per-task"
 
 
 @click.command(cls=TakesEnvironment)
-@target_options
+@functools.partial(target_options, checks_request=True)
 @click.option("--outside", is_flag=True, help="On the node itself, outside of the container: sbatch is there.")
 @click.option("--command", metavar="COMMAND", help="Run one command without a terminal.")
 @click.option("-c", "letter", metavar="COMMAND|N", help="The same; a number means the cores of a job of its own.")
@@ -62,13 +62,14 @@ def shell(
     Flags of the scheduler, an environment after two dashes, or --module, --conda, --venv and --uv queue a job for
     this terminal alone; it ends with the terminal.
     """  # \b is click's mark for lines to be left alone
-    from notebook_launcher import shell as shells
+    from notebook_launcher import shell as shell_module
     from notebook_launcher.planning.first_run import complete_options
+    from notebook_launcher.planning.new_default import save_new_default, with_default_saved
     from notebook_launcher.planning.plan import make_plan
     from notebook_launcher.planning.target import LocalMachine
 
     flags, words = ctx.obj[SCHEDULER_FLAGS], ctx.obj[ARGUMENTS]
-    request = shells.ShellRequest(not outside, _command(flags, command, letter))
+    request = shell_module.ShellRequest(not outside, _command(flags, command, letter))
     if request.command is None:
         _check_terminal(where)
     fresh = bool(flags or words or modules or conda or venv or uv)
@@ -89,9 +90,11 @@ def shell(
             )
             here = LocalMachine.detect()
             plan = make_plan(complete_options(launch_options, here, view, prompts), here)
-            code = shells.shell_in_new_job(plan, request, view, prompts, interrupts, offer_image)
+            plan = with_default_saved(plan, view)
+            code = shell_module.shell_in_new_job(plan, request, view, prompts, interrupts, offer_image)
         else:
-            code = shells.shell_in_session(where.target(), session, request, view, prompts, interrupts)
+            target = save_new_default(where.target(), view)
+            code = shell_module.shell_in_session(target, session, request, view, prompts, interrupts)
     return code or view.exit_code
 
 

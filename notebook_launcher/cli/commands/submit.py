@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ _LONG_FLAGS = frozenset(f"--{flag.name}" for flag in FLAGS)
 
 
 @click.command(cls=TakesEnvironment)
-@target_options
+@functools.partial(target_options, checks_request=True)
 @click.option(
     "--with", "dependencies", multiple=True, metavar="FILE", help="A file or folder that goes along (repeatable)."
 )
@@ -57,6 +58,7 @@ def submit(
 
     from notebook_launcher import submit as submit_module
     from notebook_launcher.planning.first_run import complete_options
+    from notebook_launcher.planning.new_default import with_default_saved
     from notebook_launcher.planning.target import LocalMachine
     from notebook_launcher.scripts.prepare import prepare_script
 
@@ -72,6 +74,7 @@ def submit(
         if name := completed.flags.get("input"):
             again += ["--input", name]
         plan = dataclasses.replace(plan, command=f"{shlex.join(again)} {plan.command}".strip())
+        plan = with_default_saved(plan, view)
         if dry_run:
             submit_module.dry_run_script(plan, script, view)
         else:

@@ -106,9 +106,17 @@ def task_text(event: events.TaskStarted | events.TaskEnded) -> str:
 
 def tasks_parts(event: events.TasksProgress) -> list[str]:
     """Return the number of a job array's tasks in each state: ``2 of 8 tasks done``, ``3 running``."""
-    parts = [f"{event.finished + event.failed} of {counted(event.tasks, 'task')} done"]
-    counts = ((event.failed, "failed"), (event.running, "running"), (event.waiting, "waiting"))
+    parts = [f"{event.finished + event.failed + event.cancelled} of {counted(event.tasks, 'task')} done"]
+    ended = ((event.failed, "failed"), (event.cancelled, "cancelled"))
+    counts = (*ended, (event.running, "running"), (event.waiting, "waiting"))
     return parts + [f"{count} {state}" for count, state in counts if count]
+
+
+def counts_text(counts: events.TaskCounts) -> str:
+    """Return how many tasks a job array has, and how many are in each state: ``4 tasks: 3 running, 1 failed``."""
+    ended = ((counts.finished, "completed"), (counts.failed, "failed"), (counts.cancelled, "cancelled"))
+    states = ((counts.waiting, "waiting"), (counts.running, "running"), *ended)
+    return f"{counted(counts.tasks, 'task')}: {', '.join(f'{count} {state}' for count, state in states if count)}"
 
 
 def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:

@@ -24,7 +24,6 @@ def _taken(event: events.CourseUsed) -> tuple[str, list[str]]:
     about = f" ({event.description})" if event.description else ""
     return f"The course {event.course}{about} is saved. It comes from:", [
         f"  {event.source}",
-        "From now on launch-notebook uses this course; --cluster NAME or --host launches without it.",
     ]
 
 

@@ -49,7 +49,7 @@ def worth_telling(event: events.Event) -> str | None:
     if isinstance(event, events.Idle):
         return event.text
     if isinstance(event, events.NotSaved):
-        return f"JupyterLab's page could not save {listed(event.paths)}."
+        return f"JupyterLab could not save {listed(event.paths)}."
     if isinstance(event, events.Ended) and event.by_itself:
         return event.text
     return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from notebook_launcher.cli.views.copy_progress import CopyView
     from notebook_launcher.cli.views.forecast import ForecastView
     from notebook_launcher.cli.views.session_list import SessionListView
-    from notebook_launcher.cli.views.usage_graphs import UsageView
+    from notebook_launcher.cli.views.status_and_usage import UsageView
 
 
 class Parts:
@@ -60,7 +60,7 @@ class Parts:
     @functools.cached_property
     def usage(self) -> UsageView:
         """For ``status``, ``usage`` and ``logs``."""
-        from notebook_launcher.cli.views.usage_graphs import UsageView
+        from notebook_launcher.cli.views.status_and_usage import UsageView
 
         return UsageView(self._console)
 

@@ -1,4 +1,4 @@
-"""Texts on forwarded ports, and on the workers of a distributed engine, whose dashboard is forwarded."""
+"""Texts on forwarded ports, and on the workers of Dask or Ray, whose dashboard is forwarded."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.runs import finished_text, prepared_text, progress_text, results_text
 from notebook_launcher.cli.views.shell import shell_text
 from notebook_launcher.core import events
-from notebook_launcher.core.text import listed, printable
+from notebook_launcher.core.text import joined, listed, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -189,6 +189,11 @@ class TextView(ConsoleView):
         else:
             self._say(f"{event.title}: {event.url}", whole=True)
 
+    @_display.register(events.AppFailed)
+    def _(self, event: events.AppFailed) -> None:
+        log = f"Its log: {event.path}" if event.path else ""
+        self._say(joined(f"{event.title} is not running.", event.message, log), style="yellow", whole=True)
+
     @_display.register(events.Disconnected)
     def _(self, event: events.Disconnected) -> None:
         self._set_trouble(f"network down, trying again ({event.reason}); job {event.job} goes on")
@@ -210,7 +215,8 @@ class TextView(ConsoleView):
     @_display.register(events.Detached)
     def _(self, event: events.Detached) -> None:
         keeps = "waits in the queue" if event.is_queued else "keeps running"
-        self._say(f"Session {event.session} {keeps} without this terminal (job {event.job}).")
+        job = f" (job {event.job})" if event.job != event.session else ""
+        self._say(f"Session {event.session} {keeps} without this terminal{job}.")
         self._say(f"  reconnect:  {event.connect_command}\n  end it:     {event.stop_command}", whole=True)
         if event.results_command:
             self._say(f"  results:    {event.results_command}", whole=True)
@@ -295,7 +301,7 @@ class TextView(ConsoleView):
 
     @_display.register(events.NotSaved)
     def _(self, event: events.NotSaved) -> None:
-        self._say(f"JupyterLab's page could not save {listed(event.paths)}: see the page.", style="yellow")
+        self._say(f"JupyterLab could not save {listed(event.paths)}; see its page.", style="yellow")
         self._ring()
 
     @_display.register(events.Bill)

@@ -30,6 +30,7 @@ from notebook_launcher.core.events.forecast import (
     ResourceLoad,
 )
 from notebook_launcher.core.events.launch import (
+    AppFailed,
     AppOpened,
     Attached,
     BrowserOpened,
@@ -96,11 +97,13 @@ from notebook_launcher.core.events.sessions import (
     SessionAddress,
     SessionEntry,
     Status,
+    TaskCounts,
 )
 from notebook_launcher.core.events.transfer import Copied, Copying
 
 __all__ = [
     "Alternative",
+    "AppFailed",
     "AppOpened",
     "AppState",
     "Attached",
@@ -182,6 +185,7 @@ __all__ = [
     "Stopping",
     "StudentNow",
     "Submitted",
+    "TaskCounts",
     "TaskEnded",
     "TaskStarted",
     "TasksProgress",

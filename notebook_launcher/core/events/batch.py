@@ -52,7 +52,7 @@ class TaskEnded(Event, name="task_ended"):
 
 
 class TasksProgress(Event, name="tasks"):
-    """How many tasks of a job array there are in each state, as far as they have reported it."""
+    """How many tasks of a job array there are in each state: the fields of ``TaskCounts``."""
 
     session: str
     job: str
@@ -61,6 +61,7 @@ class TasksProgress(Event, name="tasks"):
     running: int
     finished: int
     failed: int
+    cancelled: int
 
 
 class StepUsed(Frozen):

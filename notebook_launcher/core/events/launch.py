@@ -199,6 +199,22 @@ class AppOpened(Event, name="app_opened"):
     log: tuple[str, ...] = ()
 
 
+class AppFailed(Event, name="app_failed"):
+    """A program beside JupyterLab (``--app``) has ended, and is not started again: ``message`` says why.
+
+    ``log``: the last lines that it printed. ``path``: the file on the cluster with all of them; "": it printed nothing.
+    """
+
+    session: str
+    job: str
+    node: str
+    app: str
+    title: str
+    message: str
+    log: tuple[str, ...] = ()
+    path: str = ""
+
+
 class WorkersReady(Event, name="workers_ready"):
     """The workers of ``--with`` have joined their scheduler, on all nodes of the job.
 
@@ -323,7 +339,7 @@ class Idle(Event, name="idle"):
 
 
 class NotSaved(Event, name="not_saved"):
-    """Pages of JupyterLab could not save these documents before the end; ``paths``: below JupyterLab's folder."""
+    """JupyterLab could not save these documents before the end; ``paths``: below JupyterLab's folder."""
 
     session: str
     job: str

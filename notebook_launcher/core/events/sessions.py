@@ -98,6 +98,20 @@ class AppState(Frozen):
     log: tuple[str, ...] = ()
 
 
+class TaskCounts(Frozen):
+    """How many tasks a job array has, and how many of them are in each state, as far as they have reported it.
+
+    ``finished``: with exit code 0. ``failed``: otherwise; those that reached their walltime are among them.
+    """
+
+    tasks: int
+    waiting: int
+    running: int
+    finished: int
+    failed: int
+    cancelled: int
+
+
 class Status(Event, name="status"):
     """One session in full: the fields of ``session``, and its use.
 
@@ -105,7 +119,7 @@ class Status(Event, name="status"):
     ``idle_stop``: seconds of idleness after which it ends, 0: never. ``since`` and ``until``: the time that the series
     cover (ISO, UTC), ``None``: there are no samples. ``whole_session``: whether that is the session's whole time
     (``usage``), or its last hour (``status``). ``notes``: remarks on its use, in sentences. ``apps``: the programs
-    beside JupyterLab (``--app``).
+    beside JupyterLab (``--app``). ``tasks``: of a job array; ``None``: it is none, or that is not known.
     """
 
     session: SessionEntry
@@ -119,6 +133,7 @@ class Status(Event, name="status"):
     whole_session: bool = False
     notes: tuple[str, ...] = ()
     apps: tuple[AppState, ...] = ()
+    tasks: TaskCounts | None = None
 
 
 class LogLine(Event, name="log"):

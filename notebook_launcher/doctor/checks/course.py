@@ -43,7 +43,7 @@ def _dates(course: CourseProfile, today: date) -> Finding:
         f"{course.name}: {course.first or '…'} to {course.last or '…'}" if course.first or course.last else course.name
     )
     if course.last is not None and course.last < today:
-        return warning(f"{who} is over.", "is there a newer file of this course?")
+        return warning(f"{who} is over.", "ask the teacher for a newer file of this course")
     days = (course.first - today).days if course.first else 0
     return ok(f"{who}" + (f"; it begins in {counted(days, 'day')}" if days > 0 else ""))
 

@@ -109,7 +109,7 @@ def _local_port() -> Finding:
             server.listen(1)
     except OSError as error:
         return fault(
-            f"No port of 127.0.0.1 can be opened here: {error}.", "is there a firewall program that forbids it?"
+            f"No port of 127.0.0.1 can be opened here: {error}.", "check whether a firewall program forbids it"
         )
     return ok("127.0.0.1 takes connections for the browser")
 

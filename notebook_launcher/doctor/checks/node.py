@@ -37,7 +37,7 @@ from notebook_launcher.planning.plan import Plan
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, discard_session
-from notebook_launcher.supervision.successive_jobs import supervise_jupyter
+from notebook_launcher.supervision.next_jobs import supervise_jupyter
 
 MINUTES = 5  # of walltime; less if the user requests less
 START_WITHIN = 600.0  # seconds to wait for the job's start, and for JupyterLab in it
@@ -194,7 +194,7 @@ def judge_gpus(output: str) -> Finding:
         return ok(f"there are {', '.join(devices)}")
     return fault(
         "The job asked for GPUs, and there is no GPU device on its node.",
-        "is that the right partition (-p), or type (--gpus TYPE:1)? see: launch-notebook queue",
+        "check the partition (-p) and the type (--gpus TYPE:1) with: launch-notebook queue",
     )
 
 
@@ -225,7 +225,7 @@ def _report(
     reported = {name, NODE if watching.node or watching.gave_up else "", ROUTE if watching.route else ""}
     for step in _STEPS[:3]:
         if step not in reported:
-            checks.skip(step, "not checked: the job did not come to that")
+            checks.skip(step, "not checked: the job ended before that")
 
 
 def _too_late(watching: _Watching) -> Finding:

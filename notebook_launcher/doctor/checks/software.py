@@ -138,7 +138,7 @@ def _judged(
     )
     findings = [(ENVIRONMENT, ok(f"{name} can be entered {where}" + (f": {how}" if how else "")))]
     if not cause:
-        return [*findings, (JUPYTERLAB, ok("it is in it"))]
+        return [*findings, (JUPYTERLAB, ok("it is in the environment"))]
     if plan.environment.is_plain and not plan.container:  # the login node's own programs are not those of the nodes
         return [*findings, (JUPYTERLAB, unknown(f"There is none {where}; the nodes may have one.", hint))]
     place = f"the image {plan.container}" if plan.container else f"the environment {name}"

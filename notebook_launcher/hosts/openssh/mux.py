@@ -188,7 +188,7 @@ class Carried(HandedOver):
         self._control = _Control(master.path, timeout)
         try:
             if self._control.request(_CONNECT, request, (local.fileno(), local.fileno())) != _OPENED:
-                raise HandOverFailed("the ssh master gave an answer that is none")
+                raise HandOverFailed("the ssh master gave an invalid answer")
         except TimeoutError as error:  # it may carry the connection any moment
             self._control.close()
             raise HandOverFailed(str(error)) from None
@@ -223,7 +223,7 @@ class Channel:
             with masters_input, masters_output:
                 descriptors = (masters_input.fileno(), masters_output.fileno(), *more_descriptors)
                 if self._control.request(kind, request, descriptors) != _OPENED:
-                    raise OSError("the ssh master gave an answer that is none")
+                    raise OSError("the ssh master gave an invalid answer")
         except BaseException:
             self.close()
             raise

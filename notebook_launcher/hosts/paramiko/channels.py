@@ -20,8 +20,8 @@ from notebook_launcher.hosts.base import (
 )
 from notebook_launcher.hosts.framing import Frame, FramedLines
 from notebook_launcher.hosts.output import Output, lines_of
-from notebook_launcher.hosts.paramiko.inbox import Inbox
 from notebook_launcher.hosts.paramiko.library import paramiko
+from notebook_launcher.hosts.paramiko.receive_buffer import ReceiveBuffer
 from notebook_launcher.hosts.paramiko.receive_window import FIRST, ReceiveWindow
 from notebook_launcher.hosts.terminal import (
     AT_ONCE,
@@ -96,14 +96,14 @@ class ChannelBytes:
     def __init__(self, channel: paramiko.Channel, window: ReceiveWindow | None = None) -> None:
         self._channel = channel
         self.settimeout = channel.settimeout
-        self._inbox = Inbox.of(channel, window) if window is not None else None
-        if self._inbox is not None:
+        self._receive_buffer = ReceiveBuffer.of(channel, window) if window is not None else None
+        if self._receive_buffer is not None:
             channel.in_window_threshold = _NEVER  # paramiko allows no more by itself
 
     def pass_on(self, near: socket.socket) -> None:
         """Give what arrives to a local connection, as far as it takes it without waiting; ``recv`` returns the rest."""
-        if self._inbox is not None:
-            self._inbox.pass_on(near)
+        if self._receive_buffer is not None:
+            self._receive_buffer.pass_on(near)
 
     def send(self, data: bytes) -> int:
         """Send some of the data, and return how much. Raises ``OSError``."""
@@ -157,7 +157,7 @@ class ChannelBytes:
         while True:
             with uninterrupted(self._channel):
                 data = self._channel.recv(count)
-                more = 0 if self._inbox is None else self._inbox.take_due()
+                more = 0 if self._receive_buffer is None else self._receive_buffer.take_due()
                 if more:
                     self._allow(more)
             if not data and not more and not self._channel.eof_received:

@@ -19,12 +19,13 @@ from notebook_launcher.hosts.base import (
     ByteStream,
 )
 from notebook_launcher.hosts.paramiko.host_keys import check_host_key, expected_keys, known_keys
+from notebook_launcher.hosts.paramiko.keepalive import Keepalive
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials, authenticate, refusal
 from notebook_launcher.hosts.paramiko.negotiation import for_openssh, restrict
 from notebook_launcher.hosts.paramiko.packets import Packets
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
-from notebook_launcher.hosts.paramiko.silence import Watch
+from notebook_launcher.hosts.paramiko.transport import Transport
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
 from notebook_launcher.hosts.refusals import hung_up_before_version, refused_before_login
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
@@ -69,8 +70,8 @@ def _open_once(
     """Do what ``open_transport`` does, once, over a stream that is closed on failure. Also raises ``ServerHungUp``."""
     transport, first_lines = None, list[str]()
     try:
-        transport = paramiko.Transport(cast(socket.socket, _AsSocket(stream)), packetizer_class=Packets)
-        first_lines, watch = _first_lines(transport), Watch(transport)
+        transport = Transport(cast(socket.socket, _AsSocket(stream)), packetizer_class=Packets)
+        first_lines, watch = _first_lines(transport), Keepalive(transport)
         known = expected_keys(expected) or known_keys(settings)
         restrict(transport.get_security_options(), settings, known)
         transport.start_client(timeout=settings.connect_timeout)

@@ -62,6 +62,7 @@ def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | 
     if status is None:
         return None
     wall, slots = _wall(record), _slots(record)
+    gpus, memory = _requested(record, site.gpu) or 0, _memory_limit(record, site.memory, site)
     return AccountingRecord(
         job,
         status.state,
@@ -69,11 +70,13 @@ def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | 
         walltime=_requested(record, "h_rt"),
         cores=slots,
         nodes=1,
-        gpus=_requested(record, site.gpu) or 0,
+        gpus=gpus,
         partition=status.partition,
         cpu_used=_seconds(record.get("cpu")),
         cpu_reserved=None if wall is None or slots is None else wall * slots,
-        memory_limit=_memory_limit(record, site.memory, site),
+        memory_limit=memory,
+        memory_requested=memory,
+        gpus_requested=gpus,
     )
 
 
@@ -87,8 +90,8 @@ MEANINGS = {
     "start_time": "when it began, in UTC",
     "ru_wallclock": "how long it ran, in seconds",
     "hostname": "where it ran",
-    "slots": "the cores that it held all the time",
-    "cpu": "what its processes really computed, in seconds",
+    "slots": "the cores that it was allocated",
+    "cpu": "the CPU time that its processes used, in seconds",
     "maxvmem": "the most memory that it had mapped, which is more than it used",
     "category": "what it asked for",
 }

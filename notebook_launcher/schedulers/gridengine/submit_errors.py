@@ -32,7 +32,7 @@ _ROWS = (
     RefusalMessage(
         r"(?:requested|the) parallel environment .* does not exist",
         SizeRefused,
-        "The parallel environment for several cores is called otherwise there.",
+        "The parallel environment for several cores has another name there.",
         'name it in the profile:  [scheduler_options]  parallel_environment = "NAME"; list them with: qconf -spl',
     ),
     RefusalMessage(
@@ -48,19 +48,19 @@ _ROWS = (
     RefusalMessage(
         r"unknown resource \"(?:gpu|ngpus?|gpus)\"",
         GresRefused,
-        "GPUs are called otherwise there.",
+        "GPUs have another name there.",
         f'name the resource in the profile:  [scheduler_options]  gpu = "NAME"; {_RESOURCES}',
     ),
     RefusalMessage(
         r"unknown resource|is not a (?:memory|boolean|double|integer|host) value|denied: .*complex",
         ConstraintRefused,
-        "The resources are not ones that Grid Engine knows.",
+        "Grid Engine does not know these resources.",
         _RESOURCES,
     ),
     RefusalMessage(
         r"is not a time value|Wrong date/time format|Invalid month|Invalid (?:day|hour|minute)",
         WalltimeRefused,
-        "The time is not one that Grid Engine understands.",
+        "Grid Engine does not understand the time.",
         "for example: -t 2:00:00, -b 15:00",
     ),
     RefusalMessage(
@@ -83,11 +83,11 @@ _TABLE = RefusalTable(
     title="Grid Engine",
     command="qsub",
     rows=_ROWS,
-    flags="the flags of qsub: qsub -help",
+    flags="see the flags of qsub: qsub -help",
     missing="SGE_ROOT",
     missing_what="qsub is not found there, or Grid Engine is not set up.",
-    missing_hint="is this the cluster's login node? name it with --host or in a profile; Grid Engine's settings.sh may "
-    "have to be read first: login_setup",
+    missing_hint="check that this is the cluster's login node; name another one with --host or in a profile; "
+    "Grid Engine's settings.sh may have to be read first: login_setup",
     unheard=r"Error reading answer list|failed receiving gdi|got (?:read|receive|syncron) error|timeout",
     jobs="qstat",
 )

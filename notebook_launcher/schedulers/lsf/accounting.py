@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, State
-from notebook_launcher.schedulers.lsf.ends import ended
 from notebook_launcher.schedulers.lsf.long_format import unfolded
+from notebook_launcher.schedulers.lsf.termination_reasons import ended
 
 _HEAD = re.compile(
     r"^Job <(?P<job>\d{1,12})>(?:, Job Name <(?P<name>.*?)>)?, User <[^<>]*>, Project <(?P<project>[^<>]*)>"
@@ -36,7 +36,7 @@ MEANINGS = {
     "WAIT": "how many seconds it waited in the queue",
     "TURNAROUND": "how many seconds it waited and ran",
     "RUNLIMIT": "the longest that it was allowed to run, in minutes (-W)",
-    "CPU_T": "what its processes really computed, in seconds",
+    "CPU_T": "the CPU time that its processes used, in seconds",
     "MEM": "the most memory that it had",
 }
 

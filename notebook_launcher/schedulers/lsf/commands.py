@@ -27,10 +27,10 @@ from notebook_launcher.schedulers.base import (
 )
 from notebook_launcher.schedulers.lsf import submit_errors
 from notebook_launcher.schedulers.lsf.accounting import read_accounts
-from notebook_launcher.schedulers.lsf.bsub_flags import TRANSLATED, Translation
 from notebook_launcher.schedulers.lsf.cluster_info import LsfInfo
-from notebook_launcher.schedulers.lsf.ends import ended
 from notebook_launcher.schedulers.lsf.long_format import find_long, read_long, unfolded
+from notebook_launcher.schedulers.lsf.termination_reasons import ended
+from notebook_launcher.schedulers.lsf.translation import TRANSLATED, Translation
 from notebook_launcher.schedulers.translation import UNSUBMITTED, signal_of, with_job
 
 # the reason last: it is free text, and may continue on further lines

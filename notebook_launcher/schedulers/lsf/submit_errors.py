@@ -36,18 +36,18 @@ _ROWS = (
         r"RUNLIMIT: Cannot exceed",
         WalltimeRefused,
         "The walltime is longer than the queue allows.",
-        "a shorter one with -t; on the login node, see what a queue allows with: bqueues -l QUEUE",
+        "ask for less with -t; on the login node, see what a queue allows with: bqueues -l QUEUE",
     ),
     RefusalMessage(
         r"Bad RUNLIMIT|Bad time specification",
         WalltimeRefused,
-        "The time is not one that LSF understands.",
+        "LSF does not understand the time.",
         "for example: -t 2:00:00, -b 15:00",
     ),
     RefusalMessage(
         r"Too many processors",
         SizeRefused,
-        "There are never as many cores for one job.",
+        "No job there can have that many cores.",
         "ask for fewer, or another queue: -p; on the login node, see what a queue allows with: bqueues -l QUEUE",
     ),
     RefusalMessage(
@@ -59,7 +59,7 @@ _ROWS = (
     RefusalMessage(
         r"resource requirement|Error (in|near)|section",
         ConstraintRefused,
-        "The resources are not ones that LSF knows.",
+        "LSF does not know these resources.",
         "a --constraint stands in select[…]; on the login node, list the resources with: lsinfo",
     ),
     RefusalMessage(
@@ -74,9 +74,7 @@ _ROWS = (
         "The reservation may not be used.",
         "on the login node, list reservations with: brsvs",
     ),
-    RefusalMessage(
-        r"No matching job found", DependencyRefused, "The job that is to be waited for is not known.", "see: bjobs -a"
-    ),
+    RefusalMessage(r"No matching job found", DependencyRefused, "The job to wait for is not known.", "see: bjobs -a"),
     RefusalMessage(r"project|user ?group", AccountRefused, "The account may not be used.", "name another with -A"),
     RefusalMessage(
         r"threshold|limit",
@@ -89,7 +87,7 @@ _TABLE = RefusalTable(
     title="LSF",
     command="bsub",
     rows=_ROWS,
-    flags="the flags of bsub: bsub -h",
+    flags="see the flags of bsub: bsub -h",
     missing=r"Unable to open file lsf\.conf",
     missing_what="bsub is not found there, or LSF is not set up.",
     unheard=r"daemon not responding|Cannot connect to LSF",

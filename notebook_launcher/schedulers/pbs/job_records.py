@@ -142,7 +142,7 @@ def read_use(job: JobRef, found: Mapping[str, str], gpu: str) -> AccountingRecor
     """Return what a job was allocated and used; ``gpu``: the resource that counts GPUs."""
     status = read_status(job, found)
     wall, cores = _seconds(found.get("resources_used.walltime")), whole_number(found.get("Resource_List.ncpus"))
-    memory = _mib(found.get("Resource_List.mem"))
+    memory, gpus = _mib(found.get("Resource_List.mem")), whole_number(found.get(f"Resource_List.{gpu}")) or 0
     return AccountingRecord(
         job,
         status.state,
@@ -150,13 +150,15 @@ def read_use(job: JobRef, found: Mapping[str, str], gpu: str) -> AccountingRecor
         walltime=_seconds(found.get("Resource_List.walltime")),
         cores=cores,
         nodes=whole_number(found.get("Resource_List.nodect")),
-        gpus=whole_number(found.get(f"Resource_List.{gpu}")) or 0,
+        gpus=gpus,
         partition=status.partition,
         cpu_used=_seconds(found.get("resources_used.cput")),
         cpu_reserved=None if wall is None or cores is None else wall * cores,
         memory_peak=_mib(found.get("resources_used.mem")) or None,
         memory_limit=memory,
         memory_requested=memory,
+        cores_requested=cores,
+        gpus_requested=gpus,
         complete=status.state.ended,
     )
 
@@ -173,8 +175,8 @@ MEANINGS = {
     "resources_used.walltime": "how long it ran",
     "Resource_List.walltime": "the longest that it was allowed to run",
     "exec_host": "where it ran",
-    "Resource_List.ncpus": "the cores that it held all the time",
-    "resources_used.cput": "what its processes really computed",
+    "Resource_List.ncpus": "the cores that it was allocated",
+    "resources_used.cput": "the CPU time that its processes used",
     "Resource_List.mem": "the memory that it asked for",
     "resources_used.mem": "the most memory that it had",
     "Resource_List.select": "all that it asked for",

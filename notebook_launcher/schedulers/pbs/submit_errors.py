@@ -39,25 +39,25 @@ _ROWS = (
     RefusalMessage(
         r"Unknown resource:?\s+(?:Resource_List\.)?(?:n?gpus?)\b",
         GresRefused,
-        "GPUs are called otherwise there.",
+        "GPUs have another name there.",
         'name the resource in the profile:  [scheduler_options]  gpu = "NAME"',
     ),
     RefusalMessage(
         r"Unknown resource|Illegal attribute or resource value (?:select|Resource_List\.(?!walltime))",
         ConstraintRefused,
-        "The resources are not ones that PBS knows.",
+        "PBS does not know these resources.",
         "on the login node, list those of the nodes with: pbsnodes -a",
     ),
     RefusalMessage(
         r"Resource_List\.walltime|illegal -a value",
         WalltimeRefused,
-        "The time is not one that PBS understands.",
+        "PBS does not understand the time.",
         "for example: -t 2:00:00, -b 15:00",
     ),
     RefusalMessage(
         r"violates queue and/or server resource limits",
         WalltimeRefused,
-        "The walltime, or another amount, is not what the queue allows.",
+        "The queue does not allow the walltime, or another amount.",
         "ask for less with -t, or for fewer cores, or another queue: -p; see what it allows with: qstat -Qf QUEUE",
     ),
     RefusalMessage(r"reservation", ReservationRefused, "The reservation may not be used.", "list them with: pbs_rstat"),
@@ -85,7 +85,7 @@ _TABLE = RefusalTable(
     title="PBS",
     command="qsub",
     rows=_ROWS,
-    flags="the flags of qsub: man qsub",
+    flags="see the flags of qsub: man qsub",
     unheard=r"timed out|End of File|Premature end of message|Protocol",
     jobs="qstat -u $USER",
 )

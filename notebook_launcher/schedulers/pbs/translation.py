@@ -98,7 +98,7 @@ class Translation(QsubTranslation):
                 raise UsageError(
                     f"“{path}” cannot be the name of a log on PBS.",
                     why="PBS replaces no patterns in it.",
-                    hint="a name without %, or leave it out",
+                    hint="choose a name without %, or leave it out",
                 )
         arguments = ["-N", name, "-o", output or self.submission.log]
         return [*arguments, *(["-e", error] if error else ["-j", "oe"])]

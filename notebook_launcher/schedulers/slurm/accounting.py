@@ -97,8 +97,8 @@ def runs_in(job: JobRef, rows: Iterable[Sequence[str]], names: Sequence[str]) ->
 def _accounted(job: JobRef, run: Run, earlier: int, *, complete: bool) -> AccountingRecord:
     row = run.row
     cores, nodes = whole_number(row["AllocCPUS"]) or None, whole_number(row["AllocNodes"]) or None
-    tres = dict(item.partition("=")[::2] for item in row["AllocTRES"].split(","))
-    gpus, gpu_type = _gpus(tres)
+    tres, asked = _tres(row["AllocTRES"]), _tres(row.get("ReqTRES", ""))  # the latter is queried for a report
+    (gpus, gpu_type), (gpus_requested, type_requested) = _gpus(tres), _gpus(asked)
     minutes = whole_number(row["TimelimitRaw"])
     requested, allocated = _requested_memory(row["ReqMem"], cores, nodes), mib(tres.get("mem", ""), plain_unit="M")
     return AccountingRecord(
@@ -108,18 +108,26 @@ def _accounted(job: JobRef, run: Run, earlier: int, *, complete: bool) -> Accoun
         walltime=60 * minutes if minutes else None,
         cores=cores,
         nodes=nodes,
-        gpus=gpus if tres.keys() - {""} else None,
+        gpus=gpus if tres else None,
         gpu_type=gpu_type,
         partition=row["Partition"] or None,
         cpu_used=_cpu_used(run),
         cpu_reserved=whole_number(row["CPUTimeRAW"]),
         memory_peak=max(filter(None, (mib(step["MaxRSS"]) for step in run.steps)), default=None),
         memory_limit=allocated or requested,
-        memory_requested=requested or allocated,
+        memory_requested=requested,
+        cores_requested=whole_number(asked.get("cpu")) or whole_number(row.get("ReqCPUS")) or None,
+        gpus_requested=gpus_requested if asked else None,
+        gpu_type_requested=type_requested,
         joules=_joules(run),
         earlier=earlier,
         complete=complete,
     )
+
+
+def _tres(text: str) -> dict[str, str]:
+    """Return the amounts in ``cpu=4,mem=600M,gres/gpu=2``, by name."""
+    return dict(item.partition("=")[::2] for item in text.split(",") if item)
 
 
 def _cpu_used(run: Run) -> float | None:

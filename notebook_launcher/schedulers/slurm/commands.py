@@ -29,10 +29,10 @@ from notebook_launcher.schedulers.base import (
 from notebook_launcher.schedulers.slurm import accounting as slurm_accounting
 from notebook_launcher.schedulers.slurm import (
     filename_patterns,
-    flag_trial,
     job_report,
     running_steps,
     submit_errors,
+    unlisted_flags,
 )
 from notebook_launcher.schedulers.slurm.array_state import of_array
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env, without_job_variables
@@ -107,19 +107,19 @@ class Slurm(Scheduler):
 
     def try_flag(self, name: str, value: str | None) -> list[str]:
         """Return an ``sbatch`` that stops at a flag that it cannot have, and otherwise prints its usage."""
-        return flag_trial.command(name, value)
+        return unlisted_flags.command(name, value)
 
     def read_flag(self, name: str, answer: CommandResult) -> FlagAnswer:
         """Return what sbatch made of that flag."""
-        return flag_trial.read(name, answer)
+        return unlisted_flags.read(name, answer)
 
     def list_flags(self) -> list[list[str]]:
         """Return ``sbatch --help`` and ``--usage``, each of which leaves out some."""
-        return [flag_trial.listing("--help"), flag_trial.listing("--usage")]
+        return [unlisted_flags.listing("--help"), unlisted_flags.listing("--usage")]
 
     def read_flag_names(self, answers: Sequence[CommandResult]) -> list[str]:
         """Return the flags in these texts, those of a site's plugins included."""
-        return flag_trial.names(answers)
+        return unlisted_flags.names(answers)
 
     def read_submit(self, answer: CommandResult) -> JobRef:
         """Parse ``7`` or, with ``-M``, ``7;snowy`` from the last such line (site plug-ins print around it).

@@ -13,7 +13,7 @@ from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_
 
 _MORE = (
     *("JobID", "ExitCode", "Account", "QOS", "Submit", "Start", "End", "ReqCPUS", "NTasks", "NodeList"),
-    *("MaxRSSNode", "MaxRSSTask", "AveRSS", "TRESUsageInAve"),
+    *("MaxRSSNode", "MaxRSSTask", "AveRSS", "TRESUsageInAve", "ReqTRES"),
 )
 _NAMES = (*FIELDS, *_MORE, "JobName")  # the name last: a user may have put a "|" into it
 _GPU_USE = re.compile(r"(?:^|,)gres/gpuutil=(\d{1,9})(?:,|$)", re.A)

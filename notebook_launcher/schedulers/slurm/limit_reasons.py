@@ -116,7 +116,7 @@ def summary(limit: LimitReason) -> str:
 def action(limit: LimitReason) -> str:
     """Return what helps, without numbers."""
     thing = RESOURCES[limit.resource]
-    other = "another account: -A" if limit.by == "account" else "another QOS: -q"
+    other = "try another account with -A" if limit.by == "account" else "try another QOS with -q"
     if limit.least:
         return f"ask for more, or {other}"
     if is_for_one_job(limit) or limit.per == "node":

@@ -35,7 +35,7 @@ class ReasonMeaning(Frozen):
     word: str = ""
 
 
-_OTHER_PARTITION = "another partition: -p"
+_OTHER_PARTITION = "try another partition with -p"
 _RELEASE = "release it with: scontrol release JOB"
 _SUPPORT = "ask the cluster's support"
 _AGAIN = "cancel it and start again; if it happens twice, ask the cluster's support"
@@ -50,13 +50,13 @@ def _ran_before(how: str) -> ReasonMeaning:
 
 
 _NOT_LOOKED = ReasonMeaning("the scheduler has not looked at it yet", topic="queue")
-_RESERVATION_GONE = ReasonMeaning("its reservation was removed", "ask without --reservation", never=True)
+_RESERVATION_GONE = ReasonMeaning("its reservation was removed", "leave out --reservation", never=True)
 _LIMIT_REACHED = "it starts when other jobs have ended"
 _ACCOUNT = ReasonMeaning(
-    "the account may not use this partition", "another account (-A) or partition (-p)", True, "partition"
+    "the account may not use this partition", "try another account (-A) or partition (-p)", True, "partition"
 )
 _QOS = ReasonMeaning(
-    "the QOS may not be used in this partition", "another QOS (-q) or partition (-p)", True, "partition"
+    "the QOS may not be used in this partition", "try another QOS (-q) or partition (-p)", True, "partition"
 )
 
 # The reasons that are one word, in lower case.
@@ -69,7 +69,7 @@ _WORDS: dict[str, ReasonMeaning] = {
     "begintime": ReasonMeaning("waits for its begin time", topic="later"),
     "dependency": ReasonMeaning("waits for another job", topic="later"),
     "dependencyneversatisfied": ReasonMeaning(
-        "the job it depends on did not end as asked for", "leave out --dependency", never=True
+        "the job it depends on did not end as required", "leave out --dependency", never=True
     ),
     "jobarraytasklimit": ReasonMeaning("as many tasks of its array run as may at once"),
     "licenses": ReasonMeaning("waits until a licence is free", "list the licences with: scontrol show lic"),
@@ -93,7 +93,7 @@ _WORDS: dict[str, ReasonMeaning] = {
     # in 22.05 for too many cores, in 24.11 for an account that may not use it
     "partitionconfig": ReasonMeaning(
         "the partition does not allow it: its account, its QOS, its group or its size",
-        "another partition (-p) or account (-A), or ask for less",
+        "try another partition (-p) or account (-A), or ask for less",
         never=True,
         topic="partition",
     ),
@@ -110,20 +110,23 @@ _WORDS: dict[str, ReasonMeaning] = {
     "qosnotallowed": _QOS,
     # also temporarily, while the accounting database is down: so not forever
     "invalidaccount": ReasonMeaning(
-        f"the account is not valid, {_OR_PASSING}", f"if it stays so, another account (-A); yours: {_ACCOUNTS}"
+        f"the account is not valid, {_OR_PASSING}",
+        f"if it stays so, try another account (-A); list yours with: {_ACCOUNTS}",
     ),
     "invalidqos": ReasonMeaning(
-        f"the QOS is not valid, {_OR_PASSING}", f"if it stays so, another QOS (-q); yours: {_ACCOUNTS}"
+        f"the QOS is not valid, {_OR_PASSING}", f"if it stays so, try another QOS (-q); list yours with: {_ACCOUNTS}"
     ),
     "accountingpolicy": ReasonMeaning("a limit of your account or QOS is reached", _LIMIT_REACHED, topic="limit"),
     "associationjoblimit": ReasonMeaning("your account runs as many jobs as it may", _LIMIT_REACHED, topic="limit"),
     "associationresourcelimit": ReasonMeaning("your account uses all that it may", _LIMIT_REACHED, topic="limit"),
-    "associationtimelimit": ReasonMeaning("your account has used up its time", "another account: -A", topic="limit"),
+    "associationtimelimit": ReasonMeaning(
+        "your account has used up its time", "try another account with -A", topic="limit"
+    ),
     "qosjoblimit": ReasonMeaning("as many jobs of the QOS run as may at once", _LIMIT_REACHED, topic="limit"),
     "qosresourcelimit": ReasonMeaning("the jobs of the QOS use all that they may", _LIMIT_REACHED, topic="limit"),
-    "qostimelimit": ReasonMeaning("the QOS has used up its time", "another QOS: -q", topic="limit"),
+    "qostimelimit": ReasonMeaning("the QOS has used up its time", "try another QOS with -q", topic="limit"),
     "qosusagethreshold": ReasonMeaning(
-        "your account has used more than its share, and the QOS is not for those who have", "another QOS: -q"
+        "your account has used more than its share, and the QOS is not for those who have", "try another QOS with -q"
     ),
     # nodes
     "reqnodenotavail": ReasonMeaning("a node that it needs is down, drained or reserved"),
@@ -145,9 +148,7 @@ _WORDS: dict[str, ReasonMeaning] = {
     # reservations
     "reservation": ReasonMeaning("waits for its reservation to begin, or for room in it"),
     "reservationdeleted": _RESERVATION_GONE,
-    "reservationinvalid": ReasonMeaning(
-        "its reservation is not valid any more", "ask without --reservation", never=True
-    ),
+    "reservationinvalid": ReasonMeaning("its reservation is not valid any more", "leave out --reservation", never=True),
     # being prepared, or cleaned up
     "prolog": ReasonMeaning("its node is being prepared"),
     "configuring": ReasonMeaning("its nodes are being prepared (switched on, or booted)"),  # the state of that name
@@ -213,7 +214,7 @@ _SENTENCES: tuple[tuple[str, ReasonMeaning | Callable[[re.Match[str]], ReasonMea
     (
         r"Nodes required for job are DOWN, DRAINED or reserved",
         ReasonMeaning(
-            "the nodes that it could use are taken by jobs that go first, or are down or drained",
+            "the nodes that it could use are kept for jobs with a higher priority, or are down or drained",
             _OTHER_PARTITION,
             topic="nodes",
         ),
@@ -245,7 +246,9 @@ _SENTENCES: tuple[tuple[str, ReasonMeaning | Callable[[re.Match[str]], ReasonMea
     (
         r"Job is at or exceeds (?:QOS|association)",
         ReasonMeaning(
-            "the time that your account or QOS may use is used up", "another account (-A) or QOS (-q)", topic="limit"
+            "the time that your account or QOS may use is used up",
+            "try another account (-A) or QOS (-q)",
+            topic="limit",
         ),
     ),
     (r"(?:burst[_ ]buffer/\w+|Burst buffer)[: ]+(?P<said>.+)", _sentence),

@@ -34,7 +34,7 @@ _GRES = "on the login node, list the GPUs and other GRES with: sinfo -o '%P %G'"
 _LESS = "ask for less, or another partition; on the login node, list the nodes with: sinfo -o '%P %D %c %m %G'"
 _LICENCES = "on the login node, list the licences with: scontrol show lic"
 _RESERVATIONS = "on the login node, list reservations with: scontrol show reservation"
-_FLAG = "how it is written: sbatch --help"
+_FLAG = "see how it is written: sbatch --help"
 _AGAIN = "try again in a minute"
 _SUPPORT = "ask the cluster's support"
 
@@ -118,7 +118,7 @@ REFUSAL_MESSAGES = (
         r"breached requested QOS usage threshold",
         QosRefused,
         "The account has used more than its share, and the QOS is not for those who have.",
-        f"another QOS: -q; {_QOS}",
+        f"try another QOS with -q; {_QOS}",
     ),
     # --- reservations
     RefusalMessage(
@@ -155,16 +155,16 @@ REFUSAL_MESSAGES = (
     RefusalMessage(
         r"Incompatible begin and deadline|Invalid --deadline",
         WalltimeRefused,
-        "The deadline is before the begin time, or no time at all.",
-        "another --deadline or -b, or none",
+        "The deadline is before the begin time, or is not a valid time.",
+        "name another --deadline or -b, or leave them out",
     ),
     RefusalMessage(
-        r"Invalid --begin", WalltimeRefused, "That is no begin time.", "for example: -b 15:00, or -b now+2hours"
+        r"Invalid --begin", WalltimeRefused, "The begin time is not valid.", "for example: -b 15:00, or -b now+2hours"
     ),
     RefusalMessage(
         r"Invalid time-min specification|Invalid --time-min",
         WalltimeRefused,
-        "The least walltime (--time-min) is longer than the walltime, or no walltime at all.",
+        "The least walltime (--time-min) is longer than the walltime, or is not valid.",
         "leave out --time-min",
     ),
     RefusalMessage(
@@ -173,7 +173,9 @@ REFUSAL_MESSAGES = (
         "A walltime has to be named there.",
         "for example: -t 1:00:00",
     ),
-    RefusalMessage(r"Invalid --time specification", WalltimeRefused, "That is no walltime.", "for example: -t 2:00:00"),
+    RefusalMessage(
+        r"Invalid --time specification", WalltimeRefused, "The walltime is not valid.", "for example: -t 2:00:00"
+    ),
     RefusalMessage(
         r"Requested time limit is invalid|time limit.*(invalid|exceeds)|Invalid time specified",
         WalltimeRefused,
@@ -184,7 +186,7 @@ REFUSAL_MESSAGES = (
     RefusalMessage(
         r"did not request any GPU",
         GresRefused,
-        "Something is asked for each GPU, and no GPU.",
+        "A flag counts by GPU, and no GPU is asked for.",
         "ask for GPUs as well: --gpus 1",
     ),
     RefusalMessage(
@@ -200,7 +202,10 @@ REFUSAL_MESSAGES = (
         "for example: --gres=gpu:1",
     ),
     RefusalMessage(
-        r"RestrictedCoresPerGPU|Insufficient GRES", SizeRefused, "No node there has as many cores for each GPU.", _LESS
+        r"RestrictedCoresPerGPU|Insufficient GRES",
+        SizeRefused,
+        "No node there has that many cores for each GPU.",
+        _LESS,
     ),
     RefusalMessage(
         r"Invalid generic resource|gres.*(invalid|unsupported)",
@@ -262,7 +267,7 @@ REFUSAL_MESSAGES = (
     ),
     # --- licences
     RefusalMessage(
-        r"Invalid license", LicenceRefused, "The licence asked for with -L is not known, or there are fewer.", _LICENCES
+        r"Invalid license", LicenceRefused, "The licence named with -L does not exist, or there are fewer.", _LICENCES
     ),
     RefusalMessage(r"Licenses currently unavailable", LicenceRefused, "No licence of that kind is free.", _LICENCES),
     # --- sizes
@@ -271,38 +276,38 @@ REFUSAL_MESSAGES = (
         r"Socket, core and/or thread specification can ?not be satisfied|More processors requested than permitted|"
         r"Requested more tasks than available processors|Job size specification needs",
         SizeRefused,
-        "No node there can ever give as many cores.",
+        "No node there has that many cores.",
         _LESS,
     ),
     RefusalMessage(
         r"Memory specification can ?not be satisfied|Memory required by task is not available",
         SizeRefused,
-        "No node there can ever give as much memory.",
+        "No node there has that much memory.",
         _LESS,
     ),
     RefusalMessage(
         r"Temporary disk specification can ?not be satisfied",
         SizeRefused,
-        "No node there can ever give as much temporary disk.",
+        "No node there has that much temporary disk.",
         "ask for less with --tmp",
     ),
     RefusalMessage(
         r"node count specification invalid|not a valid node count|Maximum node count .* is less than",
         SizeRefused,
-        "The partition takes no jobs of as many (or as few) nodes.",
+        "The partition takes no jobs with that many (or that few) nodes.",
         f"ask for less (or more) with -N; {_PARTITIONS}",
     ),
     RefusalMessage(
         r"Invalid job array specification",
         SizeRefused,
-        "The array is larger than is allowed, or no array at all.",
+        "The array is larger than is allowed, or is not valid.",
         "see the largest that is allowed with: scontrol show config | grep MaxArraySize",
     ),
     RefusalMessage(
         r"Requested (node|topology) configuration is not available|topology unit|No available nodes in topology|"
         r"Exceeded maximum node limit during topology allocation",
         SizeRefused,
-        "The partition can never give as many nodes, or nodes with these cores, memory, GPUs and features.",
+        "The partition does not have that many nodes, or none with these cores, memory, GPUs and features.",
         _LESS,
     ),
     # --- limits
@@ -328,7 +333,7 @@ REFUSAL_MESSAGES = (
     RefusalMessage(
         r"Job dependency problem|Circular job dependency",
         DependencyRefused,
-        "The job that it should wait for is not known or did not end as asked for, or there is no such dependency.",
+        "The job that it should wait for is not known or did not end as required, or there is no such dependency.",
         "list your jobs with: squeue --me; what --dependency takes is in sbatch's manual",
     ),
     # --- disk space
@@ -371,7 +376,7 @@ REFUSAL_MESSAGES = (
         r"Could not establish a configuration source|DNS SRV lookup failed|Unable to process configuration file",
         SchedulerAway,
         "sbatch does not find its cluster.",
-        "is this the cluster's login node? name it with --host or in a profile",
+        "check that this is the cluster's login node; name another one with --host or in a profile",
     ),
     RefusalMessage(
         r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|"
@@ -415,7 +420,7 @@ REFUSAL_MESSAGES = (
         r"Unable to open file|Batch job script not specified|Job script not specified",
         SubmitRefused,
         "sbatch cannot read the job script.",
-        "is the session's folder there? another place is named by session_root in the profile",
+        "check that the session's folder exists; session_root in the profile names another place",
     ),
     RefusalMessage(
         r"Immediate execution impossible|Job can not start immediately|Requested nodes are busy",
@@ -463,7 +468,7 @@ REFUSAL_MESSAGES = (
     RefusalMessage(
         r"Slurm internal error|plugin type not|find plugin",
         SubmitRefused,
-        "Something in Slurm itself went wrong.",
+        "Slurm itself failed.",
         _SUPPORT,
     ),
 )

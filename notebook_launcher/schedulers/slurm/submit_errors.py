@@ -27,7 +27,7 @@ _TABLE = RefusalTable(
     title="Slurm",
     command="sbatch",
     rows=REFUSAL_MESSAGES,
-    flags="the flags of sbatch: sbatch --help",
+    flags="see the flags of sbatch: sbatch --help",
     unheard=r"timed out|receive failure|\(shutdown failure\)|Zero Bytes were transmitted|Insane message|Header lengths",
     jobs="squeue --me",
 )
@@ -63,7 +63,8 @@ def _what_helps(limit: limit_reasons.LimitReason) -> str:
         return "end other jobs of yours: squeue --me" if limit.per == "user" else "wait until other jobs have ended"
     if limit_reasons.is_for_one_job(limit) or limit.per == "node":
         return limit_reasons.action(limit)
-    return "ask for less, or another QOS: -q"  # if the limit were only in use up, the job would be queued and pending
+    # if the limit were only used up at the moment, the job would be queued and pending
+    return "ask for less, or try another QOS with -q"
 
 
 def _without_prefix(stderr: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from notebook_launcher.bench import combinations, command, follow, recovery, report_files, runner, submit
 from notebook_launcher.core.errors import EnvironmentUnknown
 from notebook_launcher.core.interrupts import Interrupts
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.jobs.polling import Polling
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine

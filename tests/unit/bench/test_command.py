@@ -110,7 +110,7 @@ def test_on_this_machine_one_job_runs_at_a_time_and_a_note_says_so(fake: FakeClu
 
 
 @pytest.mark.parametrize(
-    ("wish", "kind", "told"),
+    ("options", "kind", "told"),
     [
         ({"matrix": "cores=1", "flags": {"ntasks": "4"}}, UsageError, "--ntasks is given beside the matrix"),
         ({"matrix": "env=tf-gpu", "words": ("tf-mkl",)}, UsageError, "after -- as well"),
@@ -123,9 +123,9 @@ def test_on_this_machine_one_job_runs_at_a_time_and_a_note_says_so(fake: FakeClu
     ],
 )
 def test_mistakes_are_errors_before_anything_is_contacted(
-    fake: FakeCluster, wish: dict[str, Any], kind: type[Exception], told: str
+    fake: FakeCluster, options: dict[str, Any], kind: type[Exception], told: str
 ) -> None:
     with pytest.raises(kind, match=told):
-        run(**wish)
+        run(**options)
     assert fake.connections == 0
     assert not Path("bench-tiny").exists()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.bench import charts
+from notebook_launcher.bench import plots
 from notebook_launcher.bench.report_forms import as_html
 from notebook_launcher.bench.svg import width_of, wrapped
 from tests.fuzzing import examples
@@ -41,13 +41,13 @@ def test_plots_are_drawn_of_each_result_and_against_cores() -> None:
         for env in ("a", "b")
         for cores in ("1", "4")
     ]
-    plots = charts.draw_all(reported(*runs))
-    assert [plot.name for plot in plots] == ["1-times", "1-cores", "2-times"]
-    for plot in plots:
+    drawn = plots.draw_all(reported(*runs))
+    assert [plot.name for plot in drawn] == ["1-times", "1-cores", "2-times"]
+    for plot in drawn:
         assert {"a, 1 core", "a"} & set(texts(plot.svg)) & set(texts(plot.narrow)), plot.name
-    assert plots == charts.draw_all(reported(*runs))  # the same each time
-    assert "hatched: not synchronised" in " ".join(texts(plots[2].svg))
-    assert "hatched: not synchronised" not in " ".join(texts(plots[0].svg))
+    assert drawn == plots.draw_all(reported(*runs))  # the same each time
+    assert "hatched: not synchronised" in " ".join(texts(drawn[2].svg))
+    assert "hatched: not synchronised" not in " ".join(texts(drawn[0].svg))
 
 
 def test_nothing_of_a_title_or_a_name_is_left_out_of_a_plot() -> None:
@@ -55,7 +55,7 @@ def test_nothing_of_a_title_or_a_name_is_left_out_of_a_plot() -> None:
     made = reported(
         ran({"env": long}, record(title, parameters={})), ran({"env": "short"}, record(title, parameters={}))
     )
-    for svg in (charts.draw_all(made)[0].svg, charts.draw_all(made)[0].narrow):
+    for svg in (plots.draw_all(made)[0].svg, plots.draw_all(made)[0].narrow):
         words = " ".join(texts(svg))
         assert " ".join(title.split())[:110] in words
         assert long.strip() in words
@@ -73,14 +73,14 @@ def test_lines_are_as_wide_as_their_characters_are() -> None:
 
 def test_an_axis_has_the_unit_of_its_values() -> None:
     made = reported(*(ran({"a": a}, record(times=[0.9996] * 6, median=0.9996, low=0.9996, high=0.9996)) for a in "12"))
-    words = texts(charts.draw_all(made)[0].svg)
+    words = texts(plots.draw_all(made)[0].svg)
     assert "1.00 s" in words
     assert "median time of one call in s;" in " ".join(words)
 
 
 def test_an_interval_beyond_the_frame_of_a_plot_is_marked() -> None:
     wide = record(times=[0.9, 1.0, 30.0], median=1.0, low=0.9, high=30.0)
-    marked, plain = (charts.draw_all(reported(ran({"a": "1"}, record()), ran({"a": "2"}, line)))[0].svg
+    marked, plain = (plots.draw_all(reported(ran({"a": "1"}, record()), ran({"a": "2"}, line)))[0].svg
                      for line in (wide, record()))  # fmt: skip
     assert "an arrow: the interval goes on beyond it" in " ".join(texts(marked))
     assert "<polygon" in marked
@@ -100,7 +100,7 @@ def test_any_results_can_be_drawn(results: list[tuple[str, float, int]]) -> None
         ran({"cores": str(cores), "X": name}, record(times=[median] * 3, median=median, low=median, high=median))
         for name, median, cores in results
     ]
-    for plot in charts.draw_all(reported(*runs)):
+    for plot in plots.draw_all(reported(*runs)):
         assert texts(plot.svg)
         assert texts(plot.narrow)
         assert not beyond(plot.svg) + beyond(plot.narrow)
@@ -111,7 +111,7 @@ def test_curves_are_of_what_differs_in_cores_alone() -> None:
         ran({"env": env, "cores": cores}, record()) for env, cores in (("a", "1"), ("a", "4"), ("b", "2"), ("b", "16"))
     ]
     rows = reported(*runs, ran({"env": "c", "cores": "1"}, record())).rows
-    curves = charts._curves(rows)
+    curves = plots._curves(rows)
     assert [(name, [cores for cores, _ in points]) for name, points in curves] == [("a", [1, 4]), ("b", [2, 16])]
 
 
@@ -122,4 +122,4 @@ def test_cores_that_a_job_did_not_have_are_warned_of_and_draw_no_scaling() -> No
     wrong = "warning: 2 cores were allotted, not the 4 of its name"
     assert [row.note for row in told.rows] == [wrong.replace("the 4", "the 1"), "", wrong]
     assert wrong in as_html(told)
-    assert [plot.name for plot in charts.draw_all(told)] == ["1-times"]
+    assert [plot.name for plot in plots.draw_all(told)] == ["1-times"]

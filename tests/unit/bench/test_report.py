@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.bench import charts, report
+from notebook_launcher.bench import plots, report
 from notebook_launcher.bench.compare import CombinationRun, compared, fingerprints, read_recording
 from notebook_launcher.bench.conclusion import conclusion
 from notebook_launcher.bench.report import Report, interval, make_report, seconds
 from notebook_launcher.bench.report_forms import as_csv, as_html, as_markdown
-from notebook_launcher.bench.run_use import RunUse
+from notebook_launcher.bench.run_usage import RunUsage
 from notebook_launcher.cli.views.bench import report_lines
 from notebook_launcher.core import events
 from tests.fuzzing import examples
@@ -131,9 +131,9 @@ def test_a_single_time_has_no_interval_anywhere() -> None:
         assert (row.result.low, row.result.high) == (None, None)
         assert line.cells[3] == "–"
         assert "measured once" in line.note
-    assert list(charts._points([(1, made.rows[0]), (2, made.rows[1])], 1)) == [(1, 1.0, None), (2, 2.0, None)]
+    assert list(plots._points([(1, made.rows[0]), (2, made.rows[1])], 1)) == [(1, 1.0, None), (2, 2.0, None)]
     assert "measured once" in report.how_measured(made)[0]
-    assert charts._bars("fit", made.rows)(720.0)
+    assert plots._bars("fit", made.rows)(720.0)
 
 
 def test_an_interval_that_is_less_sure_or_wider_than_asked_for_is_said() -> None:
@@ -237,7 +237,7 @@ def test_what_is_the_same_and_what_differs_of_the_machines() -> None:
     assert found.rows == (("a=1", ("4",)), ("a=2", ("8",)))
 
 
-@pytest.mark.parametrize("name", ["compare", "charts", "conclusion", "report_forms"])
+@pytest.mark.parametrize("name", ["compare", "plots", "conclusion", "report_forms"])
 def test_what_is_pure_imports_nothing_that_copies_or_runs(name: str) -> None:
     paths = {module_of(path): path for path in FILES}
     seen: set[str] = set()
@@ -288,7 +288,7 @@ def hostile() -> Report:
     failed = ran({"cores": "4", "X": HOSTILE}, state="failed", why=HOSTILE, image=HOSTILE, job=HOSTILE)
     runs = (ran({"cores": "1", "X": HOSTILE}, bad), ran({"cores": "2", "X": HOSTILE}, bad), failed)
     made = make_report(HOSTILE, HOSTILE, HOSTILE, "now", runs)
-    return dataclasses.replace(made, plots=tuple(charts.draw_all(made)))
+    return dataclasses.replace(made, plots=tuple(plots.draw_all(made)))
 
 
 @pytest.mark.real_time
@@ -390,11 +390,11 @@ def test_what_all_combinations_share_is_said_once() -> None:
         ([ran({"a": "1"}, state="failed"), ran({"a": "2"}, state="failed")], "All 2 combinations failed."),
         ([ran({"a": "1"}, state="waiting")], "There are no results yet."),
         (
-            [ran({"a": "1"}, use=RunUse(60.0)), ran({"a": "2"}, use=RunUse(30.0))],
+            [ran({"a": "1"}, use=RunUsage(60.0)), ran({"a": "2"}, use=RunUsage(30.0))],
             "recorded no times. As a whole, a=2 ran for 30 s, and a=1 for 60 s.",
         ),
         (
-            [ran({"a": "1"}, "{damaged", "[]", use=RunUse(60.0))],
+            [ran({"a": "1"}, "{damaged", "[]", use=RunUsage(60.0))],
             "2 lines of the recorded results could not be read, and there are no others. As a whole, it ran for 60 s.",
         ),
         ([ran({"a": "1"}, "{damaged", state="failed")], "The only combination failed. One line of the recorded "),
@@ -409,7 +409,7 @@ def test_the_headline_says_what_came_out(runs: list[CombinationRun], sentence: s
 @pytest.mark.parametrize(
     ("run", "sentence"),
     [
-        (ran({"a": "1"}, use=RunUse(60.0)), "The notebook has recorded no times. As a whole, it ran for 60 s."),
+        (ran({"a": "1"}, use=RunUsage(60.0)), "The notebook has recorded no times. As a whole, it ran for 60 s."),
         (ran({"a": "1"}, state="not fetched"), "There are no results yet."),
     ],
 )
@@ -458,7 +458,7 @@ def test_results_of_one_name_stand_together_and_what_never_varies_is_said_once()
 
 
 def test_the_page_keeps_the_case_of_names_and_no_line_is_wider_than_its_table() -> None:
-    used = RunUse(cores=2.0)
+    used = RunUsage(cores=2.0)
     page = as_html(
         reported(
             ran({"a": "1"}, record(), record(synchronised=False), use=used),

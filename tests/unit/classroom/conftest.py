@@ -13,7 +13,7 @@ from notebook_launcher.classroom.roster import Student
 from notebook_launcher.classroom.student_states import ClassOf
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.interrupts import Interrupts
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.schedulers.slurm.commands import Slurm

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from notebook_launcher.classroom import check as checking
+from notebook_launcher.classroom import check as check_module
 from notebook_launcher.cli.app import run
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import ChecksFailed
@@ -39,7 +39,7 @@ def test_without_a_course_the_first_line_says_so(
     def doctor(_options: object, _here: object, view: Any, *_: object, first: Any, **__: object) -> None:
         first(CheckRunner(view))
 
-    monkeypatch.setattr(checking, "doctor", doctor)
+    monkeypatch.setattr(check_module, "doctor", doctor)
     assert run(["classroom", "check", "students.csv", "--cluster", "uni", "--at", "2026-11-28T13:00"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "course none: this checks a plain launch with the profile uni. → --course ./course.toml" in said

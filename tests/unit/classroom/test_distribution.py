@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.bench.compare import read_recording
-from notebook_launcher.classroom import collect as collecting
+from notebook_launcher.classroom import collect as collect_module
 from notebook_launcher.classroom.collect import CollectOptions, as_html, as_json, collect, conclusion
 from notebook_launcher.classroom.distribution import class_times, is_outlier, quartiles
 from notebook_launcher.classroom.plot import draw
@@ -70,9 +70,9 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     def read(_host: object, _folder: str, users: list[str]) -> list[object]:
         names = users or list(found)
-        return [collecting.StudentFile(user, found[user]) for user in names if user in found]
+        return [collect_module.StudentFile(user, found[user]) for user in names if user in found]
 
-    monkeypatch.setattr(collecting, "_read", read)
+    monkeypatch.setattr(collect_module, "_read", read)
     return found
 
 
@@ -119,5 +119,5 @@ def test_a_class_without_results(tmp_path: Path, files: dict[str, str]) -> None:
 def test_forms_of_the_report() -> None:
     times = class_times({"a": read_recording(record("x" * 300, 1.0))})
     assert conclusion(times) == "1 student measured 1 configuration."
-    report = collecting._Report("lab", "today", times, (), ())
+    report = collect_module._Report("lab", "today", times, (), ())
     assert "lab, collected today" in as_html(report) and json.loads(as_json(report))["students"] == 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from notebook_launcher.classroom import end as ending
+from notebook_launcher.classroom import end as end_module
 from notebook_launcher.classroom.end import EndOptions, _Ending
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
@@ -27,7 +27,7 @@ BEAT = {"version": 1, "job": "7", "state": "running", "written": "2026-11-24T13:
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("BEFORE_THE_END", 0), ("LOOK_EVERY", 0.001), ("GONE_WITHIN", 0.01)):
-        monkeypatch.setattr(ending, name, seconds)
+        monkeypatch.setattr(end_module, name, seconds)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_nobody_is_there(slurm: Cluster) -> None:
 
 def test_an_impossible_time() -> None:
     with pytest.raises(UsageError, match="--in 61 is not possible"):
-        ending.end_class(None, (), EndOptions(minutes=61), RecordingView(), FakePrompts(), Interrupts())  # type: ignore[arg-type]
+        end_module.end_class(None, (), EndOptions(minutes=61), RecordingView(), FakePrompts(), Interrupts())  # type: ignore[arg-type]
 
 
 def test_nobody_is_ended_who_is_not_on_the_list(class_of_two: Cluster) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.classroom import handout as handouts
+from notebook_launcher.classroom import handout as handout_module
 from notebook_launcher.cli.app import run
 from notebook_launcher.profiles.store import bundled_profiles
 
@@ -31,7 +31,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_page_with_all_that_a_student_needs(
     course: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handouts, "find_browser", lambda: None)
+    monkeypatch.setattr(handout_module, "find_browser", lambda: None)
     words = ["classroom", "handout", "--course", "course.toml", "--thinlinc", "desktop.uni.example"]
     assert run([*words, "--install", "pipx install <launcher>"]) == 0
     printed = capsys.readouterr()
@@ -65,7 +65,7 @@ def test_a_page_with_all_that_a_student_needs(
 
 
 def test_a_course_without_gpus_on_a_bundled_cluster(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handouts, "find_browser", lambda: None)
+    monkeypatch.setattr(handout_module, "find_browser", lambda: None)
     (course / "plain.toml").write_text(f'name = "plain"\ncluster = "{bundled_profiles()[0]}"\n')
     assert run(["classroom", "handout", "--course", "plain.toml"]) == 0
     page = (course / "plain-handout.md").read_text()
@@ -73,8 +73,8 @@ def test_a_course_without_gpus_on_a_bundled_cluster(course: Path, monkeypatch: p
 
 
 def test_the_line_of_a_course_on_the_web_has_its_digest() -> None:
-    kept = handouts.SavedCourse(None, (), Path(), "https://uni.example/course.toml", "3f0c", "2026-11-01")  # type: ignore[arg-type]
-    assert handouts.line_to_type(kept) == "launch-notebook --course 'https://uni.example/course.toml#sha256=3f0c'"
+    kept = handout_module.SavedCourse(None, (), Path(), "https://uni.example/course.toml", "3f0c", "2026-11-01")  # type: ignore[arg-type]
+    assert handout_module.line_to_type(kept) == "launch-notebook --course 'https://uni.example/course.toml#sha256=3f0c'"
 
 
 def test_a_browser_prints_it(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_a_browser_prints_it(tmp_path: Path) -> None:
     script = 'for word; do case $word in --print-to-pdf=*) echo "%PDF-1.4" >"${word#*=}";; esac; done'
     browser.write_text(f"#!/bin/sh\n{script}\n")
     browser.chmod(0o755)
-    assert handouts.print_pdf(str(browser), page) == b"%PDF-1.4\n"
+    assert handout_module.print_pdf(str(browser), page) == b"%PDF-1.4\n"
     browser.write_text("#!/bin/sh\necho 'no display' >&2; exit 1\n")
-    with pytest.raises(handouts.CopyFailed) as raised:
-        handouts.print_pdf(str(browser), page)
+    with pytest.raises(handout_module.CopyFailed) as raised:
+        handout_module.print_pdf(str(browser), page)
     assert raised.value.why == "no display"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from notebook_launcher.classroom import page_server
 from notebook_launcher.classroom.page import class_page, class_rows
 from notebook_launcher.classroom.page_server import PageServer
 from notebook_launcher.core.events import ClassSeen, StudentNow
+from tests.unit.out_of_files import SECONDS, use_without_room
 
 STATES = ("failed", "not_started", "pending", "running", "idle", "ended")
 
@@ -100,3 +102,17 @@ def test_only_get_is_answered_and_only_to_this_user(server: PageServer, monkeypa
     monkeypatch.setattr(page_server, "is_from_another_user", lambda _connection: True)
     with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
         get(server, path)
+
+
+SERVES_A_PAGE = """
+from notebook_launcher.classroom.page_server import PageServer
+server = PageServer()
+server.__enter__()
+port = server.port
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no such limit")
+def test_too_many_open_files_cost_no_processor_time_and_pass() -> None:
+    used, answer = use_without_room(SERVES_A_PAGE)
+    assert used < SECONDS / 4 and answer == "HTTP/"

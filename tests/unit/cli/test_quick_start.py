@@ -41,6 +41,14 @@ def test_the_list_of_commands_imports_no_other_and_nothing_of_what_they_do(words
     assert others == {"core"} and not {"events", "request", "view"} & {name.split(".")[-1] for name in modules}
 
 
+@pytest.mark.parametrize("module", ["usage.inspect", "supervision.next_jobs"])
+def test_what_shows_or_follows_a_session_does_without_pydantic(module: str) -> None:
+    """It is for a session with programs of ``--app`` alone, and takes a tenth of a second."""
+    program = f"import sys\nimport notebook_launcher.{module}\nprint('pydantic' in sys.modules)\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 PROFILE = """
 base = "snellius"
 host = "login.example"
@@ -76,7 +84,7 @@ def imported_by(words: list[str], folder: Path) -> set[str]:
             ["--dry-run", "--cluster", "uni", "-A", "p1"],
             {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.schedulers.lsf.commands"}
             | {"notebook_launcher.supervision.jupyter", "notebook_launcher.jobs.submit", "notebook_launcher.sessions"}
-            | {"notebook_launcher.cli.views.bench", "notebook_launcher.cli.views.usage_graphs", "rich.table"},
+            | {"notebook_launcher.cli.views.bench", "notebook_launcher.cli.views.status_and_usage", "rich.table"},
         ),
         (["clusters"], {"pydantic", "paramiko", "cryptography", "asyncio", "notebook_launcher.launch"}),
         (["again", "--cluster", "uni", "lab", "--dry-run", "-A", "p1"], {"pydantic", "paramiko", "cryptography"}),

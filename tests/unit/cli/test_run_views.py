@@ -56,6 +56,21 @@ def test_without_a_terminal_there_is_a_line_for_each_cell(capsys: pytest.Capture
     ]
 
 
+@pytest.mark.parametrize(
+    ("message", "path", "line"),
+    [
+        ("It ended with exit code 7.", "/s/app-c.log", "It ended with exit code 7. Its log: /s/app-c.log"),
+        ("Permission denied: 'x'", "/s/app-c.log", "Permission denied: 'x'. Its log: /s/app-c.log"),
+        ("There is no c in the environment.", "", "There is no c in the environment."),
+    ],
+)
+def test_a_program_that_has_died_takes_one_line(message: str, path: str, line: str) -> None:
+    out = io.StringIO()
+    with TextView(Console(file=out, width=40, force_terminal=True, color_system=None)) as view:
+        view.show(events.AppFailed("s", "7", "n1", "c", "Counter", message, ("last",) if path else (), path))
+    assert out.getvalue() == f"Counter is not running. {line}\n"
+
+
 def test_what_a_failed_program_printed_stands_apart_from_why_it_failed() -> None:
     out = io.StringIO()
     app = events.AppOpened(

@@ -159,6 +159,13 @@ def test_a_job_on_a_machine_without_a_queue_is_not_queued(scheduler: str, said: 
     assert ("scheduler" in waits) is (scheduler == "slurm")
 
 
+@pytest.mark.parametrize(("job", "said"), [("7", " (job 7)."), (SESSION, ".")])
+def test_a_session_whose_job_has_the_same_name_is_named_once(job: str, said: str) -> None:
+    screen = io.StringIO()
+    view_on(screen, tty=False).show(events.Detached(SESSION, job, "connect", "stop"))
+    assert screen.getvalue().splitlines()[0] == f"Session {SESSION} keeps running without this terminal{said}"
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_the_line_stands_below_the_address_and_above_what_is_typed(screen: Screen, columns: int) -> None:
     screen.columns = columns

@@ -77,15 +77,15 @@ STOPPED = record("stopped", "The job was ended by signal SIGTERM.")
         # except that a signal, or a crash, is explained by the scheduler
         (STOPPED, status(State.CANCELLED, by="2001"), JobCancelled, "cancelled by user 2001"),
         (STOPPED, status(State.TIMEOUT), JobTimedOut, "reached its walltime"),
-        (STOPPED, status(State.PREEMPTED), Preempted, "make room"),
+        (STOPPED, status(State.PREEMPTED), Preempted, "was preempted"),
         (STOPPED, status(State.RUNNING), JobCancelled, "stopped from outside"),
         (STOPPED, None, JobCancelled, "stopped from outside"),
         (record("jupyter-failed", "m"), status(State.OUT_OF_MEMORY), OutOfMemory, "more memory"),
         # without a word of the job's
-        (None, status(State.CANCELLED), JobCancelled, "was cancelled, by whom is not known"),
+        (None, status(State.CANCELLED), JobCancelled, "was cancelled; it is not known by whom"),
         # one that is cancelled has time to write that down; by somebody who is known, it was cancelled all the same
-        (None, status(State.CANCELLED, signal=9), JobFailed, "for want of memory or because somebody cancelled it"),
-        (STOPPED, status(State.CANCELLED, signal=9), JobCancelled, "was cancelled, by whom is not known"),
+        (None, status(State.CANCELLED, signal=9), JobFailed, "because it ran out of memory or somebody cancelled it"),
+        (STOPPED, status(State.CANCELLED, signal=9), JobCancelled, "was cancelled; it is not known by whom"),
         (None, status(State.CANCELLED, signal=9, by="2001"), JobCancelled, "cancelled by user 2001"),
         ({}, status(State.TIMEOUT), JobTimedOut, "walltime"),
         ({}, status(State.OUT_OF_MEMORY), OutOfMemory, "more memory"),
@@ -106,8 +106,8 @@ STOPPED = record("stopped", "The job was ended by signal SIGTERM.")
         ({}, status(State.FAILED, reason="SystemFailure"), BootFailed, "because of Slurm"),
         ({}, status(State.FAILED, reason="OutOfMemory"), OutOfMemory, "more memory"),
         ({}, status(State.COMPLETED), JobFailed, "ended by itself"),
-        ({}, status(State.UNKNOWN), JobLost, "nothing says why"),
-        (None, None, JobLost, "nothing says why"),
+        ({}, status(State.UNKNOWN), JobLost, "no record says why"),
+        (None, None, JobLost, "no record says why"),
     ],
 )
 def test_why_a_job_ended(
@@ -143,8 +143,8 @@ def test_every_state_gives_one_error_that_says_what_to_do(state: State) -> None:
         ("0", None, None, "cancelled by root: an operator.", "support"),
         ("2002", "bob", None, "cancelled by bob.", "start again"),
         ("2002", "user 2002", None, "cancelled by user 2002.", "start again"),
-        (None, None, None, "cancelled, by whom is not known.", "start again"),
-        (None, None, "JobHeldUser", "cancelled, by whom is not known.", "start again"),
+        (None, None, None, "cancelled; it is not known by whom.", "start again"),
+        (None, None, "JobHeldUser", "cancelled; it is not known by whom.", "start again"),
         (None, None, "DependencyNeverSatisfied", "cancelled by the scheduler: the job it depends on", "--dependency"),
     ],
 )
@@ -171,9 +171,9 @@ def test_which_file_could_not_be_opened() -> None:
     [
         (127, None, "A command was not found."),
         (126, None, "Something that should run may not be executed."),
-        (137, None, "It was killed, perhaps for want of memory."),
-        (9, None, "If it stands for 137, it was killed, perhaps for want of memory."),  # Slurm takes 128 off
-        (0, 9, "It was killed, perhaps for want of memory."),
+        (137, None, "It was killed, perhaps because it ran out of memory."),
+        (9, None, "If it stands for 137, it was killed, perhaps because it ran out of memory."),  # Slurm takes 128 off
+        (0, 9, "It was killed, perhaps because it ran out of memory."),
         (0, 7, "A bus error, perhaps because a disk is full."),
         (135, None, "A bus error, perhaps because a disk is full."),
         (0, 11, "It crashed."),
@@ -287,7 +287,7 @@ def test_the_job_script_tells_in_the_log_where_it_can_tell_nowhere_else() -> Non
 
 
 def test_every_cause_that_the_job_script_gives_has_its_error_and_no_other() -> None:
-    names = ("jupyterlab.sh", "enter.sh", "program.sh", "engine.sh", "worker_node.sh", *LIBRARY, "image.sh")
+    names = ("jupyterlab.sh", "enter.sh", "program.sh", "workers.sh", "worker_node.sh", *LIBRARY, "image.sh")
     scripts = "".join(job_script(name).read_text() for name in names)
     given_causes = set(re.findall(r"\b(?:leave|fail) ([a-z]+(?:-[a-z]+)+|stopped|finished)\b", scripts))
     execute = "".join(job_script(name).read_text() for name in JOB_FILES if name.startswith("execute"))

@@ -74,7 +74,9 @@ LIMIT_CASES = [
         "AssocGrpGRES",
         request(gpus="1"),
         (Limit("account proj1", "gres/gpu", "group", "0", "0"),),
-        Explanation("it asks for 1 GPU, and account proj1 may use 0 at a time", "another account: -A", never=True),
+        Explanation(
+            "it asks for 1 GPU, and account proj1 may use 0 at a time", "try another account with -A", never=True
+        ),
         id="none at all",
     ),
     pytest.param(
@@ -93,7 +95,7 @@ LIMIT_CASES = [
         (Limit("account proj1", "cpu minutes", "group", "600", "580"),),
         Explanation(
             "account proj1 allows at most 600 CPU minutes for all together, 580 used",
-            "ask whoever runs the project for more, or another account: -A",
+            "ask whoever runs the project for more, or try another account with -A",
         ),
         id="used up, which may come back",
     ),
@@ -157,21 +159,21 @@ LIMIT_CASES = [
         "QOSMaxJobsPerUserLimit",
         request(),
         (Limit("QOS short", "jobs", "user", "0", "0"),),
-        Explanation("QOS short lets no job start at all", "another QOS: -q", never=True),
+        Explanation("QOS short lets no job start at all", "try another QOS with -q", never=True),
         id="no jobs at all",
     ),
     pytest.param(
         "AssocMaxGRESPerNode",
         request(gpus="4"),
         (Limit("account proj1", "gres/gpu", "node", "2"),),
-        Explanation("account proj1 allows at most 2 GPUs per node", "ask for fewer, or another account: -A"),
+        Explanation("account proj1 allows at most 2 GPUs per node", "ask for fewer, or try another account with -A"),
         id="per node, which may be spread",
     ),
     pytest.param(
         "QOSMaxGRESPerJob",
         request(gpus="4", partition="gpu,long"),
         (Limit("QOS short", "gres/gpu", "job", "2"),),
-        Explanation("QOS short allows at most 2 GPUs per job", "ask for fewer, or another QOS: -q"),
+        Explanation("QOS short allows at most 2 GPUs per job", "ask for fewer, or try another QOS with -q"),
         id="of several partitions, another may have other limits",
     ),
 ]

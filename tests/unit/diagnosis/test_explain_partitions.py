@@ -141,7 +141,9 @@ PARTITION_CASES = [
         "PartitionConfig",
         request(partition="urgent", account="proj1"),
         Explanation(
-            "account proj1 may not use partition urgent", "another account: -A, or -p core or -p node", never=True
+            "account proj1 may not use partition urgent",
+            "try another account with -A, or -p core or -p node",
+            never=True,
         ),
         id="closed to the account",
     ),
@@ -150,7 +152,7 @@ PARTITION_CASES = [
         request(partition="devcore"),
         Explanation(
             "partition devcore does not allow it: its account, its QOS, its group or its size",
-            "another partition (-p) or account (-A), or ask for less, for example -p core or -p node",
+            "try another partition (-p) or account (-A), or ask for less, for example -p core or -p node",
             never=True,
         ),
         id="for a reason that is not known",
@@ -159,7 +161,7 @@ PARTITION_CASES = [
         "PartitionDown",
         request(partition="closed"),
         Explanation(
-            "partition closed is closed at the moment", "another partition: -p, for example -p core or -p node"
+            "partition closed is closed at the moment", "try another partition with -p, for example -p core or -p node"
         ),
         id="closed",
     ),
@@ -168,7 +170,7 @@ PARTITION_CASES = [
         request(partition="urgent,core", account="proj1"),
         Explanation(
             "one of its partitions does not take it: the account may not use this partition",
-            "another account (-A) or partition (-p), for example -p node or -p long",
+            "try another account (-A) or partition (-p), for example -p node or -p long",
         ),
         id="closed to the account, one of two",
     ),

@@ -52,7 +52,7 @@ PARTITIONS = (CORE, NODE, LONG, DEVCORE, URGENT, CLOSED, UNTOLD, STAFF)
         ("JobHeldAdmin", "held by an operator", False),
         ("PartitionTimeLimit", "longer than the partition allows", True),
         ("PartitionNodeLimit", "more or fewer nodes", False),
-        ("DependencyNeverSatisfied", "did not end as asked", True),
+        ("DependencyNeverSatisfied", "did not end as required", True),
         ("InvalidAccount", "not valid, or the accounting database is away", False),
         ("InvalidQOS", "not valid, or the accounting database is away", False),
         ("Configuring", "its nodes are being prepared", False),
@@ -104,9 +104,9 @@ def test_nodes_that_others_have_taken_are_not_called_broken() -> None:
     assert evidence_needed(reason) == {"ahead", "partitions"}
     known = evidence(request(partition="node"), partitions=(NODE, CORE), ahead=1)
     assert pending(reason, known) == Explanation(
-        "the nodes that it could use are taken by jobs that go first, or are down or drained, "
+        "the nodes that it could use are kept for jobs with a higher priority, or are down or drained, "
         "1 job is ahead in partition node",
-        "another partition: -p, for example -p core",
+        "try another partition with -p, for example -p core",
     )
 
 

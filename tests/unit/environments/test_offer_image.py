@@ -18,8 +18,8 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.environments import images, job_command
 from notebook_launcher.environments.images import Machine, Recipe, make_image, offer_image
 from notebook_launcher.environments.job_command import OnLine
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.jobs.cancel import JobCancellation, cancel_job
 from notebook_launcher.launch import no_offer, notes_before, queue_session, software_warning
 from notebook_launcher.planning.plan import Plan

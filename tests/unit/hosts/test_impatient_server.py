@@ -9,7 +9,7 @@ import pytest
 from paramiko.common import AUTH_FAILED
 
 from notebook_launcher.core.errors import AuthenticationFailed
-from notebook_launcher.hosts.paramiko import login as ssh_auth
+from notebook_launcher.hosts.paramiko import login as login_module
 from notebook_launcher.hosts.paramiko.login import Credentials
 from tests.unit.hosts import login_servers
 from tests.unit.hosts.login_servers import CODE, KBD, Door, Keeper, Open, Round, User, a_door, enter, server
@@ -64,7 +64,7 @@ def test_an_unused_code_is_given_to_no_other_account_and_not_after_a_minute(
     assert credentials.take_unused(("alice", "a", "22"), "PIN: ") is None
     assert credentials.take_unused(("alice", "a", "22"), "Code: ") == "123456"
     assert credentials.take_unused(("alice", "a", "22"), "Code: ") is None
-    credentials.keep_unused(("alice", "a", "22"), "Code: ", "123456", time.monotonic() - ssh_auth.UNUSED_FOR - 1)
+    credentials.keep_unused(("alice", "a", "22"), "Code: ", "123456", time.monotonic() - login_module.UNUSED_FOR - 1)
     assert credentials.take_unused(("alice", "a", "22"), "Code: ") is None
 
 

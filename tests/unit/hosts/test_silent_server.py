@@ -13,7 +13,7 @@ import pytest
 
 from notebook_launcher.hosts.base import ByteStream, Host
 from notebook_launcher.hosts.openssh import master
-from notebook_launcher.hosts.paramiko import silence
+from notebook_launcher.hosts.paramiko import keepalive
 from notebook_launcher.hosts.paramiko.connection import open_transport
 from notebook_launcher.hosts.paramiko.login import Credentials
 from tests.doubles import wait_until
@@ -27,12 +27,12 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 
 PATIENCE = 20.0  # seconds, for what takes at most five
 
-USUAL = {module: (module.ALIVE_EVERY, module.ALIVE_TRIES) for module in (silence, master)}
+USUAL = {module: (module.ALIVE_EVERY, module.ALIVE_TRIES) for module in (keepalive, master)}
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "ALIVE_EVERY", 0.4)
+    monkeypatch.setattr(keepalive, "ALIVE_EVERY", 0.4)
     monkeypatch.setattr(master, "ALIVE_EVERY", 1)  # ssh takes whole seconds
 
 
@@ -150,5 +150,5 @@ def test_a_server_that_never_answers_such_requests_is_kept(a_door: OpenDoor, mon
 
 
 def test_silence_is_noticed_within_a_minute() -> None:
-    assert (USUAL[silence][1] + 2) * USUAL[silence][0] <= 60
+    assert (USUAL[keepalive][1] + 2) * USUAL[keepalive][0] <= 60
     assert (USUAL[master][1] + 1) * USUAL[master][0] <= 60

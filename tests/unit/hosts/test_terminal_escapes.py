@@ -24,7 +24,7 @@ from paramiko.server import InteractiveQuery
 from rich.console import Console
 
 from notebook_launcher.cli.prompts import TerminalPrompts
-from notebook_launcher.cli.views import errors as report
+from notebook_launcher.cli.views import errors as errors_view
 from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.cli.views.factory import make_view
 from notebook_launcher.cli.views.json_view import JsonView
@@ -256,7 +256,7 @@ def test_names_in_colons_are_no_pictures(capsys: pytest.CaptureFixture[str], mon
         for kind in KINDS:
             view.show(filled(kind, "a:smile:b"))
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    report.report(LauncherError("a:smile:b", why="a:smile:b", hint="a:smile:b"), as_json=False)
+    errors_view.report(LauncherError("a:smile:b", why="a:smile:b", hint="a:smile:b"), as_json=False)
     shown = capsys.readouterr()
     assert "a:smile:b" in shown.out and shown.err.count("a:smile:b") >= 3
     assert (shown.out + shown.err).count("smile") == (shown.out + shown.err).count(":smile:") > 20
@@ -292,5 +292,5 @@ def test_json_is_one_line_without_control_characters(text: str) -> None:
 @example(EVIL, JobFailed)
 def test_no_error_is_shown_raw(text: str, kind: type[LauncherError]) -> None:
     with contextlib.redirect_stderr(io.StringIO()) as shown:
-        report.report(kind(text, why=text, hint=text, log=[text, text]), as_json=False)
+        errors_view.report(kind(text, why=text, hint=text, log=[text, text]), as_json=False)
     assert obeyed(shown.getvalue()) == []

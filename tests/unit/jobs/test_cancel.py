@@ -9,7 +9,7 @@ import pytest
 
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timing import Timing
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.jobs.cancel import JobCancellation
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile

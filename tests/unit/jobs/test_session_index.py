@@ -29,6 +29,7 @@ A, B, C = (name_of(ago(hours=hours), number) for hours, number in ((3, 1), (2, 2
 SLURM = JobQueue("slurm")
 
 
+NOW_TEXT = "2026-11-21T12:00:00+00:00"
 ARRAY = {"array": "0-3", "time": "2:00:00"}
 
 
@@ -52,13 +53,19 @@ ARRAY = {"array": "0-3", "time": "2:00:00"}
             "pending",
             "waits for its begin time",
         ),
-        ({"ended": NOW}, {}, "ended", "stopped"),
+        ({"ended": NOW}, {}, "ended", "cancelled"),
+        ({"ended": NOW, "secrets": True}, row(State.CANCELLED), "ended", "cancelled"),
+        ({"ended": NOW, "secrets": True}, row(State.FAILED), "ended", "cancelled"),  # as PBS calls it
+        ({"ended": NOW, "secrets": True, "cancelled": NOW_TEXT}, row(State.CANCELLED), "ended", "stopped"),
+        ({"ended": NOW, "cancelled": NOW_TEXT, "program": "shell"}, {}, "ended", "stopped"),
+        ({"ended": NOW, "cancelled": NOW_TEXT, "program": "notebook"}, {}, "ended", "cancelled"),
+        ({"ended": NOW, "cause": "finished", "program": "notebook"}, {}, "ended", ""),
         ({"ended": NOW, "cause": "finished"}, {}, "ended", "shut down"),
         ({"ended": NOW, "cause": "idle"}, {}, "ended", "nobody used it"),
         ({"ended": NOW, "cause": "image-missing"}, None, "ended", "image missing"),
         ({"ended": NOW, "secrets": True}, row(State.TIMEOUT), "ended", "reached its walltime"),
         ({"started": ago(hours=2), "ended": NOW}, {}, "ended", "reached its walltime"),
-        ({"ended": NOW}, row(State.RUNNING), "ended", "stopped"),  # tidied up: another job of that number
+        ({"ended": NOW}, row(State.RUNNING), "ended", "cancelled"),  # tidied up: another job of that number
         ({}, row(State.CANCELLED), "ended", "cancelled"),
         ({}, {}, "gone", "never ran"),
         ({"started": NOW}, {}, "gone", "ended without a record"),
@@ -94,7 +101,7 @@ ARRAY = {"array": "0-3", "time": "2:00:00"}
         ({"job": None}, {}, "gone", "no job is recorded"),
         ({}, row(State.UNKNOWN), "unknown", "the scheduler does not answer"),
         ({"started": NOW}, row(State.REVOKED), "unknown", "it went to another cluster"),
-        ({"ended": NOW, "secrets": True}, row(State.REVOKED), "ended", "stopped"),
+        ({"ended": NOW, "secrets": True}, row(State.REVOKED), "ended", "cancelled"),
     ],
 )
 def test_the_state_of_a_session(
@@ -268,7 +275,7 @@ def test_one_that_has_ended_is_not_connected_to_by_a_part_of_its_name(three: Ses
     only_ended = SessionIndex(three.entries[2:], (B,), NOW)
     with pytest.raises(SessionNotFound) as caught:
         choose_session(only_ended, C[-4:], "login")
-    assert caught.value.what == f"Session {C} ended at 12:00 (stopped)."
+    assert caught.value.what == f"Session {C} ended at 12:00 (cancelled)."
     assert caught.value.hint == f"see: launch-notebook logs {C[-4:]}, launch-notebook bill {C[-4:]}"
     with pytest.raises(SessionNotFound, match="ended at") as caught:
         choose_session(three, "73", "login")

@@ -27,11 +27,12 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.local_state import remembered
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
+from notebook_launcher.profiles import load_configuration
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.schedulers.kinds import SchedulerName
@@ -95,6 +96,20 @@ def a_context(host: LocalHost | FakeHost, scheduler: Scheduler | None = None) ->
 
 
 # --- the whole way -------------------------------------------------------------------------------------------------
+
+
+def test_a_new_course_is_the_default_once_the_cluster_has_accepted_the_flags(
+    sbatch: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    profile, course = tmp_path / "config" / "clusters" / "uni.toml", tmp_path / "course.toml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text('scheduler = "slurm"\nhost = "uni"\nlogin_nodes = ["*"]\n')
+    course.write_text('name = "lab"\ncluster = "uni"\n')
+    typed = ["-t", "10", "--course", str(course)]
+    assert app.run([*typed, "--zzz=1"]) == UsageError.exit_code
+    assert load_configuration().course is None
+    assert app.run([*typed, "--fresh-nodes"]) == AccountRefused.exit_code
+    assert load_configuration().course == "lab"
 
 
 @pytest.mark.parametrize(

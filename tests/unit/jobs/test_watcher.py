@@ -19,6 +19,7 @@ from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.timing import DEFAULT_TIMING as USUAL
 from notebook_launcher.jobs import status, watcher
 from notebook_launcher.jobs.messages import (
+    AppsReported,
     IdleReported,
     SchedulerUnresponsive,
     StatusChanged,
@@ -77,16 +78,17 @@ def test_samples_and_idleness_come_over_the_stream(following: Following) -> None
     host.on_line('idle {"version":1}')
     host.on_line("gone idle")
     host.on_line('unsaved {"version":1}')
+    host.on_line('apps {"version":1,"apps":[]}')
     for damaged in ("usage", "usage |", "usage time,seconds", f"usage {row[:40]}", 'usage "', "idle []", "gone"):
         host.on_line(damaged)
     host.on_line(f"usage {row.format(0)[:30]}|{row.format(1)}\r")
-    sampled, idle, used_again, unsaved, late = all_of(inbox)
+    sampled, idle, used_again, unsaved, apps, late = all_of(inbox)
     assert isinstance(sampled, UsageSampled)
     assert (sampled.sample.cpu_cores, sampled.sample.memory_mib) == (0.5, 100)
     assert [(gpu.index, gpu.percent) for gpu in sampled.sample.gpus] == [("0", 97), ("1", 97)]
     assert isinstance(late, UsageSampled) and len(late.sample.gpus) == 1
     assert (idle, used_again) == (IdleReported({"version": 1}), IdleReported(None))
-    assert unsaved == UnsavedReported({"version": 1})
+    assert (unsaved, apps) == (UnsavedReported({"version": 1}), AppsReported({"version": 1, "apps": []}))
 
 
 # --- what is asked -------------------------------------------------------------------------------------------

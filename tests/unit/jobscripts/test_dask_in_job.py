@@ -54,7 +54,7 @@ def test_without_keys_nothing_is_started(quick: Job) -> None:
     assert report["cause"] == "workers-failed" and "dask-ca.pem" in report["message"]
 
 
-def test_an_engine_that_nobody_knows_is_told(quick: Job) -> None:
+def test_a_framework_that_nobody_knows_is_told(quick: Job) -> None:
     quick.ask("with=spark")
     quick.start()
     assert "dask" not in quick.endpoint()

@@ -141,7 +141,7 @@ def test_a_kernel_that_is_killed(run: Callable[..., Job]) -> None:
     job = run("# Grow", "import os, time\nprint('before')\ntime.sleep(1)\nos.kill(os.getpid(), 9)", "print(1)")
     report = job.run()
     assert (report["cause"], report["exit_code"]) == ("kernel-died", 1)
-    message = "The kernel was killed in cell 1 of 2 (Grow), perhaps for want of memory: ask for more."
+    message = "The kernel was killed in cell 1 of 2 (Grow), perhaps because it ran out of memory: ask for more."
     assert report["message"] == message
     cell = code_cells(result(job))[0]
     assert text_of(cell) == f"before\n\n[notebook-launcher: {message}]\n"

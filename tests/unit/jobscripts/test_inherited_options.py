@@ -159,7 +159,7 @@ def test_environment(tmp_path: Path, hostile: dict[str, str]) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "begun").write_text(f"{tmp_path / 'half'}\n")
     (tmp_path / "half").mkdir()
-    run("environment.sh", "tidy", str(tmp_path / "work"), env=hostile)
+    run("create_environment.sh", "tidy", str(tmp_path / "work"), env=hostile)
     assert not (tmp_path / "half").exists()
 
 

@@ -82,7 +82,7 @@ def test_the_next_job_of_a_session_that_was_ended_before_its_time(
 def test_whether_a_session_was_cancelled_is_seen_by_its_walltime(
     tmp_path: Path, ended: str, noted: str, is_early: bool
 ) -> None:
-    (tmp_path / "successor.json").write_text(f'{{"version":1,"session":"a",{noted}}}\n')
+    (tmp_path / "next_job.json").write_text(f'{{"version":1,"session":"a",{noted}}}\n')
     code = 'source "$1/job_services.sh"; REPLY=$2; ! was_ended_early "$3" || echo early'
     record = f'{{"version":1,"cause":"stopped","ended":"{ended}"}}'
     told = library(code, str(job_script("job_services.sh").parent), record, str(tmp_path))
@@ -93,7 +93,7 @@ def test_the_next_job_of_a_session_that_was_cancelled_ends(quick: Job) -> None:
     before = quick.dir.parent / "20261120-014455-abcd"
     before.mkdir(parents=True)
     (before / "exit.json").write_text('{"version":1,"cause":"stopped","message":"","ended":"2026-11-20T02:00:00Z"}\n')
-    (before / "successor.json").write_text('{"version":1,"ends":"2026-11-20T03:45:00+00:00"}\n')
+    (before / "next_job.json").write_text('{"version":1,"ends":"2026-11-20T03:45:00+00:00"}\n')
     quick.ask(f"continues={before.name}")
     report = quick.run()
     assert (report["cause"], "so it does not continue in this job" in report["message"]) == ("finished", True)
@@ -122,10 +122,10 @@ def test_a_requeued_job_gives_way_to_its_next_one_that_runs(quick: Job, runs: bo
     after = quick.dir.parent / "20261120-014455-abcd"
     after.mkdir(parents=True)
     quick.ask()
-    (quick.dir / "successor.json").write_text(f'{{"version":1,"session":"{after.name}","job":"8"}}\n')
+    (quick.dir / "next_job.json").write_text(f'{{"version":1,"session":"{after.name}","job":"8"}}\n')
     if not runs:
         quick.start()
-        assert quick.endpoint()["port"] and not (quick.dir / "successor.json").exists()
+        assert quick.endpoint()["port"] and not (quick.dir / "next_job.json").exists()
         return
     (after / "started.json").write_text("{}\n")
     message = quick.run()["message"]

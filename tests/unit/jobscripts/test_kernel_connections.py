@@ -27,7 +27,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     root = tmp_path_factory.mktemp("lab")
     scripts = root / "scripts"
     scripts.mkdir()
-    needed = ("enter.sh", "program.sh", "job_services.sh", "engine.sh", "own_connections.py")
+    needed = ("enter.sh", "program.sh", "job_services.sh", "workers.sh", "own_connections.py")
     for name in ("jupyterlab.sh", *LIBRARY, *needed, "jupyter_server_config.py"):
         (scripts / name).write_bytes(job_script(name).read_bytes())
     job = Job(root / "job", script=scripts / "jupyterlab.sh")

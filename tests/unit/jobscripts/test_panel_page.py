@@ -222,7 +222,7 @@ def is_well(page: Page) -> None:
 
 
 def test_the_next_job_is_asked_for_once_and_shown(page: Page, job: Job) -> None:
-    """An attached launcher reads ``renew.json``, and writes ``successor.json``."""
+    """An attached launcher reads ``renew.json``, and writes ``next_job.json``."""
     renew, panel = page.get_by_role("button", name="Continue in a new job…"), page.locator(".nbl-panel")
     if not panel.is_visible():
         page.locator(".nbl-status").click()
@@ -238,11 +238,11 @@ def test_the_next_job_is_asked_for_once_and_shown(page: Page, job: Job) -> None:
     dialog.get_by_role("button", name="Queue it").click()
     wait_until((job.dir / "renew.json").exists, 30, "the launcher is asked")
     assert permissions(job.dir / "renew.json") == 0o600
-    (job.dir / "successor.json").write_text(json.dumps({"session": "x", "job": MARKUP, "begins": None}))
+    (job.dir / "next_job.json").write_text(json.dumps({"session": "x", "job": MARKUP, "begins": None}))
     expect(panel).to_contain_text(f"This page continues in job {MARKUP}.", timeout=LATEST)
     expect(renew).to_be_hidden()
     assert page.title() != "owned"
-    for name in ("successor.json", "renew.json"):
+    for name in ("next_job.json", "renew.json"):
         (job.dir / name).unlink()
     ends_in(job, 7200)
     be_hidden(page, False)
@@ -353,14 +353,14 @@ def test_the_end_is_told_in_time_and_each_warning_once(page: Page, job: Job) -> 
     expect(page.locator(".nbl-status")).to_contain_text("3:0", timeout=LATEST)
     expect(toast(page, "minutes left")).to_have_count(1)
     expect(toast(page, "4 minutes left")).to_have_count(1)
-    (job.dir / "successor.json").write_text(json.dumps({"session": "x", "job": "78", "begins": None}))
+    (job.dir / "next_job.json").write_text(json.dumps({"session": "x", "job": "78", "begins": None}))
     ends_in(job, 55)
     page.wait_for_timeout(200)
     be_hidden(page, False)
     expect(toast(page, "This page continues in job 78 then. Open documents are being saved.")).to_be_visible(
         timeout=LATEST
     )
-    (job.dir / "successor.json").unlink()
+    (job.dir / "next_job.json").unlink()
     ends_in(job, 7200)  # or what the next test writes would be saved at once
     be_hidden(page, False)
     expect(page.locator(".nbl-status")).to_contain_text("h left", timeout=LATEST)

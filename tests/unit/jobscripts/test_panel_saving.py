@@ -97,6 +97,32 @@ def test_what_cannot_be_saved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rooms[0]._save_delay == 60
 
 
+class SlowRoom(Room):
+    """Writing takes these seconds, one time after the other; what is broken off has written nothing."""
+
+    def __init__(self, *seconds: float) -> None:
+        super().__init__()
+        self.seconds = iter(seconds)
+
+    async def _maybe_save(self) -> None:
+        await asyncio.sleep(next(self.seconds))
+        await super()._maybe_save()
+
+
+def test_two_savings_at_once_leave_a_room_as_it_was() -> None:
+    """The job may be ended while somebody waits for what is being saved; what is typed meanwhile is saved, too."""
+
+    async def act() -> None:
+        room = SlowRoom(0.02, 0.3, 0.02, 0.02)
+        shared = server(room)
+        first = asyncio.ensure_future(shared.save())
+        await asyncio.sleep(0.01)
+        assert await asyncio.gather(first, shared.save()) == [[], []]
+        assert (room._save_delay, room.tries, list(room.seconds)) == (60, 2, [0.02, 0.02])  # neither was broken off
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize("app", [SimpleNamespace(), SimpleNamespace(extension_manager=7)])
 def test_where_there_are_no_rooms_nothing_is_saved(app: object) -> None:
     shared = saving.SharedDocuments(app)

@@ -180,7 +180,7 @@ def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job)
 )
 def test_a_container_sees_the_folder_wherever_it_is(image: str, folder: str, binds: str) -> None:
     shown = 'source "$0"; want_container=$1 want_binds=(); show_ray_folder "$2"; echo "${want_binds[*]}"'
-    command = ["bash", "-c", shown, str(job_script("engine_ray.sh")), image, folder]
+    command = ["bash", "-c", shown, str(job_script("workers_ray.sh")), image, folder]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{binds}\n"
 
 
@@ -190,8 +190,8 @@ PARTS = (
     "containers.sh",
     "activate.sh",
     "enter.sh",
-    "engine_ray.sh",
-    "engine_node.py",
+    "workers_ray.sh",
+    "node_resources.py",
     "ray_node.py",
 )
 

@@ -17,7 +17,7 @@ from tests.paths import JOBSCRIPTS
 
 TRAINING = JOBSCRIPTS / "training"
 sys.path.insert(0, str(TRAINING))
-image_classifier, place, plan = (importlib.import_module(name) for name in ("image_classifier", "place", "plan"))
+image_classifier, ranks, plan = (importlib.import_module(name) for name in ("image_classifier", "ranks", "plan"))
 sys.path.remove(str(TRAINING))
 
 
@@ -25,7 +25,7 @@ sys.path.remove(str(TRAINING))
 
 
 @pytest.mark.parametrize(
-    ("env", "ranks", "launcher"),
+    ("env", "expected", "launcher"),
     [
         ({}, (0, 1, 0, 1), ""),
         ({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, (3, 4, 1, 2), "torchrun"),
@@ -54,16 +54,18 @@ sys.path.remove(str(TRAINING))
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"}, (0, 1, 0, 1), ""),
     ],
 )
-def test_each_launcher_says_which_process_this_is(env: dict[str, str], ranks: tuple[int, ...], launcher: str) -> None:
-    found = place.find_place(env, "node2")
-    assert (found.rank, found.processes, found.local_rank, found.local_processes) == ranks
+def test_each_launcher_says_which_process_this_is(
+    env: dict[str, str], expected: tuple[int, ...], launcher: str
+) -> None:
+    found = ranks.this_process(env, "node2")
+    assert (found.rank, found.processes, found.local_rank, found.local_processes) == expected
     assert (found.launcher, found.node) == (launcher, "node2")
 
 
 @pytest.mark.parametrize("env", [{"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}])
 def test_a_rank_that_cannot_be_is_refused(env: dict[str, str]) -> None:
-    with pytest.raises(place.TrainingError, match=r"RANK=x is not a number|rank 2 of only 2"):
-        place.find_place(env)
+    with pytest.raises(ranks.TrainingError, match=r"RANK=x is not a number|rank 2 of only 2"):
+        ranks.this_process(env)
 
 
 @pytest.mark.parametrize(
@@ -77,24 +79,24 @@ def test_a_rank_that_cannot_be_is_refused(env: dict[str, str]) -> None:
     ],
 )
 def test_the_first_host_of_slurms_list(nodes: str, first: str) -> None:
-    assert place.first_host(nodes) == first
+    assert ranks.first_host(nodes) == first
 
 
 def test_where_the_processes_meet() -> None:
-    task = place.Place(1, 4, 1, 2, "node1", "srun")
+    task = ranks.Process(1, 4, 1, 2, "node1", "srun")
     slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "node[1-2]", "SLURM_JOB_NODELIST": "x"}
-    assert place.meeting_point(slurm, task) == ("node1", 20007)
-    assert place.meeting_point({**slurm, "MASTER_ADDR": "there", "MASTER_PORT": "1234"}, task) == ("there", 1234)
-    assert place.meeting_point({}, place.Place(0, 2, 0, 2)) == ("127.0.0.1", 20000)
-    with pytest.raises(place.TrainingError, match="set MASTER_ADDR to the name of rank 0's node"):
-        place.meeting_point({"LSB_JOBID": "5"}, place.Place(0, 4, 0, 2))
-    with pytest.raises(place.TrainingError, match="MASTER_PORT=70000 is not a port"):
-        place.meeting_point({"MASTER_PORT": "70000"}, task)
+    assert ranks.meeting_point(slurm, task) == ("node1", 20007)
+    assert ranks.meeting_point({**slurm, "MASTER_ADDR": "there", "MASTER_PORT": "1234"}, task) == ("there", 1234)
+    assert ranks.meeting_point({}, ranks.Process(0, 2, 0, 2)) == ("127.0.0.1", 20000)
+    with pytest.raises(ranks.TrainingError, match="set MASTER_ADDR to the name of rank 0's node"):
+        ranks.meeting_point({"LSB_JOBID": "5"}, ranks.Process(0, 4, 0, 2))
+    with pytest.raises(ranks.TrainingError, match="MASTER_PORT=70000 is not a port"):
+        ranks.meeting_point({"MASTER_PORT": "70000"}, task)
 
 
 @pytest.mark.parametrize("job", ["1", "31999", "123456789", "77.server", "9" * 40, "odd"])
 def test_the_port_is_below_those_that_linux_hands_out(job: str) -> None:
-    assert 20000 <= place.port_for({"PBS_JOBID": job}) < 32000
+    assert 20000 <= ranks.port_for({"PBS_JOBID": job}) < 32000
 
 
 @pytest.mark.parametrize(
@@ -108,17 +110,17 @@ def test_the_port_is_below_those_that_linux_hands_out(job: str) -> None:
     ],
 )
 def test_how_many_gpus_the_job_has_here(env: dict[str, str], count: int) -> None:
-    assert place.gpus_of_job(env) == count
+    assert ranks.gpus_of_job(env) == count
 
 
 def test_gpus_that_nobody_uses_are_told() -> None:
-    here = place.Place(node="gpu1")
-    assert place.unused_gpus(here, 4, 4) == place.unused_gpus(here, 0, 0) == ""
-    assert place.unused_gpus(here, 4, 1) == (
+    here = ranks.Process(node="gpu1")
+    assert ranks.unused_gpus(here, 4, 4) == ranks.unused_gpus(here, 0, 0) == ""
+    assert ranks.unused_gpus(here, 4, 1) == (
         "The job has 4 GPUs on gpu1, and the training uses 1: 3 are idle. Start 4 processes on the node, or ask for "
         "fewer GPUs."
     )
-    assert place.unused_gpus(here, 1, 0) == (
+    assert ranks.unused_gpus(here, 1, 0) == (
         "The job has 1 GPU on gpu1, and the training uses none: it computes on the CPU."
     )
 
@@ -209,7 +211,7 @@ def test_more_devices_than_the_job_has_are_refused() -> None:
 CHILD = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from place import Place, TrainingError
+from ranks import Process, TrainingError
 from supervise import supervise
 def train(stop):
     os.kill(os.getppid() if sys.argv[2] == "stop" else os.getpid(), getattr(signal, sys.argv[3]))
@@ -221,7 +223,7 @@ def train(stop):
             return 0
         signal.sigtimedwait([], 0.05)
     raise TrainingError("no signal came")
-sys.exit(supervise(train, Place(3, 4, 1, 2, "node2", *(sys.argv[4:] or ["srun"]))))
+sys.exit(supervise(train, Process(3, 4, 1, 2, "node2", *(sys.argv[4:] or ["srun"]))))
 """
 
 # stands for torchrun, whose processes are in sessions of their own; it prints the id of one

@@ -77,6 +77,17 @@ def test_watch_tells_what_happens(watched: tuple[Path, Watch]) -> None:
     assert watch.process.wait(30) == 0
 
 
+def test_watch_tells_how_the_programs_beside_jupyterlab_are(watched: tuple[Path, Watch]) -> None:
+    directory, watch = watched
+    (directory / "runtime").mkdir()
+    for state in ("starting", "failed"):
+        replace(directory / "runtime" / "apps.json", f'{{"apps": ["{state}"]}}\n')
+        assert watch.next() == f'apps {{"apps": ["{state}"]}}'
+    replace(directory / "apps.json", '{"apps": ["asked for"]}\n')
+    shutil.rmtree(directory / "runtime")
+    assert watch.next() == "gone apps"
+
+
 def test_watch_tells_what_was_there_before(tmp_path: Path) -> None:
     for name in ("exit", "started", "endpoint"):
         (tmp_path / f"{name}.json").write_text("{}\n")

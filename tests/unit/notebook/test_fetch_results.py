@@ -18,8 +18,8 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, Interrupted
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.base import ByteStream, NoPrompts
-from notebook_launcher.hosts.prompts import CountedPrompts
-from notebook_launcher.notebook import results as results_room
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
+from notebook_launcher.notebook import results as results_module
 from notebook_launcher.notebook.results import MOST_FILES, fetch_results, results_folder
 from notebook_launcher.session.record import Session
 from notebook_launcher.transfer import protocol
@@ -57,13 +57,13 @@ def test_fetching_again_brings_only_what_is_new(made: FinishedRun, monkeypatch: 
     made.ends("stopped")
     first = made.fetch()
     streamed: list[str] = []
-    inner = results_room._Fetching._streamed
+    inner = results_module._Fetching._streamed
 
-    def noting(self: results_room._Fetching, wanted: list[str], *others: object) -> object:
+    def noting(self: results_module._Fetching, wanted: list[str], *others: object) -> object:
         streamed.extend(wanted)
         return inner(self, wanted, *others)
 
-    monkeypatch.setattr(results_room._Fetching, "_streamed", noting)
+    monkeypatch.setattr(results_module._Fetching, "_streamed", noting)
     assert made.fetch() == first and [name for name in streamed if not name.endswith(".json")] == []
     made.writes("work/train.ipynb", '{"cells": [1]}')
     made.writes("work/out.csv", "a\n")
@@ -126,7 +126,7 @@ def test_names_and_links_from_the_cluster_lead_nowhere(made: FinishedRun, tmp_pa
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "./x", "a//x", "", "x\0y", "-".join(["long"] * 60)])
 def test_a_hostile_listing_names_nothing_outside(made: FinishedRun, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    assert results_room._name(f"work/{name}") is None
+    assert results_module._name(f"work/{name}") is None
 
 
 def test_a_record_of_what_was_fetched_that_was_tampered_with_is_not_believed(made: FinishedRun) -> None:
@@ -139,8 +139,8 @@ def test_a_record_of_what_was_fetched_that_was_tampered_with_is_not_believed(mad
 
 
 def test_what_is_too_much_is_told_with_its_path(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
-    monkeypatch.setattr(results_room, "MOST_FILES", 4)
+    monkeypatch.setattr(results_module, "MOST_BYTES", 1000)
+    monkeypatch.setattr(results_module, "MOST_FILES", 4)
     made.writes("work/model.bin", b"x" * 1001)
     left = made.fetch().not_fetched
     assert left == (f"{made.work}/model.bin (1001 bytes)",)

@@ -10,8 +10,8 @@ import pytest
 
 from notebook_launcher.core.errors import CopyFailed, HostCommandFailed
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.notebook import results as results_room
-from notebook_launcher.transfer import data as transfer
+from notebook_launcher.notebook import results as results_module
+from notebook_launcher.transfer import data as transfer_data
 from notebook_launcher.transfer import protocol
 from notebook_launcher.transfer.paths import Item, SourceEntry
 from notebook_launcher.transfer.protocol import Reply, Wire
@@ -108,8 +108,8 @@ FAKES = [Endless, Huge, HugePax, Grown, Nested]
 def test_a_far_end_that_sends_without_an_end_is_stopped(
     made: FinishedRun, monkeypatch: pytest.MonkeyPatch, far: type[FakeWire]
 ) -> None:
-    monkeypatch.setattr(results_room, "Wire", far)
-    monkeypatch.setattr(results_room, "MOST_ALL", 100 << 20)
+    monkeypatch.setattr(results_module, "Wire", far)
+    monkeypatch.setattr(results_module, "MOST_ALL", 100 << 20)
     tracemalloc.start()
     try:
         with pytest.raises(CopyFailed):
@@ -122,10 +122,10 @@ def test_a_far_end_that_sends_without_an_end_is_stopped(
 
 @pytest.mark.parametrize("far", FAKES)
 def test_so_it_is_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: type[FakeWire]) -> None:
-    monkeypatch.setattr(transfer, "Wire", far)
+    monkeypatch.setattr(transfer_data, "Wire", far)
     item = Item("/x", "x", SourceEntry("x", "file", 0o600, 5, 0))
-    with pytest.raises((CopyFailed, transfer.CorruptData)):
-        transfer.fetch_batch(RemoteEndpoint(LocalHost()), str(tmp_path / "context"), [item], lambda _: None)
+    with pytest.raises((CopyFailed, transfer_data.CorruptData)):
+        transfer_data.fetch_batch(RemoteEndpoint(LocalHost()), str(tmp_path / "context"), [item], lambda _: None)
     assert far.sent <= 70 << 20
 
 
@@ -137,14 +137,14 @@ def test_an_answer_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("size", ["9" * 5000, "9" * 16, "-1", "x", "٣", ""])
 def test_a_size_that_is_none_is_not_believed(made: FinishedRun, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
-    inner = results_room.call_verb
+    inner = results_module.call_verb
 
     def ask(host: LocalHost, verb: str, *words: str, **others: object) -> Reply:
         if verb == "results":
             return Reply(f"{size}\x001\x00work/x\x003\x001\x00work/train.ipynb\x00".encode())
         return inner(host, verb, *words, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(results_room, "call_verb", ask)
+    monkeypatch.setattr(results_module, "call_verb", ask)
     assert made.fetch().files == ("train.ipynb",)
 
 

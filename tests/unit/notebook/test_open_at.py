@@ -12,8 +12,8 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.notebook.open_at import place_to_open
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.package_data import folder as shipped
-from notebook_launcher.notebook import prepare as notebooks
-from notebook_launcher.notebook.examples import files_of
+from notebook_launcher.notebook import prepare as prepare_module
+from notebook_launcher.notebook.bundled_notebooks import files_of
 from notebook_launcher.notebook.prepare import bundled, prepare, sentence_of
 from tests.fuzzing import examples
 from tests.unit.notebook.notebook_files import HOSTILE, PARAMETERS, cell, refusal, sources, value_of, written
@@ -54,7 +54,7 @@ def test_the_nearest_name_is_suggested(tagged: str, folder: Path) -> None:
     assert refusal("lba.ipynb").endswith("→ did you mean lab.ipynb?")
     assert refusal("../here/lap.ipynb").endswith("→ did you mean ../here/lab.ipynb?")
     said = refusal("something/else.ipynb")
-    assert "→ is the name right? the command runs in this folder; " in said and "notebooks list" in said
+    assert "→ check the name; the command runs in this folder; " in said and "notebooks list" in said
 
 
 def test_what_is_no_file_is_refused(folder: Path, tagged: str) -> None:
@@ -94,13 +94,13 @@ def test_the_name_is_fit_for_a_line_of_a_file_and_a_shell(folder: Path) -> None:
         (b'{"cells": []}', "which version"),
         (b'{"cells": [], "nbformat": true}', "which version"),
         (b'{"cells": [], "nbformat": 5}', "version 5 of the notebook format"),
-        (b'{"cells": 1, "nbformat": 4}', "no list"),
-        (b'{"cells": [1], "nbformat": 4}', "A cell of the notebook is none"),
+        (b'{"cells": 1, "nbformat": 4}', "not a list"),
+        (b'{"cells": [1], "nbformat": 4}', "A cell of the notebook is not valid"),
         (b'{"cells": [{"cell_type": "poem", "source": ""}], "nbformat": 4}', "is damaged"),
         (b'{"cells": [{"cell_type": "code", "source": 7}], "nbformat": 4}', "is damaged"),
         (b'{"worksheets": 1, "nbformat": 3}', "is damaged"),
         (b"[" * 100_000, "It is not JSON"),
-        (b'{"nbformat": 4, "cells": ' + b"[" * 900 + b"]" * 900 + b"}", "A cell of the notebook is none"),
+        (b'{"nbformat": 4, "cells": ' + b"[" * 900 + b"]" * 900 + b"}", "A cell of the notebook is not valid"),
     ],
 )
 def test_what_is_no_notebook_is_refused(
@@ -320,7 +320,7 @@ def notebooks_name(name: str) -> str:
 
 def test_nothing_heavy_is_loaded_where_no_notebook_is_prepared() -> None:
     program = (
-        f"import sys; from {notebooks.__name__} import bundled, sentence_of\n"
+        f"import sys; from {prepare_module.__name__} import bundled, sentence_of\n"
         "assert [sentence_of(path) for path in bundled().values()]\n"
         "print(sorted({'nbformat', 'papermill'} & sys.modules.keys()))"
     )

@@ -14,15 +14,16 @@ import pytest
 from notebook_launcher.cli.views import runs
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, Interrupted
+from notebook_launcher.core.interrupts import Interrupts, Kind
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.notebook import results as results_room
+from notebook_launcher.notebook import results as results_module
 from notebook_launcher.transfer import protocol
 from notebook_launcher.transfer.protocol import Reply
 from tests.unit.notebook.conftest import FinishedRun
 
 pytestmark = pytest.mark.real_time
 
-Fetching = results_room._Fetching
+Fetching = results_module._Fetching
 
 
 def breaks_after(
@@ -123,7 +124,7 @@ def test_what_is_away_for_a_moment_is_not_forgotten(made: FinishedRun) -> None:
 def test_two_fetches_at_once_take_turns(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     inner, began, free, done = Fetching._wanted, threading.Event(), threading.Event(), list[events.ResultsFetched]()
 
-    def wanted(self: Fetching, found: dict[str, results_room._RemoteFile]) -> list[str]:
+    def wanted(self: Fetching, found: dict[str, results_module._RemoteFile]) -> list[str]:
         seen = inner(self, found)
         if not began.is_set():
             began.set()
@@ -164,14 +165,14 @@ def test_a_notebook_that_would_take_long_is_not_fetched_alone(
 ) -> None:
     from filelock import FileLock
 
-    made.writes("work/train.ipynb", b" " * (results_room.MOST_EARLY + 1))
+    made.writes("work/train.ipynb", b" " * (results_module.MOST_EARLY + 1))
     assert not made.fetch_notebook()
     (made.work / "train.ipynb").unlink()  # as of a run as a script
     assert not made.fetch_notebook() and not made.here.exists()
     made.writes("work/train.ipynb", "{}")
     with FileLock(local_state.lock_file("fetching", str(made.here.resolve()))), pytest.raises(CopyFailed):
         made.fetch_notebook()
-    monkeypatch.setattr(results_room, "EARLY_WITHIN", -1.0)
+    monkeypatch.setattr(results_module, "EARLY_WITHIN", -1.0)
     with pytest.raises(CopyFailed, match="takes long"):
         made.fetch_notebook()
     assert not made.shown and names(made) == []
@@ -189,7 +190,7 @@ def test_a_folder_that_another_launcher_holds_is_not_waited_for_without_end(
 ) -> None:
     from filelock import FileLock
 
-    monkeypatch.setattr(results_room, "WAIT", 0.3)
+    monkeypatch.setattr(results_module, "WAIT", 0.3)
     made.here.mkdir()
     held = FileLock(local_state.lock_file("fetching", str(made.here.resolve())))
     with held, pytest.raises(CopyFailed, match="Another launch-notebook"):
@@ -211,7 +212,10 @@ def test_parts_of_a_launcher_that_was_killed_are_taken_away_a_day_later(made: Fi
 # --- Ctrl-C, and what takes long -----------------------------------------------------------------------------
 
 
-def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["end", "leave"])
+def test_ctrl_c_and_a_hang_up_leave_a_fetch_and_keep_what_has_come(
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
     made.interrupts.arrive("end")  # that which ended the job: what there is is fetched after it
     made.writes("work/z.bin", "z" * 3_000_000)
     inner = Fetching._report_progress
@@ -219,7 +223,7 @@ def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: FinishedRun, monkey
     def pressed(self: Fetching, count: int) -> None:
         inner(self, count)
         if self._bytes > 500_000:
-            made.interrupts.arrive("end")
+            made.interrupts.arrive(kind)
 
     monkeypatch.setattr(Fetching, "_report_progress", pressed)
     with pytest.raises(Interrupted) as raised:
@@ -227,6 +231,7 @@ def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: FinishedRun, monkey
     assert raised.value.exit_code == 130 and "launch-notebook results" in raised.value.hint
     assert made.text("usage.csv") == "time\n1\n" and "z.bin" not in names(made)
     monkeypatch.setattr(Fetching, "_report_progress", inner)
+    made.interrupts = Interrupts()  # those of the next command
     assert "z.bin" in made.fetch().files
 
 
@@ -240,7 +245,7 @@ def test_ctrl_c_leaves_a_fetch_of_which_nothing_comes(made: FinishedRun, monkeyp
 
 
 def test_of_a_large_fetch_it_is_said_how_far_it_is(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results_room, "REPORT_EVERY", 0.0)
+    monkeypatch.setattr(results_module, "REPORT_EVERY", 0.0)
     made.writes("work/small.bin", b"x" * 1000)
     made.fetch()
     assert made.shown == []
@@ -256,10 +261,10 @@ def test_of_a_large_fetch_it_is_said_how_far_it_is(made: FinishedRun, monkeypatc
 def test_what_was_seen_and_does_not_come_is_told(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     made.writes("work/gone.bin", "x")
     made.writes("work/grown.bin", "x")
-    monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
+    monkeypatch.setattr(results_module, "MOST_BYTES", 1000)
     inner = Fetching._wanted
 
-    def wanted(self: Fetching, found: dict[str, results_room._RemoteFile]) -> list[str]:
+    def wanted(self: Fetching, found: dict[str, results_module._RemoteFile]) -> list[str]:
         seen = inner(self, found)
         (made.directory / "work" / "gone.bin").unlink()
         made.writes("work/grown.bin", "x" * 2000)
@@ -279,7 +284,7 @@ def test_a_sent_file_that_goes_while_it_is_looked_at_spoils_nothing(
     made.writes("sent.json", json.dumps({"files": {"data.csv": "x"}}))
     inner = Fetching._unchanged
 
-    def unchanged(self: Fetching, found: dict[str, results_room._RemoteFile]) -> list[str]:
+    def unchanged(self: Fetching, found: dict[str, results_module._RemoteFile]) -> list[str]:
         (made.directory / "work" / "data.csv").unlink()
         return inner(self, found)
 
@@ -290,16 +295,16 @@ def test_a_sent_file_that_goes_while_it_is_looked_at_spoils_nothing(
 def test_a_sent_file_that_has_become_too_large_is_not_read_on_the_login_node(
     made: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
+    monkeypatch.setattr(results_module, "MOST_BYTES", 1000)
     made.writes("work/data.csv", "x" * 1001)
     made.sent = ("data.csv",)
-    inner, asked = results_room.call_verb, list[str]()
+    inner, asked = results_module.call_verb, list[str]()
 
     def ask(host: LocalHost, verb: str, *words: str, **others: object) -> Reply:
         asked.append(verb)
         return inner(host, verb, *words, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(results_room, "call_verb", ask)
+    monkeypatch.setattr(results_module, "call_verb", ask)
     assert made.fetch().not_fetched == (f"{made.work}/data.csv (1001 bytes)",) and asked == ["results"]
 
 

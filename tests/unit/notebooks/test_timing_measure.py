@@ -135,7 +135,7 @@ def test_a_coarse_clock_is_refused_or_right(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("wishes", "message"),
+    ("settings", "message"),
     [
         ({"warmup": -1}, "warmup"),
         ({"min_repeats": 0}, "min_repeats"),
@@ -146,6 +146,6 @@ def test_a_coarse_clock_is_refused_or_right(monkeypatch: pytest.MonkeyPatch) -> 
         ({"work": 0}, "work"),
     ],
 )
-def test_impossible_wishes_are_refused(wishes: dict[str, float], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(timing.TimingError, match=message):
-        timing.measure(lambda: time.sleep(0.001), name="sleep", **wishes)  # type: ignore[arg-type]
+        timing.measure(lambda: time.sleep(0.001), name="sleep", **settings)  # type: ignore[arg-type]

@@ -17,8 +17,9 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, SchedulerMissing, UsageError
 from notebook_launcher.launch import dry_run
 from notebook_launcher.planning.first_run import complete_options
+from notebook_launcher.planning.new_default import save_new_default, with_default_saved
 from notebook_launcher.planning.plan import make_plan
-from notebook_launcher.planning.target import LaunchOptions, LocalMachine
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine, find_target
 from notebook_launcher.profiles import load_configuration, load_profile
 from notebook_launcher.session.connect import open_host
 from tests.conftest import Session
@@ -59,7 +60,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(
     told: FirstUser, options: LaunchOptions = NOTHING, here: LocalMachine = LAPTOP, *, dry_run: bool = False
 ) -> LaunchOptions:
-    return complete_options(options, here, told, told, dry_run=dry_run)  # type: ignore[arg-type]
+    """Complete the options, and make what was chosen the default, as a launch does."""
+    options = complete_options(options, here, told, told, dry_run=dry_run)  # type: ignore[arg-type]
+    save_new_default(find_target(options, here), told)  # type: ignore[arg-type]
+    return options
 
 
 def files(config: Path) -> dict[str, str]:
@@ -82,6 +86,28 @@ def test_a_cluster_is_chosen_and_what_it_asks_is_kept(config: Path) -> None:
     run(again)
     assert again.questions == []
     assert load_profile("uni").ask == ("user",)  # the partition was said to be of no matter
+
+
+def test_a_cluster_is_the_default_once_the_request_has_been_checked(config: Path) -> None:
+    """And with a flag that only the cluster knows, once that has accepted it."""
+    told = FirstUser("uni", "alice", "uni7", "")
+    options = complete_options(LaunchOptions({"array": "0-3"}), LAPTOP, told, told)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--array"):
+        make_plan(options, LAPTOP)
+    new = replace(options, flags={"container-image": "x"})
+    plan = with_default_saved(make_plan(new, LAPTOP), told)  # type: ignore[arg-type]
+    assert (load_configuration().cluster, plan.target.arguments()) == (None, ["--cluster", "uni"])
+    plan = with_default_saved(make_plan(replace(options, flags={}), LAPTOP), told)  # type: ignore[arg-type]
+    assert (load_configuration().cluster, plan.target.arguments()) == ("uni", [])
+    assert plan.command == "--cluster uni"
+
+
+def test_with_the_default_it_is_said_how_to_change_and_undo_it(config: Path, launch_notebook: LaunchNotebook) -> None:
+    run(told := FirstUser(""))
+    assert "\n  launch-notebook clusters use NAME\n  launch-notebook clusters use --unset" in told.said
+    assert launch_notebook("clusters", "use", "--unset").returncode == 0
+    with pytest.raises(AnswerMissing):
+        run(FirstUser(None))
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

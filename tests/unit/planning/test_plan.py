@@ -210,6 +210,13 @@ def test_an_unknown_environment_is_told_with_those_there_are() -> None:
     assert caught.value.hint == "did you mean -- tf-mkl?"
 
 
+def test_of_environments_that_are_as_close_each_is_named(configuration: Path) -> None:
+    (configuration / "clusters" / "uni.toml").write_text(PROFILE.replace("tf-gpu", "tf-pip"))
+    with pytest.raises(EnvironmentUnknown) as caught:
+        make_plan(LaunchOptions(cluster="uni", arguments=("tf-gpu",)), LAPTOP)
+    assert caught.value.hint == "did you mean -- tf-pip or -- tf-mkl?"
+
+
 def test_an_unknown_environment_without_a_profile() -> None:
     with pytest.raises(EnvironmentUnknown) as caught:
         make_plan(LaunchOptions(arguments=("tf-mkl",)), LAPTOP)

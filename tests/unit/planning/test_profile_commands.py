@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import tomlkit
 
-from notebook_launcher.core.errors import AccountRefused, PartitionRefused, SubmitRefused
+from notebook_launcher.core.errors import AccountRefused, PartitionRefused, SubmitRefused, UsageError
 from notebook_launcher.jobs.submit import name_profile_in_refusal
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
@@ -135,6 +135,23 @@ def test_use(run: LaunchNotebook, config: Path) -> None:
     wrong = run("use", "unu")
     assert wrong.returncode == 3
     assert 'cluster = "here"' in (config / "config.toml").read_text()
+    for words in ((), ("uni", "--unset")):
+        refused = run("use", *words)
+        assert refused.returncode == UsageError.exit_code and "clusters use --unset" in refused.stderr
+    assert 'cluster = "here"' in (config / "config.toml").read_text()
+    assert run("use", "--unset").returncode == 0
+    assert (config / "config.toml").read_text() == '# mine\ncourse = "lab"   # kept\n'
+
+
+def test_without_a_default_of_ones_own_that_of_the_machine_is_named(
+    run: LaunchNotebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "xdg" / "notebook-launcher"
+    site.mkdir(parents=True)
+    (site / "config.toml").write_text('cluster = "pelle"\n')
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(site.parent))
+    assert run("use", "uni").returncode == 0
+    assert "the default for everybody is “pelle”" in run("use", "--unset").stderr
 
 
 @pytest.mark.parametrize("text", ['status = "retired"\n', '[unavailable]\nwhy = "No."\ninstead = "use uni"\n'])

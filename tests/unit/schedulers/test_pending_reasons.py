@@ -85,13 +85,13 @@ def test_every_limit_names_the_command_that_shows_its_size() -> None:
         (
             "AssocGrpCPUMinutesLimit",
             "your account's group has used up its CPU minutes, or too few are left for this job",
-            "ask whoever runs the project for more, or another account: -A",
+            "ask whoever runs the project for more, or try another account with -A",
             False,
         ),
         (
             "AssocGrpWallLimit",
             "your account's group has used up its walltime, or too little is left for this job",
-            "ask whoever runs the project for more, or another account: -A",
+            "ask whoever runs the project for more, or try another account with -A",
             False,
         ),
         (
@@ -103,19 +103,19 @@ def test_every_limit_names_the_command_that_shows_its_size() -> None:
         (
             "AssocMaxWallDurationPerJobLimit",
             "its walltime is longer than your account allows one job",
-            "ask for less with -t, or another account: -A",
+            "ask for less with -t, or try another account with -A",
             True,
         ),
         (
             "AssocMaxGRESPerNode",
             "it asks for more GPUs (GRES) on one node than your account allows",
-            "ask for fewer, or another account: -A",
+            "ask for fewer, or try another account with -A",
             False,
         ),
         (
             "AssocMaxMemPerJob",
             "it asks for more memory than your account allows one job",
-            "ask for less, or another account: -A",
+            "ask for less, or try another account with -A",
             True,
         ),
         (
@@ -145,13 +145,13 @@ def test_every_limit_names_the_command_that_shows_its_size() -> None:
         (
             "QOSMaxCpuMinutesPerJobLimit",
             "it asks for more CPU minutes (size times walltime) than the QOS allows one job",
-            "ask for fewer, or less time, or another QOS: -q",
+            "ask for fewer, or less time, or try another QOS with -q",
             True,
         ),
         (
             "QOSMinCpuNotSatisfied",
             "it asks for fewer CPUs than the QOS demands of a job",
-            "ask for more, or another QOS: -q",
+            "ask for more, or try another QOS with -q",
             True,
         ),
         (
@@ -180,7 +180,7 @@ SENTENCES = [
     ("ReqNodeNotAvail, UnavailableNodes:", "down, drained or reserved", False),
     ("ReqNodeNotAvail, May be reserved for other job", "reserved for another job", False),
     ("ReqNodeNotAvail, Reserved for maintenance", "maintenance", False),
-    ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "go first", False),
+    ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "kept for", False),
     (
         "Job's account not permitted to use this partition (urgent allows proj2 not proj1)",
         "partition urgent is only for proj2",

@@ -108,7 +108,7 @@ def test_both_lists_are_read() -> None:
         (
             "sbatch: error: CPU count per node can not be satisfied\n"
             "sbatch: error: Batch job submission failed: Requested node configuration is not available",
-            "Slurm refused the job. No node there can ever give as many cores.",
+            "Slurm refused the job. No node there has that many cores.",
             "ask for less, or another partition",
         ),
         (
@@ -116,7 +116,7 @@ def test_both_lists_are_read() -> None:
             "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
             "size and/or time limits)",
             "Slurm refused the job. With it, you would use more GPUs (GRES) at once than the QOS allows one user.",
-            "ask for less, or another QOS: -q; on the login node, see the limit with: "
+            "ask for less, or try another QOS with -q; on the login node, see the limit with: "
             "sacctmgr show qos format=name,MaxTRESPU",
         ),
         (

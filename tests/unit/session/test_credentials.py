@@ -20,12 +20,12 @@ from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.session.credentials import (
     SessionKeys,
-    engine_files,
     join_keys,
     new_keys,
     new_tls,
     new_token,
     read_access,
+    worker_files,
 )
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="these tests need OpenSSH's ssh-keygen")
@@ -161,14 +161,14 @@ def test_workers_of_a_session_accept_each_other_and_nobody_else(tmp_path: Path) 
 
 
 def test_ray_has_a_token_and_an_authority_that_signs_for_its_nodes() -> None:
-    files = engine_files("ray", "20261121-014455-k3f9")
+    files = worker_files("ray", "20261121-014455-k3f9")
     assert set(files) == {"ray-ca.pem", "ray-ca-key.pem", "ray-token"}
     assert len(files["ray-token"]) >= 40 and files["ray-token"].isascii()
     authority = x509.load_pem_x509_certificate(files["ray-ca.pem"])
     assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     key = load_pem_private_key(files["ray-ca-key.pem"], None)
     assert key.public_key() == authority.public_key()
-    assert engine_files(None, "x") == {}
+    assert worker_files(None, "x") == {}
 
 
 # --- coming back ---------------------------------------------------------------------------------------------

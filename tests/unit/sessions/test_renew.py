@@ -50,7 +50,7 @@ def test_the_next_job_is_the_same_request_later(tmp_path: Path, submit: Callable
     assert record["flags"]["begin"] == f"{begins:%Y-%m-%dT%H:%M:%S}"
     assert (folder / "token").read_text() == "token"
     assert (folder / "session.env").read_text() == f"gpu=none\ncontinues={session.id}\n"
-    noted = tmp_path / session.id / "successor.json"
+    noted = tmp_path / session.id / "next_job.json"
     assert json.loads(noted.read_text())["session"] == told.session
     for path in (noted, folder / "token", folder / "session.env"):
         assert path.stat().st_mode & 0o777 == 0o600

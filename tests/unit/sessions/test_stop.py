@@ -15,7 +15,7 @@ from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import CancelFailed, SessionNotFound, SubmitUncertain, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.session.record import Session
-from notebook_launcher.tunnel import kernels, page_saving
+from notebook_launcher.supervision import end_check
 from notebook_launcher.tunnel.page_saving import PagesSaved
 from tests.doubles import FakePrompts, RecordingHost, wait_until
 from tests.session_directories import name_of, plant
@@ -89,6 +89,17 @@ def test_a_job_on_another_cluster_of_a_federation_is_gone_when_it_has_said_so(
     assert stop(tmp_path, *names, sure=True).ended == set(names)
 
 
+def test_of_several_those_that_never_ran_are_told_apart(tmp_path: Path, slurm: SlurmHost) -> None:
+    one, other = name_of(NOW, 1), name_of(NOW, 2)
+    plant(tmp_path, one, NOW, job="7", started=NOW)
+    plant(tmp_path, other, NOW, job="8")
+    texts = {ended.session: ended.text for ended in stop(tmp_path, one, other, sure=True).all(events.Ended)}
+    assert texts == {
+        one: f"Session {one}: job 7 has ended.",
+        other: f"Session {other}: job 8 was cancelled before it started.",
+    }
+
+
 def test_an_empty_word_ends_nothing(tmp_path: Path, slurm: SlurmHost) -> None:
     two_run(tmp_path, slurm)
     for names in (("",), ("x", "")):
@@ -128,6 +139,7 @@ def test_all_are_ended_side_by_side(tmp_path: Path, host: RecordingHost, submit:
     view = stop(tmp_path, every=True, prompts=person)
     print(f"three local sessions ended in {time.monotonic() - began:.2f} s")
     assert view.ended == three
+    assert all(ended.text.count(ended.session) == 1 for ended in view.all(events.Ended)), "it is the job's name, too"
     assert "".join(person.asked).count("starts") == 2 and "".join(person.asked).count("waits") == 1
     assert "End these 3 sessions?" in "".join(person.asked)
     assert sum("cancel" in command for command in host.ran) == 1
@@ -217,7 +229,7 @@ def test_each_tunnel_here_is_asked_until_one_answers(
     answers: dict[int, tuple[str, ...] | None] = {1: None, 2: ("train.ipynb",), 3: ()}
     ports = [1]
     monkeypatch.setattr(local_state, "attached_ports", lambda _session: ports)
-    monkeypatch.setattr(kernels, "busy_kernels", lambda port, *_: answers[port])
+    monkeypatch.setattr(end_check, "busy_kernels", lambda port, *_: answers[port])
     person = FakePrompts(confirms=[False, False])
     assert not stop(tmp_path, name_of(NOW, 0), prompts=person).ended
     assert "not known whether a kernel is busy" in person.asked[-1]
@@ -240,8 +252,8 @@ def test_pages_that_are_reached_from_here_save_first(
     tmp_path: Path, reached: list[int], slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
     """By whatever signal the scheduler ends jobs; without a terminal, what is lost is told all the same."""
-    monkeypatch.setattr(kernels, "busy_kernels", lambda *_: ())
-    monkeypatch.setattr(page_saving, "save_in_pages", lambda *_: PagesSaved(1, 0, ("a.csv",)))
+    monkeypatch.setattr(end_check, "busy_kernels", lambda *_: ())
+    monkeypatch.setattr(end_check, "save_in_pages", lambda *_: PagesSaved(1, 0, ("a.csv",)))
     plant(tmp_path, name_of(NOW, 0), NOW, job="7", started=NOW, listens=True, secrets=True)
     person = FakePrompts(confirms=[False], asks=asks)
     view = stop(tmp_path, name_of(NOW, 0), prompts=person)
@@ -262,7 +274,7 @@ def test_several_are_asked_side_by_side_and_not_in_silence(
         wait_until(lambda: "Asking JupyterLab to save open documents" in view.notes, 20, "the wait is explained")
         return PagesSaved(1)
 
-    monkeypatch.setattr(page_saving, "save_in_pages", save)
+    monkeypatch.setattr(end_check, "save_in_pages", save)
     monkeypatch.setattr(stopping, "_NOTED_AFTER", 0.1)
     names = name_of(NOW, 0), name_of(NOW, 1)
     for number, name in enumerate(names):
@@ -298,9 +310,10 @@ def test_for_all_that_a_silent_tunnel_is_asked_there_is_one_limit(
         return PagesSaved()
 
     monkeypatch.setattr(local_state, "attached_ports", lambda _session: [1, 2, 3])
-    monkeypatch.setattr(stopping, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(page_saving, "save_in_pages", save)
-    monkeypatch.setattr(kernels, "busy_kernels", lambda port, _endpoint, _token, left: is_silent("kernels", port, left))
+    for module in (stopping, end_check):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(end_check, "save_in_pages", save)
+    monkeypatch.setattr(end_check, "busy_kernels", lambda port, _1, _2, left: is_silent("kernels", port, left))
     person = FakePrompts(confirms=[False], asks=asks)
     stop(tmp_path, name_of(NOW, 0), prompts=person)
     assert questions == asked and len(person.asked) == asks
@@ -316,5 +329,5 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return ("train.ipynb",)
 
     monkeypatch.setattr(local_state, "attached_ports", lambda _session: [4711])
-    monkeypatch.setattr(kernels, "busy_kernels", busy)
+    monkeypatch.setattr(end_check, "busy_kernels", busy)
     return ports

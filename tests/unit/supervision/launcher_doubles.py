@@ -147,11 +147,11 @@ class Routes:
         self._hooks.reached("is_answered")
         return self.answers
 
-    def save_in_pages(self, local_port: int, endpoint: Endpoint, token: str) -> PagesSaved:
+    def save_in_pages(self, local_port: int, endpoint: Endpoint, token: str, within: float = 0.0) -> PagesSaved:
         self._hooks.reached("save_in_pages")
         return self.saved
 
-    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str) -> tuple[str, ...] | None:
+    def busy_kernels(self, local_port: int, endpoint: Endpoint, token: str, within: float) -> tuple[str, ...] | None:
         self._hooks.reached("busy_kernels")
         return self.busy
 
@@ -362,7 +362,7 @@ class Launcher:
     def plays_to_the_end(self) -> None:
         """Play the good way, whatever ends it earlier."""
         if self.shown_or_over(events.Pending):
-            self.host.state = "RUNNING"
+            self.host.state, self.host.node = "RUNNING", "n1"
             with contextlib.suppress(AssertionError):  # nobody listens any more
                 self.host.says("started", node_names=["n1"])
         if self.shown_or_over(events.Running):

@@ -26,7 +26,7 @@ from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timing import DEFAULT_TIMING
 from notebook_launcher.core.usage_samples import COLUMNS
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.jobs.messages import FileAppeared
 from notebook_launcher.jobs.watcher import JobWatcher
 from notebook_launcher.planning.target import LaunchTarget

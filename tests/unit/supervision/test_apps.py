@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import pytest
 
 from notebook_launcher.core import events, local_state
-from notebook_launcher.supervision import apps
+from notebook_launcher.tunnel import apps
 from notebook_launcher.tunnel.apps import OpenApp
 from notebook_launcher.tunnel.forwarding import Endpoint
 from tests.doubles import wait_until
 from tests.unit.supervision.fake_login import PATIENCE
 from tests.unit.supervision.launcher_doubles import Launcher
 
-BOARD = OpenApp("board", "Board", 6006, "starting", "", "s" * 43)
+BOARD = OpenApp(name="board", title="Board", port=6006, state="starting", secret="s" * 43)
 
 
 @pytest.fixture
@@ -42,15 +42,65 @@ def test_each_has_a_port_here(launcher: Launcher, reported: list[Mapping[str, in
     launcher.goes_on_to_a_good_end()
 
 
+def says(launcher: Launcher, state: str, **others: object) -> None:
+    record = {"name": "board", "title": "Board", "state": state, "message": "It ended with exit code 7.", **others}
+    launcher.host.says("apps", version=1, apps=[record])
+
+
+def test_one_that_dies_for_good_is_told_of_once(launcher: Launcher, reported: list[Mapping[str, int]]) -> None:
+    launcher.launched("starting")
+    launcher.host.says("endpoint", port=4242, apps=True)
+    session = launcher.shown(events.AppOpened).session
+    for state in ("starting", "running", "starting", "failed", "failed"):
+        says(launcher, state, log=["the last line"])
+    failed = launcher.shown(events.AppFailed)
+    assert (failed.session, failed.node, failed.app, failed.title) == (session, "n1", "board", "Board")
+    assert (failed.message, failed.log) == ("It ended with exit code 7.", ("the last line",))
+    assert failed.path.endswith(f"/{session}/runtime/app-board.log")
+    launcher.host.drops()  # the next watcher reports everything again
+    launcher.shown(events.Reconnected)
+    launcher.goes_on_to_a_good_end()
+    assert launcher.names.count("app_failed") == 1
+
+
+def test_one_that_had_died_when_it_was_shown_is_not_told_of_again(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, reported: list[Mapping[str, int]]
+) -> None:
+    dead = BOARD.model_copy(update={"state": "failed"})
+    monkeypatch.setattr(apps, "read_apps", lambda _port, _endpoint, _token: (dead,))
+    launcher.launched("starting")
+    says(launcher, "failed")
+    launcher.host.says("endpoint", port=4242, apps=True)
+    assert launcher.shown(events.AppOpened).state == "failed"
+    says(launcher, "failed", restarts=1)
+    launcher.goes_on_to_a_good_end()
+    assert "app_failed" not in launcher.names
+
+
+def test_one_that_dies_before_it_is_shown(launcher: Launcher, reported: list[Mapping[str, int]]) -> None:
+    """JupyterLab's answer may be older than the job's report."""
+    launcher.launched("starting")
+    says(launcher, "failed")
+    launcher.host.says("endpoint", port=4242, apps=True)
+    failed = launcher.shown(events.AppFailed)
+    assert failed.path == "" and launcher.names.index("app_opened") < launcher.names.index("app_failed")
+    launcher.goes_on_to_a_good_end()
+
+
 def test_another_run_of_the_job_is_asked_again(launcher: Launcher, reported: list[Mapping[str, int]]) -> None:
     launcher.launched("starting")
     launcher.host.says("endpoint", port=4242, apps=True)
     launcher.shown(events.AppOpened)
+    says(launcher, "failed")
+    launcher.shown(events.AppFailed)
     launcher.host.requeued()
     launcher.shown(events.Pending, 2)
     launcher.host.starts("n2")
     launcher.host.says("endpoint", port=4343, apps=True)
     assert launcher.shown(events.AppOpened, 2).node == "n2"
+    assert launcher.names.count("app_failed") == 1, "the report was on the former run"
+    says(launcher, "failed")
+    assert launcher.shown(events.AppFailed, 2).node == "n2"
     launcher.goes_on_to_a_good_end(ready=2)
 
 

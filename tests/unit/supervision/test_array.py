@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from notebook_launcher import submit
+from notebook_launcher.cli.views.batch import tasks_parts
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
     Interrupted,
@@ -19,7 +20,7 @@ from notebook_launcher.core.errors import (
     UsageError,
 )
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.sbatch_lines import Directives
+from notebook_launcher.core.sbatch_directives import Directives
 from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, State
 from notebook_launcher.scripts.prepare import PreparedScript
 from notebook_launcher.supervision import array
@@ -100,6 +101,17 @@ def test_all_tasks_are_followed_to_their_end(launcher: Launcher) -> None:
     assert launcher.shown(events.ScriptFinished).tasks == 2
     assert not any("put back" in note for note in launcher.notes) and launcher.host.count("scancel") == 0
     assert launcher.host.task_watches[-1][0] == ["once", "1:2", "1e:1"]  # what was shown is not read again
+
+
+def test_a_cancelled_task_does_not_count_as_failed_while_others_run(launcher: Launcher) -> None:
+    running(launcher)
+    started(launcher, 2)
+    ends(launcher, 1, "stopped", 143)
+    launcher.shown(events.TaskEnded)
+    last = [event for event in launcher.view.events if isinstance(event, events.TasksProgress)][-1]
+    assert tasks_parts(last) == ["1 of 2 tasks done", "1 cancelled", "1 running"]
+    launcher.presses_ctrl_c(1)
+    launcher.fails(Interrupted)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,13 @@ def test_a_warning_tells_when_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize(
     ("command", "shown"),
-    [("--cluster uni -t 20", " -t 20"), ("--cluster unity -t 20", " --cluster unity -t 20"), ("--cluster uni", "")],
+    [
+        ("--cluster uni -t 20", " -t 20"),
+        ("--cluster unity -t 20", " --cluster unity -t 20"),
+        ("--cluster uni", ""),
+        ("run 'my lab.ipynb' --cluster uni -t 20 -- tf-gpu", " run 'my lab.ipynb' -t 20 -- tf-gpu"),
+        ("submit a.sh -- --cluster uni", " submit a.sh -- --cluster uni"),
+    ],
 )
 def test_the_default_cluster_is_left_out_of_the_command_that_starts_the_same_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, shown: str

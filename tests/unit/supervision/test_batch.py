@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,7 @@ from notebook_launcher.core.errors import (
     OutOfMemory,
 )
 from notebook_launcher.core.interrupts import HungUp, Kind
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.context import Context
@@ -50,6 +51,7 @@ class Fetched:
         self.early: list[Path] = []
         self.error: LauncherError | None = None
         self.fetches_early = True
+        self.act: Callable[[], None] = lambda: None  # what happens during a fetch
 
     def notebook(self, context: Context, session: Session, folder: Path) -> bool:
         self.early.append(folder)
@@ -59,6 +61,7 @@ class Fetched:
 
     def __call__(self, context: Context, session: Session, folder: Path) -> events.ResultsFetched:
         self.folders.append(folder)
+        self.act()
         if self.error:
             raise self.error
         return events.ResultsFetched(session.id, "train.ipynb", str(folder), ("train.ipynb",), (), True)
@@ -73,10 +76,10 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
 
 
 def begin(launcher: Launcher, *, detach: bool = False, output: Path | None = None) -> None:
-    wish = run.RunRequest(output, detach=detach)
+    request = run.RunRequest(output, detach=detach)
 
     def play() -> None:
-        assert run.run_notebook(PLAN, PREPARED, wish, launcher.view, launcher.prompts, launcher.interrupts) == 0
+        assert run.run_notebook(PLAN, PREPARED, request, launcher.view, launcher.prompts, launcher.interrupts) == 0
 
     launcher._begin(play)
 
@@ -242,6 +245,18 @@ def test_a_closed_terminal_leaves_it_running(launcher: Launcher, fetched: Fetche
     launcher.interrupts.arrive("leave")
     launcher.fails(HungUp)
     assert launcher.host.state == "RUNNING"
+
+
+@pytest.mark.parametrize("cause", ["finished", "notebook-failed"])
+def test_a_terminal_that_is_closed_during_the_fetch_ends_it_and_the_command(
+    launcher: Launcher, fetched: Fetched, cause: str
+) -> None:
+    running(launcher)
+    fetched.error, fetched.act = Interrupted("Interrupted."), lambda: launcher.interrupts.arrive("leave")
+    launcher.host.state = "FAILED"
+    launcher.host.says("exit", cause=cause)
+    launcher.fails(HungUp)
+    assert launcher.notes == []
 
 
 def test_a_lost_connection_is_reconnected_and_the_run_is_followed_on(launcher: Launcher, fetched: Fetched) -> None:

@@ -160,7 +160,6 @@ def test_what_was_not_saved_is_told_before_the_kernels_have_answered(attached: L
 
 
 @pytest.mark.parametrize("failure", [None, RuntimeError("what nobody thought of")])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_where_nothing_is_known_it_is_confirmed_as_well(attached: Launcher, failure: Exception | None) -> None:
     """JupyterLab may not answer just because a kernel uses all cores."""
     attached.routes.busy = None

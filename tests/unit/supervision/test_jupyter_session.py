@@ -253,10 +253,10 @@ def test_a_session_is_attached_here_for_as_long_as_it_is(launcher: Launcher) -> 
 
 
 def test_the_port_of_last_time_is_asked_for_again(launcher: Launcher) -> None:
-    state.record_attached(SESSION_ID, 43817)
+    state.record_attached(SESSION_ID, 17817)
     state.forget_attached(SESSION_ID)
     launcher.connect()
-    assert launcher.attach().local_port == 43817
+    assert launcher.attach().local_port == 17817
     launcher.types("d")
     launcher.well()
 
@@ -266,16 +266,16 @@ def test_a_new_session_has_the_port_of_the_one_before(launcher: Launcher, monkey
     monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: True)
     place = "\t".join((socket.gethostname(), "uni", "login", "/home/alice", ""))
     elsewhere = "\t".join(("desktop", "uni", "login", "/home/alice", ""))
-    state.remember("page-ports", place, "43817")
-    state.remember("page-ports", elsewhere, "43818")
+    state.remember("page-ports", place, "17817")
+    state.remember("page-ports", elsewhere, "17818")
     launcher.launch()
-    assert launcher.attach().local_port == 43817
+    assert launcher.attach().local_port == 17817
     monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: False)
     launcher.types("")
     launcher.well()
     assert not state.remembered("page-ports", place), "somebody else has come meanwhile"
-    assert state.remembered("page-ports", elsewhere) == "43818"
-    assert not [note for note in launcher.notes if "43817" in note]
+    assert state.remembered("page-ports", elsewhere) == "17818"
+    assert not [note for note in launcher.notes if "17817" in note]
 
 
 def test_a_session_that_ends_leaves_its_port_to_the_next_one(
@@ -352,12 +352,12 @@ def test_the_port_is_left_only_when_it_is_closed(launcher: Launcher, monkeypatch
 
 
 def test_a_port_that_a_stranger_has_taken_meanwhile_is_warned_of(launcher: Launcher) -> None:
-    state.record_attached(SESSION_ID, 43817)
+    state.record_attached(SESSION_ID, 17817)
     state.forget_attached(SESSION_ID)
-    launcher.taken_ports.add(43817)
+    launcher.taken_ports.add(17817)
     launcher.connect()
     assert launcher.attach().local_port == 50001
-    (warning,) = (note for note in launcher.notes if "43817" in note)
+    (warning,) = (note for note in launcher.notes if "17817" in note)
     assert "belongs to another program now" in warning and "Close the tabs" in warning
     launcher.types("d")
     launcher.well()
@@ -433,7 +433,7 @@ def test_a_port_file_without_a_port(launcher: Launcher) -> None:
 
 def test_a_job_that_nobody_can_attach_to_is_cancelled(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows the session is imported once its job is queued; an installation may lack it."""
-    monkeypatch.setitem(sys.modules, "notebook_launcher.supervision.successive_jobs", None)
+    monkeypatch.setitem(sys.modules, "notebook_launcher.supervision.next_jobs", None)
     launcher.launch()
     launcher.fails(ModuleNotFoundError)  # type: ignore[type-var]
     assert launcher.host.state == "CANCELLED"

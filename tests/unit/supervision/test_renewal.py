@@ -18,14 +18,14 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, PartitionRefused
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.core.view import Typed
-from notebook_launcher.jobs.messages import DirectoryRemoved, RenewalRequested, SuccessorReported
-from notebook_launcher.jobs.successor import Successor
+from notebook_launcher.jobs.messages import DirectoryRemoved, NextJobReported, RenewalRequested
+from notebook_launcher.jobs.next_job import NextJob
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, SessionRecord
 from notebook_launcher.supervision import renewal
+from notebook_launcher.supervision.next_job_watch import Lost
 from notebook_launcher.supervision.renewal import Renewal, keep_input
-from notebook_launcher.supervision.successor_watch import Lost
 from tests.doubles import RecordingView, wait_until
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -69,11 +69,11 @@ class Attached:
         self.cancelled: list[Session] = []
         self.may_queue = threading.Event()
         self.may_queue.set()
-        monkeypatch.setattr(renewal, "SuccessorWatch", self.watch)
+        monkeypatch.setattr(renewal, "NextJobWatch", self.watch)
         monkeypatch.setattr(renewal, "cancel_apart", lambda _context, gone: self.cancelled.append(gone))
         monkeypatch.setattr(renewal, "cancel_job", lambda _context, gone: self.cancelled.append(gone))
         monkeypatch.setattr(renewal, "READ_AGAIN", 0.01)
-        monkeypatch.setattr(renewal, "queue_successor", self.queue_successor)
+        monkeypatch.setattr(renewal, "queue_next_job", self.queue_next_job)
         self.renewal = Renewal(self.context, session(FIRST, "7"), Access("token", lambda: pytest.fail("no keys")))
 
     def read_file(self, path: str) -> bytes | None:
@@ -90,17 +90,17 @@ class Attached:
         self.watched.append(following)
         return SimpleNamespace(close=lambda: None)
 
-    def queue_successor(self, *_arguments: object, named: Callable[[Session], None]) -> tuple[Session, Successor]:
+    def queue_next_job(self, *_arguments: object, named: Callable[[Session], None]) -> tuple[Session, NextJob]:
         self.submitted += 1
         named(session(NEXT, "8", FIRST))
         assert self.may_queue.wait(30)
         if self.refusal:
             raise self.refusal
-        return session(NEXT, "8", FIRST), Successor(NEXT, JobRef("8"), END)
+        return session(NEXT, "8", FIRST), NextJob(NEXT, JobRef("8"), END)
 
     def report(self, written: dict[str, object]) -> None:
         """Let the session's directory say that there is a next job, and handle what becomes of that."""
-        self.renewal.handle(SuccessorReported(written))
+        self.renewal.handle(NextJobReported(written))
         wait_until(lambda: not self.renewal._reading, 30, "its record is read")
         while not self.inbox.empty():
             self.renewal.handle(self.inbox.get_nowait())
@@ -111,7 +111,7 @@ class Attached:
         return "\n".join(event.text for event in self.view.all(events.NextJobGone))
 
     def is_withdrawn(self) -> None:
-        told = [f"/s/{FIRST}/successor.json", NEXT]
+        told = [f"/s/{FIRST}/next_job.json", NEXT]
         wait_until(lambda: [command[-2:] for command in self.ran] == [told], 30, "the file is removed")
 
     def handle_next(self) -> None:
@@ -186,7 +186,7 @@ def test_no_other_session_is_taken_for_the_next_one(attached: Attached, data: di
 
 
 def test_one_that_was_queued_elsewhere_is_followed(attached: Attached) -> None:
-    written = json.loads(Successor(NEXT, JobRef("8"), None).as_json())
+    written = json.loads(NextJob(NEXT, JobRef("8"), None).as_json())
     attached.files[f"/s/{NEXT}/session.json"] = session(NEXT, "8", "").record.as_json()
     attached.report(written)
     assert attached.watched == [], "it does not say that it goes on from this one"
@@ -205,7 +205,7 @@ def test_a_job_that_is_gone_is_told_with_what_to_type(attached: Attached, runs: 
     attached.report({"session": NEXT, "job": "8"})
     attached.renewal.handle(Lost(attached.renewal._watch, "some reason.", runs))  # type: ignore[arg-type]
     assert f"The next job, 8, is {'being cancelled' if runs else 'gone'}: some reason." in attached.gone
-    assert f"renew {FIRST}" in attached.gone and attached.renewal.successor is None
+    assert f"renew {FIRST}" in attached.gone and attached.renewal.next_session is None
     attached.is_withdrawn()
     assert [one.id for one in attached.cancelled] == ([NEXT] if runs else [])
     attached.report({"session": NEXT, "job": "8"})  # by a watcher that read it before
@@ -223,12 +223,12 @@ def test_a_request_of_the_page_waits_until_the_end_is_known(attached: Attached) 
 
 def test_an_end_that_is_put_off_cancels_the_next_job(attached: Attached) -> None:
     begins = END - timedelta(minutes=5)
-    attached.report(json.loads(Successor(NEXT, JobRef("8"), begins).as_json()))
+    attached.report(json.loads(NextJob(NEXT, JobRef("8"), begins).as_json()))
     attached.renewal.tick(END)
     attached.renewal.tick(END + timedelta(minutes=1))  # it is not known to the second
     assert attached.cancelled == []
     attached.renewal.tick(END + timedelta(hours=1))
-    assert [one.id for one in attached.cancelled] == [NEXT] and attached.renewal.successor is None
+    assert [one.id for one in attached.cancelled] == [NEXT] and attached.renewal.next_session is None
     assert "is being cancelled: it would begin too early" in attached.gone
     attached.is_withdrawn()
 

@@ -157,7 +157,7 @@ def test_why_it_was_put_back_into_the_queue_is_told_where_the_scheduler_tells(la
     launcher.attach()
     launcher.host.requeued()
     launcher.shown(events.Pending, 2)
-    assert launcher.notes[-1] == "Job 7 was put back into the queue, to make room for a job that goes first."
+    assert launcher.notes[-1] == "Job 7 was put back into the queue, because a job with a higher priority preempted it."
     launcher.presses_ctrl_c(1)
     launcher.fails(Interrupted)
 

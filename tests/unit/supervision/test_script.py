@@ -20,7 +20,7 @@ from notebook_launcher.core.errors import (
     UsageError,
 )
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.sbatch_lines import Directives
+from notebook_launcher.core.sbatch_directives import Directives
 from notebook_launcher.scripts.prepare import PreparedScript
 from notebook_launcher.supervision import script
 from tests.unit.supervision.launcher_doubles import PLAN, Launcher
@@ -49,7 +49,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replace what reads the log and the accounting, and return the sessions of which there was a report."""
     seen: list[str] = []
     monkeypatch.setattr(Printed, "all", [])
-    monkeypatch.setattr(script, "PrintedLines", Printed)
+    monkeypatch.setattr(script, "JobOutput", Printed)
     monkeypatch.setattr(script, "show_report", lambda _context, session: seen.append(session.id))
     return seen
 

@@ -12,7 +12,7 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import CopyFailed
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.transfer.copy import Copy
 from notebook_launcher.transfer.paths import (
     CopyArguments,

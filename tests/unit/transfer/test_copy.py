@@ -18,7 +18,7 @@ from notebook_launcher.hosts.base import Host, NoPrompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile
-from notebook_launcher.transfer import copy as copying
+from notebook_launcher.transfer import copy as copy_module
 from notebook_launcher.transfer import progress
 from notebook_launcher.transfer.paths import CopyArguments, part_name
 from tests.ssh_server import ENGINES, Server, User, end_connections, host, no_agent, server  # noqa: F401 (fixtures)
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 
 @pytest.fixture(autouse=True)
 def less_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "SMALL", MIB)
+    monkeypatch.setattr(copy_module, "SMALL", MIB)
 
 
 @EVERY_HOST
@@ -124,7 +124,7 @@ def test_a_part_that_is_no_beginning_starts_anew(tmp_path: Path, up: bool, what:
         Path(part).unlink()
     # an attempt leaves it under this name
     label = LocalHost.label
-    mark = copying.tag("up" if up else "down", label, str(source), str(there / "big"))
+    mark = copy_module.tag("up" if up else "down", label, str(source), str(there / "big"))
     part_path = there / part_name("big", mark)
     data = source.read_bytes()
     part_path.touch(0o600)
@@ -237,7 +237,7 @@ def test_what_appears_meanwhile_is_left_alone(tmp_path: Path, up: bool) -> None:
     (tmp_path / "a").write_text("ours")
     view = View()
     view.on_copying = lambda _event: (tmp_path / "there" / "a").write_text("theirs") and None
-    with pytest.raises(CopyFailed, match="by now"):
+    with pytest.raises(CopyFailed, match="was not replaced"):
         copy(LocalHost(), up, tmp_path / "a", tmp_path / "there", view=view)
     assert (tmp_path / "there" / "a").read_text() == "theirs"
 
@@ -295,11 +295,11 @@ def test_an_error_names_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> NoReturn:
         raise CopyFailed("The disk is read-only.", hint="ask the cluster's support why")
 
-    monkeypatch.setattr(copying, "open_host", lambda *_: LocalHost())
-    monkeypatch.setattr(copying.Copy, "run", refuse)
+    monkeypatch.setattr(copy_module, "open_host", lambda *_: LocalHost())
+    monkeypatch.setattr(copy_module.Copy, "run", refuse)
     target = LaunchTarget(ClusterProfile(contact="help@uni.example"), "uni", None, "slurm")
     with pytest.raises(CopyFailed) as caught:
-        copying.copy(target, CopyArguments(("a",), "login:", up=True), View(), NoPrompts(), Interrupts())
+        copy_module.copy(target, CopyArguments(("a",), "login:", up=True), View(), NoPrompts(), Interrupts())
     assert caught.value.hint == "ask the cluster's support (help@uni.example) why"
 
 

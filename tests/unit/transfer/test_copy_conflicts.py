@@ -12,7 +12,7 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused, UsageError
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.transfer import copy as copying
+from notebook_launcher.transfer import copy as copy_module
 from notebook_launcher.transfer import endpoints, local_endpoint, progress, remote_endpoint
 from notebook_launcher.transfer.paths import (
     part_name,
@@ -97,7 +97,7 @@ def test_a_part_that_somebody_else_has_made_gets_nothing(tmp_path: Path, up: boo
     source, there, trap = tmp_path / "big", tmp_path / "there", tmp_path / "trap"
     source.write_bytes(os.urandom(10 * MIB))
     there.mkdir()
-    mark = copying.tag("up" if up else "down", LocalHost.label, str(source), str(there / "big"))
+    mark = copy_module.tag("up" if up else "down", LocalHost.label, str(source), str(there / "big"))
     part = there / part_name("big", mark)
     trap.touch(0o600)
     trap.write_bytes(source.read_bytes()[:MIB])
@@ -227,7 +227,7 @@ def test_nothing_but_what_is_left_out_is_refused(tmp_path: Path, up: bool) -> No
 def test_without_a_cluster_it_is_said_that_both_sides_are_this_machine(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     notes = copy(LocalHost(), True, tmp_path / "a", tmp_path / "b").notes
-    assert notes == "login: is this machine here: no cluster was named."
+    assert notes == "login: means this machine here, because no cluster was named."
 
 
 def test_a_connection_that_nobody_mends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_a_connection_that_nobody_mends_is_told(tmp_path: Path, monkeypatch: pyt
         raise ConnectionLost("It is lost.")
 
     monkeypatch.setattr(reconnect, "Reconnection", Silent)
-    monkeypatch.setattr(copying, "RECONNECT_WITHIN", 0.01)
+    monkeypatch.setattr(copy_module, "RECONNECT_WITHIN", 0.01)
     monkeypatch.setattr(remote_endpoint.RemoteEndpoint, "target", lose)
     (tmp_path / "a").write_text("a")
     with pytest.raises(CopyFailed, match=r"Reconnecting to .* failed"):

@@ -14,7 +14,7 @@ from notebook_launcher.core.errors import CopyFailed
 from notebook_launcher.hosts.base import ByteStream
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.paramiko.login import Credentials
-from notebook_launcher.transfer import copy as copying
+from notebook_launcher.transfer import copy as copy_module
 from notebook_launcher.transfer import progress
 from tests.ssh_server import ENGINES, Server, User, end_connections, host, no_agent, server  # noqa: F401 (fixtures)
 from tests.unit.transfer.copying import BOTH_WAYS, MIB, View, copy, everything, leftovers
@@ -32,7 +32,7 @@ def test_a_cut_connection_is_made_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "A_SECOND", 1000)
-    monkeypatch.setattr(copying, "SMALL", MIB)
+    monkeypatch.setattr(copy_module, "SMALL", MIB)
     src, there = tmp_path / "src", tmp_path / "there"
     src.mkdir()
     there.mkdir()

@@ -18,8 +18,8 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.timing import DEFAULT_TIMING as USUAL
 from notebook_launcher.core.timing import Timing
+from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.tunnel.reconnect import (
     REFUSED_TIMES,
     ReconnectFailed,

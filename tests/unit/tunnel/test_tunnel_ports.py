@@ -12,6 +12,7 @@ import pytest
 from notebook_launcher.tunnel import forwarding as tunnel
 from notebook_launcher.tunnel import local_ports
 from notebook_launcher.tunnel.forwarding import Endpoint, SameMachine, Tunnel
+from tests.unit.out_of_files import SECONDS, use_without_room
 from tests.unit.tunnel.far_end import (
     PATIENCE,
     MakeLink,
@@ -224,3 +225,25 @@ def test_why_a_port_cannot_be_had_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(socket.socket, "bind", refuse, raising=False)
     assert "kept for the system" in tunnel.port_error(40)
+
+
+OPENS_A_PORT = """
+import threading
+from notebook_launcher.tunnel.local_ports import open_port
+
+here, there = socket.socketpair()
+there.sendall(b"there")
+
+def connect(*_):
+    return here
+
+[server] = open_port(connect, ["127.0.0.1"], 0)
+port = server.local_port
+threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no such limit")
+def test_too_many_open_files_cost_no_processor_time_and_pass() -> None:
+    used, answer = use_without_room(OPENS_A_PORT)
+    assert used < SECONDS / 4 and answer == "there"

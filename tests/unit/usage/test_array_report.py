@@ -10,7 +10,8 @@ from notebook_launcher.usage.array_report import MOST_TASKS, make_array_report, 
 
 def task(state: State = State.COMPLETED, wall: int = 600, **values: object) -> JobAccounts:
     known = {"walltime": 7200, "cores": 4, "cpu_used": 600.0, "cpu_reserved": 4 * wall, "memory_peak": 512.0}
-    record = AccountingRecord(JobRef("8"), state, wall=wall, memory_requested=8192.0, **{**known, **values})  # type: ignore[arg-type]
+    known["memory_requested"] = 8192.0
+    record = AccountingRecord(JobRef("8"), state, wall=wall, **{**known, **values})  # type: ignore[arg-type]
     return JobAccounts(record, defaultdict(str, NodeList="node1", JobName="a", ExitCode="3:0"))
 
 
@@ -21,18 +22,29 @@ def test_the_tasks_of_an_array_are_summed_up() -> None:
     assert [(one.of, one.asked, one.used, one.share) for one in made.use] == [
         ("tasks", "4", "2 completed", 50.0),
         ("time per task", "2 h", "13 min on average, 20 min at most", 16.7),
-        ("core time of all tasks", "2 h 40 min", "30 min busy", 18.8),
+        ("core time of all tasks", "2 h 40 min allocated", "30 min busy", 18.8),
         ("memory per task", "8 GiB", "1 GiB at most", 12.5),
     ]
     assert made.state == "2 COMPLETED, 1 FAILED, 1 CANCELLED" and (made.job_name, made.tasks) == ("a", 4)
     assert [(one.step, one.tasks, one.cpu) for one in made.steps][1:] == [
-        ("1", "node1, 20 min with start and end", "0.5 of 4 busy"),
-        ("2", "node1, 10 min with start and end", "1.0 of 4 busy"),
+        ("1", "node1, 20 min", "0.5 of 4 busy"),
+        ("2", "node1, 10 min", "1.0 of 4 busy"),
         ("3", "", ""),
     ]
     cores, time, memory = made.advice
     assert "0.7 of 4 cores" in cores and "20 min of 2 hours" in time and "0.5 GiB of 8 GiB" in memory
     assert make_array_report("7", "", None, {}, explained=True) is None
+
+
+def test_what_was_asked_for_is_not_what_was_allocated() -> None:
+    for requested, asked in ((8192.0, "8 GiB (16 GiB allocated)"), (16384.0, "16 GiB"), (None, "16 GiB allocated")):
+        values = {"memory_requested": requested, "memory_limit": 16384.0, "gpus": 2}
+        made = make_array_report("7", "", None, {0: task(**values)}, explained=True)
+        assert made is not None
+        assert [(one.of, one.asked, one.share) for one in made.use][-2:] == [
+            ("memory per task", asked, 3.1),
+            ("GPU time of all tasks", "20 min allocated", None),
+        ]
 
 
 def test_energy_is_only_shown_if_each_task_has_some() -> None:

@@ -5,19 +5,26 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import re
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
-from notebook_launcher.cli.views import usage_graphs
+from notebook_launcher.cli.views import status_and_usage
+from notebook_launcher.cli.views.status_and_usage import BLOCKS, LETTERS, graph
 from notebook_launcher.cli.views.text_view import TextView
-from notebook_launcher.cli.views.usage_graphs import BLOCKS, LETTERS, graph
 from notebook_launcher.core import events
+from notebook_launcher.core.errors import ConnectionLost
+from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.usage import inspect
 from tests.conftest import plain
+from tests.doubles import RecordingView
 from tests.unit.usage.home import Home
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
@@ -71,7 +78,7 @@ STATUS = events.Status(
 
 @pytest.fixture(autouse=True)
 def _now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_graphs, "_now", lambda: NOW)
+    monkeypatch.setattr(status_and_usage, "_now", lambda: NOW)
 
 
 def shown(
@@ -109,6 +116,13 @@ def test_nothing_is_beyond_the_top_and_nothing_is_divided_by_it() -> None:
 
 
 # --- in a terminal ---
+
+
+@pytest.mark.parametrize("state", ["running", "ended"])
+def test_a_graph_in_a_pipe_fits_the_small_terminal_that_may_be_behind_it(state: str) -> None:
+    text = shown(dataclasses.replace(STATUS, session=dataclasses.replace(SEEN, state=state)), terminal=False)
+    graphs = text.split("\n\n")[1]
+    assert 70 <= max(map(len, graphs.splitlines())) <= 80, text
 
 
 @pytest.mark.parametrize("found", [ONE_GPU, FOUR_GPUS], ids=["one GPU", "four GPUs"])
@@ -201,8 +215,8 @@ def test_a_pipe_gets_whole_lines_of_one_width() -> None:
     text = shown(STATUS, terminal=False, columns=40)
     assert text == shown(STATUS, terminal=False, columns=200)
     assert f"  log       {FOLDER}/job.log\n" in text
-    assert re.search(r"^  GPU 0 +[▁▂▃▄▅▆▇█]{60} +90 +45 +90 +100 %$", text, re.M)
-    assert re.search(r"^  memory {7} {15}▁{45} ", text, re.M)
+    assert re.search(r"^  GPU 0 +[▁▂▃▄▅▆▇█]{35} +90 +45 +90 +100 %$", text, re.M)
+    assert re.search(r"^  memory {7} {8,9}▁{26,27} ", text, re.M)
 
 
 def test_a_pipe_that_watches_gets_a_line_for_each_further_sample() -> None:
@@ -247,7 +261,7 @@ def test_status_of_one_that_has_ended(home: Home) -> None:
     assert (code, err) == (0, "")
     assert "Session 20261121-120000-k3fa has ended: shut down\n" in out
     assert "asked for --mem=8G --ntasks=2 --time=2:00:00" in out
-    assert re.search(r"^  CPU +▆{60} +1\.50 +1\.50 +2\.00 cores$", out, re.M)
+    assert re.search(r"^  CPU +▆{41} +1\.50 +1\.50 +2\.00 cores$", out, re.M)
     assert home.type("status", "--watch", "k3fa")[0] == 0  # and comes to an end
 
 
@@ -259,6 +273,77 @@ def test_status_as_json(home: Home) -> None:
     assert (told["event"], told["session"]["state"], told["whole_session"]) == ("status", "ended", False)
     assert [one["label"] for one in told["series"]] == ["GPU 0", "GPU 0 memory", "GPU 0 power", "CPU", "memory"]
     assert told["series"][0]["capacity"] == 100
+
+
+def array(home: Home, **ends: str) -> Path:
+    """A job array of tasks 0 to 4, of which some have begun, and ended in these ways."""
+    directory = home.session("20261121-120000-k3fa", flags={"time": "2:00:00", "array": "0-4"}, program="script")
+    for number, cause in ends.items():
+        task = directory / "tasks" / number.strip("_")
+        task.mkdir(parents=True)
+        (task / "started.json").write_text(json.dumps({"started": NOW.isoformat()}) + "\n")
+        if cause:
+            (task / "exit.json").write_text(json.dumps({"cause": cause, "ended": NOW.isoformat()}) + "\n")
+    return directory
+
+
+def test_of_a_job_array_the_tasks_are_counted(home: Home) -> None:
+    array(home, _0="finished", _1="script-failed", _2="stopped", _3="")
+    code, out, err = home.type("status", "k3fa")
+    assert (code, err) == (0, "")
+    assert "\n  5 tasks: 1 completed, 2 failed, 2 cancelled\n" in out  # the last two: killed, and never begun
+    told = json.loads(home.type("status", "--json", "k3fa")[1].splitlines()[-1])
+    assert told["tasks"] == {"tasks": 5, "waiting": 0, "running": 0, "finished": 1, "failed": 2, "cancelled": 2}
+    code, _, err = home.type("usage", "k3fa")
+    assert code == 42 and "What all of them used: " in err and " report 20261121-120000-k3fa" in err
+
+
+def test_files_of_tasks_that_are_none_are_not_counted(home: Home) -> None:
+    directory = array(home, _0="finished")
+    (directory / "tasks/0/exit.json").write_bytes(b"\xff{\n")
+    (directory / "tasks/odd; name\n1").mkdir()
+    (directory / "tasks/odd; name\n1/exit.json").write_text('{"cause":"finished"}\n')
+    os.mkfifo(directory / "tasks/0/started.json.new")
+    (directory / "tasks/0/started.json").unlink()
+    os.mkfifo(directory / "tasks/0/started.json")  # is not waited for
+    assert "\n  5 tasks: 5 cancelled\n" in home.type("status", "k3fa")[1]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_while_an_array_runs_its_tasks_wait_and_run(home: Home, is_running: bool) -> None:
+    counts = events.TaskCounts(tasks=4, waiting=1, running=2, finished=1, failed=0, cancelled=0)
+    seen = dataclasses.replace(STATUS, series=(), tasks=counts if is_running else None, notes=())
+    out = shown(seen, terminal=False)
+    assert ("  4 tasks: 1 waiting, 2 running, 1 completed\n" in out) == is_running
+    assert ("No samples" in out) != is_running
+    assert ("running  4 tasks: 1 waiting" in shown(seen, seen, terminal=False)) == is_running
+
+
+def test_who_watches_an_array_sees_its_counts_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counts(running: int) -> events.TaskCounts:
+        return events.TaskCounts(tasks=5, waiting=5 - running, running=running, finished=0, failed=0, cancelled=0)
+
+    answers = iter([counts(1), counts(1), None, ConnectionLost("gone"), counts(2), counts(2)])
+
+    def read(*_: object, **__: object) -> events.TaskCounts | None:
+        answer = next(answers)
+        if isinstance(answer, ConnectionLost):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(inspect, "TASKS_EVERY", 0.0)
+    monkeypatch.setattr(inspect, "read_counts", read)
+    follower = SimpleNamespace(items=lambda: iter([None] * 4), ended=False)
+    monkeypatch.setattr(inspect, "SessionFollower", lambda *_: follower)
+    view = RecordingView()
+    context = SimpleNamespace(view=view, host=None, scheduler=SimpleNamespace(accounting=lambda _job: None))
+    record = SimpleNamespace(flags={"array": "0-4"}, log="", launcher="", idle_stop=0)
+    session = SimpleNamespace(id="s", directory="/s", job=JobRef("7"), record=record)
+    entry = SimpleNamespace(live=True, summary=SEEN, record=SimpleNamespace(endpoint=None))
+    inspection = inspect._Inspection(*cast(Any, (context, session, entry)))
+    inspection.show()
+    inspection.go_on()
+    assert [one.tasks.running for one in view.events if isinstance(one, events.Status) and one.tasks] == [1, 2]
 
 
 def test_usage_is_of_all_the_time(home: Home) -> None:
@@ -375,4 +460,4 @@ def test_there_is_no_such_session(home: Home, command: str) -> None:
     code, _, err = home.type(command, "k3fa")
     assert code == 40
     assert "There is no session “k3fa”" in err
-    assert "→ see which there were: launch-notebook list --all" in err
+    assert "→ list the ended ones with: launch-notebook list --all" in err

@@ -53,7 +53,7 @@ def test_each_column_is_explained() -> None:
     assert columns["ExitCode"][0] == "1:0" and columns["Elapsed"][0] == "0:00:10"
     assert columns["Timelimit"] == ("0:05:00", "the longest that it was allowed to run (-t)")
     assert columns["Submit"] == ("2026-11-24T02:16:35", "when it was submitted; it began 1 s later (Start)")
-    assert columns["TotalCPU"][1] == "what its processes really computed: 3 % of CPUTime, the CPU efficiency"
+    assert columns["TotalCPU"][1] == "the CPU time that its processes used: 3 % of CPUTime, the CPU efficiency"
     assert columns["MaxRSS"] == ("96 MiB", "the most memory that one of its tasks had (on node1)")
     assert "ConsumedEnergy" not in columns and any("Energy" in text for text in made.unknown)
 
@@ -80,7 +80,42 @@ def test_a_task_of_an_array_is_found_by_its_name_and_the_array_names_its_tasks()
 def test_a_job_that_was_killed_and_gpus_that_nobody_measured() -> None:
     made = report("4")
     assert made.use[-1] == events.ReportUse("GPUs", "2 t4", "not reported")
-    assert any(text.startswith("GPU use: nobody measured it") for text in made.unknown) and made.advice == ()
+    assert any(text.startswith("GPU use: it was not measured") for text in made.unknown) and made.advice == ()
+
+
+GPU_JOB = next(line for line in TEXT.splitlines(keepends=True) if line.startswith("4|"))
+GOT_MORE = GPU_JOB.replace("|1|1|billing=1,cpu=1,gres/gpu:t4=2,", "|8|1|billing=8,cpu=8,gres/gpu:t4=2,", 1).replace(
+    "mem=6400M", "mem=12800M", 1
+)
+UNKNOWN = GOT_MORE.replace("|billing=1,cpu=1,gres/gpu:t4=2,gres/gpu=2,mem=6400M,node=1|wrap", "||wrap").replace(
+    "+0000|1||gpu1", "+0000|||gpu1"
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "asked"),
+    [
+        (GPU_JOB, {}, ["1", "6.2 GiB", "2 t4"]),
+        (GOT_MORE, {}, ["1 (8 allocated)", "6.2 GiB (12.5 GiB allocated)", "2 t4"]),
+        (
+            GOT_MORE.replace("cpu=1,gres/gpu:t4=2,gres/gpu=2", "cpu=1,gres/gpu=1"),
+            {},
+            ["1 (8 allocated)", "6.2 GiB (12.5 GiB allocated)", "1 (2 t4 allocated)"],
+        ),
+        (UNKNOWN, {}, ["8 allocated", "6.2 GiB (12.5 GiB allocated)", "2 t4 allocated"]),
+        (
+            UNKNOWN.replace("6400M", "0"),
+            {"cpus-per-task": "4", "gpus": "t4:1", "mem": "1G"},
+            ["4 (8 allocated)", "1 GiB (12.5 GiB allocated)", "1 t4 (2 t4 allocated)"],
+        ),
+    ],
+    ids=["the same", "all of a node", "a number of GPUs", "not reported", "by the session's flags"],
+)
+def test_what_was_asked_for_is_told_from_what_was_allocated(
+    rows: str, flags: dict[str, str | None], asked: list[str]
+) -> None:
+    shown = {one.of: one.asked for one in report("4", rows, flags=flags).use}
+    assert [shown["cores"], shown["memory"], shown["GPUs"]] == asked
 
 
 @pytest.mark.parametrize(
@@ -98,7 +133,7 @@ def test_one_is_advised_where_something_was_wasted(
     row = (
         f"1|COMPLETED|2001|core|{wall}|{limit}|4|1|cpu=4,mem={mem},node=1|{cpu}|{4 * wall}||{mem}|0|1|0:0|proj1|normal"
     )
-    row += "|2026-11-24T02:16:35+0000|2026-11-24T02:16:36+0000|2026-11-24T02:16:46+0000|4||node1|||||x\n"
+    row += "|2026-11-24T02:16:35+0000|2026-11-24T02:16:36+0000|2026-11-24T02:16:46+0000|4||node1||||||x\n"
     step = TEXT.splitlines()[1].replace("FAILED", "COMPLETED")
     made = report("1", row + step + "\n")
     assert len(made.advice) == len(advice)
@@ -109,7 +144,7 @@ def test_one_is_advised_where_something_was_wasted(
 def one_node(tasks: int = 1, *, memory: str = "64000M", steps: int = 1, state: str = "COMPLETED") -> str:
     """Return sacct's rows of a job of ten minutes, whose steps have so many tasks; each peaks at 96 MiB or less."""
     row = f"1|{state}|2001|core|600|15|4|1|cpu=4,mem={memory},node=1|39:00.000|2400||{memory}|0|1|0:0|proj1|normal"
-    row += "|2026-11-24T02:16:35+0000|2026-11-24T02:16:36+0000|2026-11-24T02:16:46+0000|4||node1|||||x\n"
+    row += "|2026-11-24T02:16:35+0000|2026-11-24T02:16:36+0000|2026-11-24T02:16:46+0000|4||node1||||||x\n"
     step = TEXT.splitlines()[1].replace("FAILED", state).split("|")
     assert step[22] == "1"
     step[22] = str(tasks)

@@ -12,6 +12,7 @@ from notebook_launcher.planning import courses
 from notebook_launcher.planning.courses import take_course
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
+from notebook_launcher.profiles.courses import choose_course
 from tests.doubles import FakePrompts, RecordingView
 
 LAUNCHER = [sys.executable, "-m", "notebook_launcher"]
@@ -76,9 +77,11 @@ def write(folder: Path, files: Mapping[str, str] = FILES) -> Path:
 
 
 def take(word: str | Path, *answers: bool | None) -> tuple[str, RecordingView, FakePrompts]:
-    """Take a course, answering like this; return its name, what was shown and what was asked."""
+    """Take a course, answering like this, as the default; return its name, what was shown and what was asked."""
     view, prompts = RecordingView(), FakePrompts(confirms=answers)
-    return take_course(str(word), view, prompts), view, prompts
+    name = take_course(str(word), view, prompts)
+    choose_course(name)
+    return name, view, prompts
 
 
 def plan_on(day: str = "2026-11-24", **ask: Any) -> Any:

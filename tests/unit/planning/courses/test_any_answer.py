@@ -156,6 +156,6 @@ def test_an_answer_without_end_is_not_read_to_its_end(server: RawServer, code: b
 @pytest.mark.real_time
 def test_headers_without_end_are_given_up_and_nothing_goes_on_in_the_background(server: RawServer) -> None:
     server.goes_on(b"", b"HTTP/1.1 100 Continue\r\n\r\n")
-    with pytest.raises(FetchFailed, match="did not come within 1 s"):
+    with pytest.raises(FetchFailed, match="did not arrive within 1 s"):
         fetch(server.url, LIMIT, within=1)
     wait_until(lambda: not fetching())

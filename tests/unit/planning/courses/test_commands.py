@@ -8,9 +8,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from notebook_launcher.core.errors import (
-    DigestDiffers,
-)
+from notebook_launcher.core.errors import DigestDiffers, UsageError
+from notebook_launcher.profiles import load_configuration
 from notebook_launcher.profiles.courses import saved_courses
 from tests.unit.planning.conftest import LaunchNotebook
 from tests.unit.planning.courses.course_files import FILES, LAUNCHER, digest_of
@@ -50,6 +49,36 @@ def test_every_command_takes_a_course_and_json_reports_it(
     assert "runs  conda activate tf-gpu" in shown.stdout
     assert launch_notebook("course", "forget", "gpu2026").returncode == 0
     assert saved_courses() == []
+
+
+@pytest.mark.parametrize("words", ["-t abc", "--array 0-3", "when -t abc", "--renew 1 -t 0"])
+def test_a_request_that_is_refused_does_not_make_its_course_the_default(
+    words: str, course: Path, configuration: Path, launch_notebook: LaunchNotebook
+) -> None:
+    before = (configuration / "config.toml").read_bytes()
+    done = launch_notebook(*words.split(), "--course", str(course))
+    assert done.returncode == UsageError.exit_code, done.stderr
+    assert (configuration / "config.toml").read_bytes() == before
+    assert saved_courses() == ["gpu2026"], "it was agreed to"
+
+
+@pytest.mark.parametrize("by", ["file", "digest"])
+def test_a_course_is_the_default_before_its_first_launch_contacts_the_cluster(
+    web: Server, course: Path, by: str, launch_notebook: LaunchNotebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the launch's own hints leave it out."""
+    seen: list[object] = []
+    monkeypatch.setattr(
+        "notebook_launcher.launch.launch",
+        lambda plan, *_: seen.extend([load_configuration().course, plan.target.arguments(), plan.command]),
+    )
+    word = f"{web.put(FILES)}#sha256={digest_of(course)}" if by == "digest" else str(course)
+    done = launch_notebook("-t", "1h", "--course", word)
+    assert done.returncode == 0, done.stderr
+    assert seen == ["gpu2026", [], "--course gpu2026 -t 1h"]
+    assert "“gpu2026” is the default course" in done.stderr and "--cluster NAME" in done.stderr
+    again = launch_notebook("-t", "1h", "--course", word)
+    assert "default course" not in again.stderr
 
 
 def test_a_dry_run_reads_a_course_and_keeps_nothing(

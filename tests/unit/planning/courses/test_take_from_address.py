@@ -73,7 +73,7 @@ def test_the_digest_of_the_file_alone_is_told_apart(web: Server) -> None:
 
 def test_plain_http_wants_a_digest(plain_web: Server, course: Path) -> None:
     url = plain_web.put(FILES)
-    with pytest.raises(UsageError, match="Nothing is fetched") as caught:
+    with pytest.raises(UsageError, match="only fetches addresses that begin with https") as caught:
         take(url, True)
     assert "#sha256=" in caught.value.hint
     assert plain_web.asked == []
@@ -83,7 +83,7 @@ def test_plain_http_wants_a_digest(plain_web: Server, course: Path) -> None:
 def test_a_course_over_plain_http_is_updated_by_its_teachers_new_line(plain_web: Server, course: Path) -> None:
     url = plain_web.put(FILES)
     take(f"{url}#sha256={digest_of(course)}")
-    with pytest.raises(UsageError, match="Nothing is fetched") as caught:
+    with pytest.raises(UsageError, match="only fetches addresses that begin with https") as caught:
         update_course("gpu2026", RecordingView(), FakePrompts())
     assert "launch-notebook --course" in caught.value.hint and "from your teacher" in caught.value.hint
 
@@ -220,7 +220,7 @@ def test_what_comes_is_bounded_in_size_and_in_time(web: Server) -> None:
         fetch(f"{web.url}large", 100_000)
     web.odd["drip"] = drip
     began = time.monotonic()
-    with pytest.raises(FetchFailed, match="did not come within"):
+    with pytest.raises(FetchFailed, match="did not arrive within"):
         fetch(f"{web.url}drip", 1000, within=0.5)
     assert time.monotonic() - began < 10
     web.odd["cut"] = cut
@@ -243,7 +243,7 @@ def test_a_course_with_all_its_files_is_bounded_in_time(web: Server, monkeypatch
     began, view = time.monotonic(), RecordingView()
     with pytest.raises(FetchFailed) as caught:
         take_course(url, view, FakePrompts(confirms=[True]))
-    assert caught.value.what == f"{url}:2: {url} with all its files did not come within 2 s."
+    assert caught.value.what == f"{url}:2: {url} with all its files did not arrive within 2 s."
     assert time.monotonic() - began < 15  # all of them would take eighteen
     assert "fetching 1.ipynb (2 of 60) from 127.0.0.1" in [
         e.text for e in view.events if isinstance(e, events.Querying)

@@ -13,7 +13,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
     ProfileError,
 )
-from notebook_launcher.profiles.courses import saved_course, saved_courses
+from notebook_launcher.profiles.courses import choose_course, saved_course, saved_courses
 from tests.unit.planning.courses.course_files import COMMON, COURSE, plan_on, take, write
 
 pytestmark = pytest.mark.timeout(60)
@@ -31,7 +31,12 @@ def test_a_course_is_taken_from_a_file_and_meant_from_then_on(course: Path, conf
     assert flags | {"account": "edu26", "gpus": "2", "mem": "8G", "reservation": "week"} == flags
     assert "gres" not in flags, "another word for GPUs replaces the profile's"
     assert (plan.environment_name, plan.container) == ("tf-gpu", "/sw/images/course.sif")
-    assert plan.target.arguments() == ["--course", "gpu2026"]
+    assert plan.target.arguments() == [] == plan_on(course="gpu2026").target.arguments(), "it is the default"
+    elsewhere = plan_on(course="gpu2026", cluster="pelle").target
+    assert elsewhere.arguments() == ["--course", "gpu2026", "--cluster", "pelle"]
+    choose_course(None)
+    assert plan_on(course="gpu2026").target.arguments() == ["--course", "gpu2026"]
+    choose_course(name)
     without = plan_on(cluster="uni")
     assert (without.target.course, without.request.flags["gres"]) == (None, "gpu:a100:1")
     assert plan_on(host="elsewhere").target.course is None

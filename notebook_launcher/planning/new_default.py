@@ -1,0 +1,61 @@
+"""A cluster or course that was chosen for the first time becomes the default, once the request has been checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from notebook_launcher.core import events
+from notebook_launcher.core.sbatch_options import unlisted
+from notebook_launcher.core.view import View
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import THIS_MACHINE, LaunchTarget, leads_to
+from notebook_launcher.profiles import load_configuration
+from notebook_launcher.profiles.courses import choose_course
+from notebook_launcher.profiles.edit import save_default_cluster
+
+
+def with_default_saved(plan: Plan, view: View) -> Plan:
+    """Make what was chosen for this plan the default, and return the plan with that.
+
+    Not yet if only the cluster knows whether the request is valid: then it is done once the cluster has accepted it.
+    """
+    if unlisted(plan.request.flags):
+        return plan
+    return replace(plan, target=save_new_default(plan.target, view))
+
+
+def save_new_default(target: LaunchTarget, view: View) -> LaunchTarget:
+    """Make what the user has just chosen the default, and return it as that; what they have not is returned as it is.
+
+    Raises ``ProfileError`` if it cannot be saved.
+    """
+    if not target.new_default:
+        return target
+    # by its own name even if retired, so that its old flags are still translated
+    name = target.instead_of or target.cluster or THIS_MACHINE
+    if target.course:
+        save_default_course(target.course.name, view)
+    else:
+        _save_cluster(name, view)
+    return replace(target, new_default=False, is_default=leads_to(load_configuration(), target.course, name))
+
+
+def save_default_course(name: str, view: View) -> None:
+    """Make a saved course the default, and say so, unless it is. Raises ``ProfileError``."""
+    path = choose_course(name)
+    if path:
+        view.show(events.Saved(f"“{name}” is the default course", str(path)))
+        view.show(events.Note("To launch without the course: --cluster NAME or --host you@login"))
+
+
+def _save_cluster(name: str, view: View) -> None:
+    path = save_default_cluster(name)
+    readable = "this machine" if name == THIS_MACHINE else f"“{name}”"
+    view.show(events.Saved(f"{readable} is the default cluster", str(path)))
+    view.show(
+        events.Note(
+            "To make another one the default, or none, so that the next launch asks again:\n"
+            "  launch-notebook clusters use NAME\n"
+            "  launch-notebook clusters use --unset"
+        )
+    )

@@ -1,0 +1,165 @@
+"""Looks at the next job of an attached session, on a thread of its own, until it answers or has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shlex
+import threading
+import time
+from datetime import datetime
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, HostKeyChanged, LauncherError
+from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.jobs.status import NoAnswer, query_status
+from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.credentials import Access, join_keys
+from notebook_launcher.session.record import Session, json_object
+from notebook_launcher.tunnel.forwarding import Endpoint, Tunnel, check_jupyter
+from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, wanted_route
+
+LOOK_EVERY, LONGEST_LOOK = 3.0, 15.0  # seconds between two looks at the next job, from its beginning on
+QUERY_EVERY = 30.0  # seconds between two queries of the scheduler about it
+QUERY_BEFORE_EVERY = 600.0  # the same before its beginning: somebody may have cancelled it
+TOLD_AFTER = 120.0  # seconds for which it may be out of reach before that is said
+CANCEL_TIMES, CANCEL_EVERY = 5, 10.0  # how often another job is cancelled where that fails, and the seconds between
+
+
+class Shown(Frozen):
+    """An event that a thread has for the view."""
+
+    event: events.Event
+
+
+class Answers(Frozen):
+    """The next job's JupyterLab answers."""
+
+    by: NextJobWatch
+
+
+class Lost(Frozen):
+    """The next job is no use any more. ``runs``: it has not ended, and has to be cancelled."""
+
+    by: NextJobWatch
+    why: str
+    runs: bool = False
+
+
+def access_to(context: Context, session: Session, token: str) -> Access:
+    """Return the credentials of another session with the same token; its keys are read when first needed."""
+    return Access(token, functools.cache(lambda: join_keys(context.host, session.directory)))
+
+
+class NextJobWatch:
+    """Looks at the next job from its beginning on, until JupyterLab there answers over a route of its own.
+
+    Until then the scheduler alone is asked, now and then. Only the scheduler says that the job has ended; whatever else
+    fails is tried again. Puts ``Answers`` or ``Lost`` into the inbox, once, and never asks the user for a secret.
+    """
+
+    def __init__(self, context: Context, session: Session, access: Access, begins: datetime | None) -> None:
+        self._context, self._session, self._access = context, session, access
+        self._begins, self._over = begins, threading.Event()
+        self._queried_at = time.monotonic()
+        self._failing_since: float | None = None
+        self._is_told = False
+        threading.Thread(target=self._look_on, name="next job", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def _look_on(self) -> None:
+        pause = LOOK_EVERY
+        found: Answers | Lost | None = self._await_begin()
+        while found is None and not self._over.wait(pause):
+            found = self._look()
+            pause = min(1.1 * pause, LONGEST_LOOK)
+        if found is not None and not self._over.is_set():
+            self._context.interrupts.inbox.put(found)
+
+    def _await_begin(self) -> Lost | None:
+        """Wait until the job may begin; return how it was lost before."""
+        while self._begins is not None and (left := (self._begins - self._context.clock()).total_seconds()) > 0:
+            if self._over.wait(min(left, 60.0)):  # a laptop may sleep meanwhile
+                return None
+            if found := self._lost_if_ended(QUERY_BEFORE_EVERY):
+                return found
+        self._queried_at = time.monotonic() - QUERY_EVERY
+        return None
+
+    def _look(self) -> Answers | Lost | None:
+        """Look once; ``None``: look again."""
+        try:
+            if self._answers():
+                return Answers(self)
+            self._failing_since = None
+        except HostKeyChanged as error:  # somebody else's node: it will not get better
+            return Lost(self, error.what, runs=True)
+        except (ConnectionLost, HostCommandFailed):
+            pass  # the launcher reconnects meanwhile
+        except Exception as error:  # a thread must not die silently
+            self._tell(error.what if isinstance(error, LauncherError) else repr(error))
+        return self._lost_if_ended(QUERY_EVERY)
+
+    def _tell(self, what: str) -> None:
+        """Say once that the job is out of reach, when that has lasted."""
+        now = time.monotonic()
+        self._failing_since = since = self._failing_since or now
+        if not self._is_told and now - since >= TOLD_AFTER:
+            self._is_told = True
+            job = job_of(self._session)
+            note = events.Note(f"The next job, {job}, cannot be reached yet: {what} It is tried again.")
+            self._context.interrupts.inbox.put(Shown(note))
+
+    def _answers(self) -> bool:
+        """Whether JupyterLab there answers with our token. Raises ``LauncherError``."""
+        context, session = self._context, self._session
+        directory = session.directory
+        written = json_object(context.host.read_file(f"{directory}/endpoint.json") or b"")
+        if not written:
+            return False
+        endpoint = Endpoint.from_file(written)
+        node = JobNode.from_started(json_object(context.host.read_file(f"{directory}/started.json") or b""))
+        target = NodeTarget(context.host, context.scheduler, session, job_of(session), node, self._access.keys)
+        wanted = wanted_route(session, context.target.profile.route)
+        _, route = find_route(target, wanted, context.target.name, asks=False)
+        tunnel = Tunnel()
+        try:
+            tunnel.run_over(route)
+            check_jupyter(tunnel.jupyter(endpoint), endpoint, self._access.token)
+        finally:
+            tunnel.close()
+        return True
+
+    def _lost_if_ended(self, every: float) -> Lost | None:
+        """Ask the scheduler, unless it was asked less than ``every`` seconds ago."""
+        if time.monotonic() - self._queried_at < every:
+            return None
+        self._queried_at = time.monotonic()
+        context = self._context
+        within = context.host_timing.answer_within
+        try:
+            status = query_status(context.host, context.scheduler, job_of(self._session), within)
+        except (LauncherError, NoAnswer, OSError):
+            return None  # the next time
+        if status is None:
+            return Lost(self, "the scheduler does not know it any more.")
+        return Lost(self, f"{status.state.name.lower().replace('_', ' ')}.") if status.state.ended else None
+
+
+def cancel_apart(context: Context, session: Session) -> None:
+    """Cancel the job of another session than the attached one, on a thread; a note says so if that fails."""
+    job, inbox = job_of(session), context.interrupts.inbox
+    command, typed = context.scheduler.cancel(job), shlex.join(context.scheduler.cancel_typed(job))
+
+    def cancel() -> None:
+        for _ in range(CANCEL_TIMES):
+            with contextlib.suppress(LauncherError, OSError):
+                if context.host.run(command, login_shell=True).exit_code == 0:
+                    return
+            time.sleep(CANCEL_EVERY)
+        inbox.put(Shown(events.Note(f"Job {job} could not be cancelled. To end it:\n  {typed}")))
+
+    threading.Thread(target=cancel, name="cancel", daemon=True).start()

@@ -1,0 +1,103 @@
+"""How many tasks of a job array wait, run and have ended, by what each has recorded in its own directory."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from notebook_launcher.core import events
+from notebook_launcher.core.bash_options import PLAIN_BASH
+from notebook_launcher.core.errors import HostCommandFailed, UsageError
+from notebook_launcher.core.job_arrays import task_numbers
+from notebook_launcher.core.request import Request
+from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.session.record import Session, json_object
+
+FINISHED = "finished"  # the cause in the exit.json of a task whose script ended with exit code 0
+_STOPPED = "stopped"  # that of one that got a signal: it does not know why
+_SLACK = 20.0  # seconds: the scheduler counts the walltime from before the script's start
+
+#: files of tasks (``started.json``, ``exit.json``) by the task's number
+TaskFiles = Mapping[int, Mapping[str, object]]
+
+
+_FILE = re.compile(r"(\d{1,9})/(started|exit)\.json (\{.*\})", re.A)
+# Each folder is listed: an NFS client looks for another machine's new files only then. On one line: csh, as a login
+# shell, cannot quote a newline.
+_READ = PLAIN_BASH + (
+    'cd -- "$1/tasks" 2>/dev/null || exit 0; '
+    "for file in */*.json; do case $file in "
+    "*[^0-9]*/*) continue ;; */started.json | */exit.json) ;; *) continue ;; esac; "
+    'line=; [ -f "$file" ] && { IFS= read -r -n 16384 line <"$file"; } 2>/dev/null; '
+    '[ -z "$line" ] || printf "%s %s\\n" "$file" "$line"; done; exit 0'
+)
+
+
+def read_counts(host: Host, session: Session, *, is_over: bool, timeout: float) -> events.TaskCounts | None:
+    """Return how many tasks of a session's job array there are in each state; ``None``: it is none, or nobody answers.
+
+    ``is_over``: whether the array has ended, so that none waits or runs any more. ``timeout``: in seconds. Raises
+    ``ConnectionLost``.
+    """
+    if "array" not in session.record.flags:
+        return None
+    started: dict[int, Mapping[str, object]] = {}
+    exits: dict[int, Mapping[str, object]] = {}
+    with contextlib.suppress(UsageError, HostCommandFailed):  # a damaged record; a file server that is not available
+        total = len(task_numbers(session.record.flags["array"]))
+        answer = host.run(["bash", "-c", _READ, "read-tasks", session.directory], timeout=timeout)
+        for match in filter(None, map(_FILE.fullmatch, answer.stdout.split("\n"))):
+            (started if match[2] == "started" else exits)[int(match[1])] = json_object(match[3])
+        counts = count_tasks(total, started, exits, session.record.flags)
+        return _after_the_end(counts) if is_over else counts
+    return None
+
+
+def _after_the_end(counts: events.TaskCounts) -> events.TaskCounts:
+    """Count tasks of an array that is over: one that never began was cancelled, and one without an end was killed."""
+    cancelled, failed = counts.cancelled + counts.waiting, counts.failed + counts.running
+    return dataclasses.replace(counts, waiting=0, running=0, cancelled=cancelled, failed=failed)
+
+
+def count_tasks(total: int, started: TaskFiles, exits: TaskFiles, flags: Mapping[str, str | None]) -> events.TaskCounts:
+    """Return how many of ``total`` tasks there are in each state. ``flags``: as submitted, for the walltime.
+
+    A task that was stopped counts as cancelled, or as failed if it has reached its walltime.
+    """
+    walltime = _walltime(flags)
+    ends = [_end(record, ran_for(started.get(number, {}), record), walltime) for number, record in exits.items()]
+    running = len(started.keys() - exits.keys())
+    return events.TaskCounts(
+        tasks=total,
+        waiting=max(0, total - running - len(exits)),
+        running=running,
+        finished=ends.count("finished"),
+        failed=ends.count("failed"),
+        cancelled=ends.count("cancelled"),
+    )
+
+
+def ran_for(started: Mapping[str, object], ended: Mapping[str, object]) -> float | None:
+    """Return the seconds from a task's ``started.json`` to its ``exit.json``; ``None``: not known."""
+    first, last = parse_iso(str(started.get("started") or "")), parse_iso(str(ended.get("ended") or ""))
+    if first is None or last is None or not (first.tzinfo and last.tzinfo):
+        return None
+    return max(0.0, (last - first).total_seconds())
+
+
+def _end(record: Mapping[str, object], seconds: float | None, walltime: float | None) -> str:
+    if record.get("cause") == FINISHED:
+        return "finished"
+    used_up = walltime is not None and seconds is not None and seconds >= walltime - _SLACK
+    return "cancelled" if record.get("cause") == _STOPPED and not used_up else "failed"
+
+
+def _walltime(flags: Mapping[str, str | None]) -> float | None:
+    """Return the walltime in seconds; ``None``: no limit, or a damaged record."""
+    with contextlib.suppress(UsageError, OverflowError):
+        walltime = Request(flags).walltime
+        return None if walltime.is_unlimited else walltime.total_seconds()
+    return None
