@@ -57,7 +57,7 @@ class SharedDocuments:
         return bool(self._changed())
 
     async def save(self):
-        """Save the changed documents in ``SHARED_WITHIN`` seconds; return the paths of those that could not be saved."""
+        """Save changed documents in ``SHARED_WITHIN`` seconds; return the paths of those that could not be saved."""
         return [path for path in await asyncio.gather(*map(self._not_saved, self._changed())) if path]
 
     def _changed(self):

@@ -33,7 +33,7 @@ def parameter_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-#: engines whose workers ``--with`` starts on all nodes of a job
+#: frameworks whose workers ``--with`` starts on all nodes of a job
 DISTRIBUTED = ("dask", "ray")
 
 
@@ -44,7 +44,7 @@ def workers_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dependencies_and_workers(words: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
-    """Split the values of ``--with`` into files and the engine; ``./dask`` is a file."""
+    """Split the values of ``--with`` into files and the framework; ``./dask`` is a file."""
     engine = next((word for word in words if word in DISTRIBUTED), None)
     return tuple(word for word in words if word not in DISTRIBUTED), engine
 
