@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# first-job: a first batch job, which says where it runs and what it got.
+# first-job: a first batch job, which prints where it runs and what it was given.
 #SBATCH --job-name=first-job
 #SBATCH --time=00:05:00
 #SBATCH --ntasks=1
@@ -25,7 +25,7 @@
 #
 # Submit it on the login node, in its folder:    Slurm  sbatch first-job.sh      LSF          bsub < first-job.sh
 #                                                PBS    qsub first-job.sh        Grid Engine  qsub first-job.sh
-# Lines such as #SBATCH say what the job needs. Each scheduler reads its own and takes the others for comments.
+# Lines such as #SBATCH say what the job needs. Each scheduler reads its own lines and ignores the others as comments.
 # Slurm's sbatch would read those of PBS and LSF as well: --ignore-pbs prevents that.
 # Many clusters need more: an account (#SBATCH -A …), a partition (#SBATCH -p …). Typed flags override the file's:
 #   sbatch -A myproject -t 2 first-job.sh

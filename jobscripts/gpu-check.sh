@@ -21,7 +21,7 @@
 #PBS -l select=1:ncpus=4:ngpus=1
 #PBS -j oe
 #
-# Software: where PyTorch comes from. Set one of them here, or when you submit:
+# Software: where PyTorch comes from. Set one of these here, or when you submit:
 #   IMAGE=/apps/torch.sif sbatch gpu-check.sh
 MODULES=${MODULES-}   # such as PyTorch/2.9.1-foss-2024a-CUDA-12.6.0
 IMAGE=${IMAGE-}       # an Apptainer image; --nv lets it use the node's GPU driver
@@ -40,7 +40,7 @@ import time, torch
 print(f"PyTorch {torch.__version__}, for CUDA {torch.version.cuda}; GPUs that it sees: {torch.cuda.device_count()}")
 for number in range(torch.cuda.device_count()):
     matrix = torch.rand(8192, 8192, device=f"cuda:{number}")
-    for _ in range(2):  # the first time, CUDA has to be set up
+    for _ in range(2):  # the first run includes setting up CUDA
         began = time.perf_counter()
         matrix @ matrix
         torch.cuda.synchronize(number)

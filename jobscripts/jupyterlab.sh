@@ -3,19 +3,20 @@
 #SBATCH --time=0:59:00
 #SBATCH --output=jupyterlab-%j.log
 #
-# JupyterLab as a batch job, or simply run:
+# Runs JupyterLab, as a batch job or directly:
 #
 #   sbatch jobscripts/jupyterlab.sh SESSION_DIR        bash jobscripts/jupyterlab.sh SESSION_DIR
 #
-# In the same way it runs a notebook from top to bottom (program=notebook) or a user's job script (program=script), or
-# holds a node for shells (program=shell).
+# It can also run a notebook from top to bottom (program=notebook) or a user's job script (program=script), or keep a
+# node for shells (program=shell).
 #
-# SESSION_DIR is made if it is not there. What should run where is asked in SESSION_DIR/session.env, and the answer is
-# SESSION_DIR/endpoint.json; docs/job-script.md describes both. JupyterLab listens on the node's 127.0.0.1
-# only, unless session.env asks for more, and its token stands in SESSION_DIR/token.
+# SESSION_DIR is created if it does not exist. SESSION_DIR/session.env says what to run and where; the answer is written
+# to SESSION_DIR/endpoint.json; docs/job-script.md describes both. JupyterLab listens only on the node's 127.0.0.1,
+# unless session.env asks for more, and its token is in SESSION_DIR/token.
 #
-# This script only starts, waits and reports, so that a signal is answered at once. `enter`, in lib/enter.sh, loads modules,
-# goes into the container and becomes JupyterLab or what runs the notebook; lib/job_services.sh has what runs beside it.
+# This script only starts, waits and reports, so that it handles a signal at once. `enter`, in lib/enter.sh, loads
+# modules, enters the container, and execs JupyterLab or the program that runs the notebook. lib/job_services.sh has the
+# services that run beside it.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -31,34 +32,34 @@ main() {
   esac
 }
 
-# What a job needs beside this script, and what it has use for.
+# The files that a job needs beside this script, and those that it uses if they are there.
 readonly NEEDED=({lib,containers,activate,enter,program,job_services,workers}.sh {jupyter_server_config,own_connections}.py)
 readonly OPTIONAL=({quick_start,import_cache,static_files,idle_guard,idle_rules}.py {image,heartbeat,reverse}.sh
   stage{,_disk,_squash}.sh staged_mount.py execute{,_common,_kernel,_outputs,_script,_html}.py
   {worker_node,torchrun_nodes,workers_{dask,ray}}.sh {dask,ray}_node.py node_resources.py panel{,_view,_apps}.js
   panel{,_facts,_saving}.py {session_apps,app_{requests,tensorboard}}.py)
 
-# How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
+# Seconds that JupyterLab may take to end its kernels; it gives each of them 5.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
 
-# How long a notebook that is stopped may take to write what there is, before exit.json says that it is over.
+# Seconds that a notebook that is being stopped may take to write its outputs, before exit.json is written.
 readonly LAST_WRITE_SECONDS=3
 
-# How long the end of a run may wait for the image's digest.
+# Seconds that the end of a run may wait for the image's digest.
 readonly DIGEST_SECONDS=${NBL_DIGEST_SECONDS:-60}
-# And how long of it a calculation that has begun at low priority may go on: it may be nearly done.
+# Of these, seconds for which a calculation already running at low priority may continue: it may be nearly done.
 readonly DIGEST_NEARLY_DONE_SECONDS=${NBL_DIGEST_NEARLY_DONE_SECONDS:-10}
 
-# Seconds for which the job of a shell waits for one: at first, and when all have gone.
+# Seconds for which the job of a shell waits for the first shell, and for another one after the last has ended.
 readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SHELL=5
 
-# The exit code where the session directory cannot hold exit.json (EX_CANTCREAT): the log then has the reason.
+# The exit code if exit.json cannot be written to the session directory (EX_CANTCREAT); the log then has the reason.
 readonly EXIT_UNUSABLE=73
 
 run_job() {
   concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' heartbeat='' noter='' stager='' passed_on='' ended_by=''
   answer_signals
-  trap : USR1 # a script's, which is not there yet: pass_signals_on
+  trap : USR1 # meant for the user's script, which has not started yet; see pass_signals_on
   find_log_is_new
   users_umask=$(umask)
   umask 077
@@ -76,7 +77,7 @@ run_job() {
   source "$scripts/workers.sh"
   find_job_id
   find_node
-  # By this list_stragglers knows what was started.
+  # list_stragglers recognizes our processes by this variable.
   export NBL_RUN=$$-$RANDOM$RANDOM
   trap 'leave_unforeseen $?' EXIT
   prepare_session_dir
@@ -101,7 +102,7 @@ run_jupyterlab() {
   fi
   start_program
   if [[ -z $want_with ]]; then
-    # After the launch, which must not wait for the SSH server; the tunnel is still made while JupyterLab starts.
+    # After starting the program, which must not wait for the SSH server; the tunnel is opened while JupyterLab starts.
     await_ssh_port
     report_started
   fi
@@ -130,18 +131,19 @@ open_session_dir() {
   export NBL_CONTAINER_FILE=$NBL_SESSION_DIR/runtime/container
   [[ -d $NBL_SESSION_DIR ]] || mkdir -p -- "$NBL_SESSION_DIR" ||
     unusable "The session directory $NBL_SESSION_DIR cannot be made on $(uname -n)."
-  # Scripts are read from it, so it must be nobody else's.
+  # It must belong to us, because scripts are read from it.
   [[ -O $NBL_SESSION_DIR ]] || unusable "The session directory $NBL_SESSION_DIR belongs to somebody else."
   chmod 700 -- "$NBL_SESSION_DIR" || unusable "The session directory $NBL_SESSION_DIR cannot be closed to others."
 }
 
-# Set scripts to the directory with the other job scripts. A launcher puts copies into the session directory. By hand
-# they lie in lib/ beside this file; but Slurm runs a copy of it from its spool directory, and only says where it was.
+# Set scripts to the directory with the other job scripts. A launcher puts copies into the session directory. Without a
+# launcher they are in lib/ beside this file; but Slurm runs a copy of this file from its spool directory, and only
+# reports where the original was.
 find_scripts() {
   local here=${BASH_SOURCE[0]}
   [[ $here == */* ]] || here=./$here
   [[ ! -e $NBL_SESSION_DIR/session.json ]] || ! find_scripts_in "$NBL_SESSION_DIR" || return 0
-  # Slurm's controller is asked only where that matters.
+  # Slurm's controller is queried only if necessary.
   find_scripts_in "${here%/*}" || find_scripts_in "$(submitted_from)" || find_scripts_in "$NBL_SESSION_DIR" ||
     unusable "${NEEDED[*]} were not found; put the files of jobscripts/lib/ into $NBL_SESSION_DIR."
 }
@@ -175,7 +177,7 @@ prepare_session_dir() {
     [[ $REPLY =~ \"session\":\"([0-9]{8}-[0-9]{6}-[a-z2-7]{4})\" ]]; then
     continues_in=${BASH_REMATCH[1]}
   fi
-  # What an earlier run has left, when the scheduler put the job back into the queue.
+  # Files of an earlier run, if the job was requeued.
   for name in {started,endpoint,exit,idle,image,notice,progress,staging,unsaved,renew,next_job}.json ended-from runtime; do
     [[ ! -e $NBL_SESSION_DIR/$name && ! -L $NBL_SESSION_DIR/$name ]] || left+=("$NBL_SESSION_DIR/$name")
   done
@@ -192,10 +194,10 @@ leave_unwritable() {
     "The session directory $NBL_SESSION_DIR cannot be written on $node: is your home full, or read-only there?"
 }
 
-# The inner part and JupyterLab's configuration are read in the session directory, which is seen in the container too.
+# Copy the scripts to the session directory, from which the part inside the container and JupyterLab read them.
 #
-# By as few processes as it takes, and a whole file at a time: a shell that is open may read those of an earlier run. A
-# launcher has put all of them there.
+# With as few processes as possible, and replacing whole files: an open shell may be reading those of an earlier run. A
+# launcher has already put all of them there.
 copy_scripts() {
   local name new=$NBL_SESSION_DIR/runtime/scripts files=()
   [[ ! $scripts -ef $NBL_SESSION_DIR || ! -e $NBL_SESSION_DIR/session.json || ! -r $NBL_SESSION_DIR/jupyterlab.sh ]] || return 0
@@ -212,8 +214,7 @@ copy_scripts() {
   rmdir -- "$new"
 }
 
-# The token goes from the random device, or the system's call for the same, to its file: through no argument, and no
-# variable that another process could have.
+# Write a random token to its file. It must not appear in arguments, nor in a variable that other processes inherit.
 make_token() {
   local file=$NBL_SESSION_DIR/token
   if [[ ! -e $file && ! -L $file ]] && ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
@@ -230,8 +231,8 @@ make_token() {
 
 # -------------------------------------------------------------------------------------------------------- reports
 
-# Set log_is_new to true where the file to which this job prints is empty: a scheduler truncates the log of a job that was
-# put back into the queue, or appends to it, as the site has it.
+# Set log_is_new to true if the file to which this job prints is empty: depending on the site, a scheduler truncates the
+# log of a requeued job, or appends to it.
 find_log_is_new() {
   log_is_new=false
   [[ ! -f /dev/fd/1 || -s /dev/fd/1 ]] || log_is_new=true
@@ -239,7 +240,7 @@ find_log_is_new() {
 
 report_started() {
   local names keys
-  # For a shell (shell.sh), which is started from elsewhere.
+  # For a shell (shell.sh), which starts in another folder.
   write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
   find_node_names
   find_host_keys
@@ -267,7 +268,7 @@ report_endpoint() {
   fi
 }
 
-# report NAME FORMAT VALUE...: write NAME.json, with what all of these files begin with.
+# report NAME FORMAT VALUE...: write NAME.json, which begins with the fields common to all these files.
 report() {
   local name=$1 format=$2 head text
   shift 2
@@ -296,14 +297,14 @@ conclude() {
   [[ ! -L $NBL_SESSION_DIR/work ]] || conclude_array
 }
 
-# leave CAUSE EXIT_CODE SENTENCE: end the job, what runs in it first.
+# leave CAUSE EXIT_CODE SENTENCE: end the programs of the job, then the job.
 leave() {
   trap '' TERM INT HUP USR2
   stand_by_podman
   [[ ${want_program-} != notebook ]] || await_last_write 2>/dev/null
-  # Reported before the ending, which may take longer than the scheduler waits before it kills.
+  # Reported first, because ending everything may take longer than the scheduler waits before it sends SIGKILL.
   conclude "$@"
-  # From here on bash would report in its own words how JupyterLab dies: "Bus error", when the container goes first.
+  # From here on, bash would print how JupyterLab died: "Bus error", if the container is gone first.
   exec {log_fd}>&2 2>/dev/null
   end_heartbeat
   end_sampler
@@ -311,7 +312,7 @@ leave() {
   end_staging
   end_workers
   end_program
-  # Not before: by their connections JupyterLab's pages save while it ends.
+  # Not earlier: JupyterLab's pages save over these connections while it shuts down.
   end_sshd
   end_reverse
   end_what_is_left
@@ -320,7 +321,7 @@ leave() {
   exit "$2"
 }
 
-# Where the container has a /tmp of its own, it has gone with that.
+# If the container had its own /tmp, the folder is gone with it.
 remove_kernel_folder() {
   read_line "$NBL_SESSION_DIR/runtime/kernels" || return 0
   is_session_folder "$REPLY" || return 0
@@ -334,11 +335,11 @@ answer_signals() {
   trap 'note_signal TERM' TERM
   trap 'note_signal INT' INT
   trap 'note_signal HUP' HUP
-  trap 'note_signal USR2' USR2 # LSF's first word when the walltime is over
+  trap 'note_signal USR2' USR2 # LSF sends USR2 first when the walltime is over
 }
 
-# A trap may run inside `read -t`, whose time-out then breaks off whatever the trap does: only note the signal there.
-# While `wait` waits for the program it is safe to act, and nobody else would.
+# A trap may run inside `read -t`, whose timeout then aborts the trap's commands: so there, only note the signal. During
+# `wait` for the program it is safe to act, and nothing else would.
 # shellcheck disable=SC2317  # called by the traps, as leave_unforeseen
 note_signal() {
   signal=$1
@@ -380,9 +381,10 @@ run_notebook() {
   await_end
 }
 
-# The folder of what was sent and of what comes of it. What an earlier run of this job has left there, before it was put
-# back into the queue, goes aside and is not mixed with what comes now; results that were sent along are there again.
-# The first run notes them in results.sent, which is empty where none were: by that file the later ones know themselves.
+# Prepare the folder for the files that were sent and for the results. Results of an earlier run, before the job was
+# requeued, are moved aside so that they do not mix with new ones; results that were sent are put back. The first run
+# saves those in results.sent, which is empty if there were none; later runs recognize by that file that they are not
+# the first.
 prepare_work() {
   local stem=${want_notebook%.ipynb} name count=1 earlier=()
   local work=$NBL_SESSION_DIR/work sent=$NBL_SESSION_DIR/results.sent
@@ -392,7 +394,7 @@ prepare_work() {
     return
   fi
   for name in "$stem.ipynb" "$stem.out" results.jsonl; do
-    if [[ $name == *.out && $want_to != script ]]; then continue; fi # sent along, or the notebook's own
+    if [[ $name == *.out && $want_to != script ]]; then continue; fi # was sent, or belongs to the notebook
     [[ ! -e $work/$name ]] || earlier+=("$work/$name")
   done
   ((${#earlier[@]})) || return 0
@@ -402,7 +404,7 @@ prepare_work() {
   [[ ! -s $sent ]] || cp -- "$sent" "$work/results.jsonl"
 }
 
-# When exit.json is there, the notebook is what it is going to be: so it is asked to end before that, and given a moment.
+# Once exit.json exists, the notebook must be final: so it is asked to end before that, and given a moment.
 await_last_write() {
   local looks
   is_running || return 0
@@ -413,7 +415,7 @@ await_last_write() {
   done
 }
 
-# leave_without_a_word EXIT_CODE: execute.py did not come to say why it ended.
+# leave_without_a_word EXIT_CODE: end the job, although execute.py could not report why it ended.
 leave_without_a_word() {
   if (($1 == 137)); then
     leave kernel-died "$1" "The notebook on $node was killed, perhaps because it ran out of memory: ask for more."
@@ -423,7 +425,7 @@ leave_without_a_word() {
 
 # ------------------------------------------------------------------------------------------------- a user's script
 
-# With program=script the job is the user's own script, work/NAME, and ends with it.
+# With program=script the job runs the user's own script, work/NAME, and ends with it.
 run_script() {
   program_name='the script' ssh_port='' listen_address=none
   [[ -f $NBL_SESSION_DIR/work/$want_script ]] ||
@@ -442,8 +444,8 @@ run_script() {
 
 # --------------------------------------------------------------------------------------------------------- shells
 
-# With program=shell there is no JupyterLab: the job holds its node while somebody has a shell there (shell.sh), and ends
-# by itself soon after the last one, so that no lost connection keeps a node.
+# With program=shell there is no JupyterLab: the job keeps its node while somebody has a shell there (shell.sh), and
+# ends soon after the last one, so that a lost connection does not keep a node allocated.
 wait_on_shells() {
   local come='' without=0
   start_survey
@@ -457,7 +459,7 @@ wait_on_shells() {
     pause 1
     without=$((without + 1))
     if is_any_shell_open; then without=0; fi
-    # One may have come and gone meanwhile.
+    # A shell may have started and ended meanwhile.
     if [[ -z $come && -e $NBL_SESSION_DIR/runtime/first-shell ]]; then come=yes without=0; fi
   done
   [[ -z $signal ]] || leave_on_signal
@@ -465,7 +467,7 @@ wait_on_shells() {
   leave finished 0 "The last shell was closed."
 }
 
-# Each shell leaves a file with its number as its name's end, and takes it away again if it can.
+# Each shell creates a file whose name ends in its process id, and removes it at its end if it can.
 is_any_shell_open() {
   local file
   for file in "$NBL_SESSION_DIR"/runtime/shell-*; do
@@ -474,7 +476,7 @@ is_any_shell_open() {
   return 1
 }
 
-# Read whole before anything runs: the file may be replaced while the job waits.
+# bash reads the whole file before it runs anything, because the file may be replaced while the job waits.
 main "$@"
 # shellcheck disable=SC2317
 exit

@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# train-array: trains once with each of several learning rates, each in a job of its own.
+# train-array: trains once with each of several learning rates, each in its own job.
 #SBATCH --job-name=train-array
 #SBATCH --array=1-3
 #SBATCH --time=00:30:00
@@ -27,7 +27,8 @@
 #$ -t 1-3
 #$ -l h_rt=00:30:00
 #
-# Two at a time only: [1-3]%2 with Slurm and LSF, -tc 2 with Grid Engine. One alone:  sbatch --array=2 train-array.sh
+# Only two at a time: [1-3]%2 with Slurm and LSF, -tc 2 with Grid Engine. Only one task:  sbatch --array=2
+# train-array.sh
 TRAINING=${TRAINING:-training}   # the folder with the Python files, beside this file
 MODULES=${MODULES-}              # such as PyTorch/2.9.1-foss-2024a-CUDA-12.6.0
 IMAGE=${IMAGE-}                  # or an Apptainer image, as in  IMAGE=/apps/torch.sif sbatch train-array.sh

@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# train-mpi: trains on several nodes with a process for each GPU, all of them started by mpirun.
+# train-mpi: trains on several nodes with one process per GPU, all started by mpirun.
 #SBATCH --job-name=train-mpi
 #SBATCH --time=01:00:00
 #SBATCH --nodes=2 --ntasks-per-node=2 --cpus-per-task=4
@@ -20,8 +20,8 @@
 #PBS -l select=2:ncpus=8:mpiprocs=2:ngpus=2
 #PBS -j oe
 #
-# mpirun asks the scheduler on which nodes to start how many processes. It comes from a module, outside of the image;
-# PyTorch needs no MPI of its own: each process finds its rank in the variables that mpirun sets.
+# mpirun asks the scheduler on which nodes to start how many processes. It comes from a module outside the image;
+# PyTorch need not support MPI: each process finds its rank in the variables that mpirun sets.
 TRAINING=${TRAINING:-training}   # the folder with the Python files, beside this file; all nodes must see it
 MODULES=${MODULES-}              # such as "OpenMPI/5.0.3-GCC-13.3.0 PyTorch/2.9.1-foss-2024a-CUDA-12.6.0"
 IMAGE=${IMAGE-}                  # or an Apptainer image with PyTorch, and the module of mpirun in MODULES
@@ -40,7 +40,7 @@ while (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do port=$((port + 1)); done
 
 start=()
 [ -z "$IMAGE" ] || start=(apptainer exec --nv "$IMAGE")
-# env: variables reach the other nodes like this with every MPI, whose own options for it differ
+# env: passes variables to the other nodes with every MPI, whose own options for it differ
 # shellcheck disable=SC2086  # MPIRUN may have options
 exec $MPIRUN env MASTER_ADDR="$head" MASTER_PORT="$port" OMP_NUM_THREADS="$OMP_NUM_THREADS" \
   "${start[@]}" python3 "$TRAINING/train_ddp.py" --output "runs/$job" --max-epochs 5 "$@"

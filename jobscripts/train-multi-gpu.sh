@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# train-multi-gpu: trains on all GPUs of one node: torchrun starts a process for each of them.
+# train-multi-gpu: trains on all GPUs of one node: torchrun starts one process per GPU.
 #SBATCH --job-name=train-multi-gpu
 #SBATCH --time=01:00:00
 #SBATCH --nodes=1 --ntasks=1 --cpus-per-task=8
@@ -26,13 +26,13 @@ cd "${PBS_O_WORKDIR:-.}" || exit
 # shellcheck disable=SC2086  # several modules may be named
 [ -z "$MODULES" ] || module load $MODULES || exit
 job=${SLURM_JOB_ID:-${LSB_JOBID:-${PBS_JOBID:-by-hand}}}
-OUTPUT=${OUTPUT:-runs/$job}      # not as an option: the lines below use it, too
+OUTPUT=${OUTPUT:-runs/$job}      # not an option, because the lines below use it as well
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}   # threads of each process, for what it does on the CPU
 
-# Before the walltime is over, the scheduler sends USR1: the file then asks the trainer to save a checkpoint and stop.
+# Before the walltime ends, the scheduler sends USR1: then a file asks the trainer to save a checkpoint and stop.
 mkdir -p "$OUTPUT" && rm -f "$OUTPUT/stop"
 trap 'touch "$OUTPUT/stop"' USR1
-trap 'kill %1' INT TERM   # Ctrl-C, where it is run by hand
+trap 'kill %1' INT TERM   # for Ctrl-C, if you run this file by hand
 start=()
 [ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}")
 [ -z "$IMAGE" ] || start+=(apptainer exec --nv "$IMAGE")
@@ -41,7 +41,7 @@ start=()
   "$TRAINING/train_ddp.py" --output "$OUTPUT" --max-epochs 5 "$@") &
 while kill -0 $! 2>/dev/null; do wait $!; done; wait $! || exit   # a signal ends wait early
 
-# Not done yet: back into the queue, under the same id, but not for ever. LSF does that for the exit code of -Q.
+# Not done yet: requeue the job with the same id, but not endlessly. LSF does that for the exit code given by -Q.
 [ -e "$OUTPUT/unfinished" ] || exit 0
 [ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit 99; }   # not the job's script
 echo "$job" >>"$OUTPUT/requeued"

@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# train: trains the image classifier on one GPU, and continues by itself if the walltime is too short.
+# train: trains the image classifier on one GPU, and continues automatically if the walltime is too short.
 #SBATCH --job-name=train
 #SBATCH --time=01:00:00
 #SBATCH --ntasks=1 --cpus-per-task=4
@@ -19,7 +19,7 @@
 #PBS -l walltime=01:00:00
 #PBS -l select=1:ncpus=4:ngpus=1
 #
-# Options of the trainer go behind the script's name, or to the end of this file:  sbatch train.sh --max-epochs 20
+# Put options of the trainer after the script's name, or at the end of this file:  sbatch train.sh --max-epochs 20
 TRAINING=${TRAINING:-training}   # the folder with the Python files, beside this file
 MODULES=${MODULES-}              # such as PyTorch/2.9.1-foss-2024a-CUDA-12.6.0
 IMAGE=${IMAGE-}                  # or an Apptainer image, as in  IMAGE=/apps/torch.sif sbatch train.sh
@@ -28,12 +28,12 @@ cd "${PBS_O_WORKDIR:-.}" || exit
 # shellcheck disable=SC2086  # several modules may be named
 [ -z "$MODULES" ] || module load $MODULES || exit
 job=${SLURM_JOB_ID:-${LSB_JOBID:-${PBS_JOBID:-by-hand}}}
-OUTPUT=${OUTPUT:-runs/$job}      # not as an option: the lines below use it, too
+OUTPUT=${OUTPUT:-runs/$job}      # not an option, because the lines below use it as well
 
-# Before the walltime is over, the scheduler sends USR1: the file then asks the trainer to save a checkpoint and stop.
+# Before the walltime ends, the scheduler sends USR1: then a file asks the trainer to save a checkpoint and stop.
 mkdir -p "$OUTPUT" && rm -f "$OUTPUT/stop"
 trap 'touch "$OUTPUT/stop"' USR1
-trap 'kill %1' INT TERM   # Ctrl-C, where it is run by hand
+trap 'kill %1' INT TERM   # for Ctrl-C, if you run this file by hand
 start=()
 [ -z "${SLURM_JOB_ID-}" ] || start=(srun --ntasks=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-1}}")
 [ -z "$IMAGE" ] || start+=(apptainer exec --nv "$IMAGE")
@@ -41,7 +41,7 @@ start=()
   --accelerator auto --devices 1 --max-epochs 5 "$@") &
 while kill -0 $! 2>/dev/null; do wait $!; done; wait $! || exit   # a signal ends wait early
 
-# Not done yet: back into the queue, under the same id, but not for ever. LSF does that for the exit code of -Q.
+# Not done yet: requeue the job with the same id, but not endlessly. LSF does that for the exit code given by -Q.
 [ -e "$OUTPUT/unfinished" ] || exit 0
 [ "${SLURM_TASK_PID:-$$}" = $$ ] || { echo "Not done yet: run the same command again."; exit 99; }   # not the job's script
 echo "$job" >>"$OUTPUT/requeued"

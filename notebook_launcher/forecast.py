@@ -52,8 +52,8 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.usage.cost_estimate import Costing
 
-NOW = timedelta(minutes=1)  # a start within this time counts as now; a smaller difference is not worth a note
-MOST_PARTITIONS = 4  # the most partitions to query at once; more only if these refuse
+NOW = timedelta(minutes=1)  # a start within this time counts as now; a smaller difference is not mentioned
+MOST_PARTITIONS = 4  # partitions to query at once; more only if all of these refuse
 
 #: shown by ``when`` if no cluster is configured
 NO_CLUSTER = (
@@ -76,7 +76,7 @@ _NOT_TESTED = {  # flags that delay a job, which a test does not consider
     "hold": "It is queued on hold, and starts only once it is released.",
     "dependency": "The estimate does not wait for what --dependency names.",
 }
-# refusals that no variation can avoid; and those that a shorter walltime alone may avoid
+# refusals that no variation can avoid; and those that only a shorter walltime may avoid
 _HOPELESS = (AccountRefused, QosRefused, ReservationRefused, LicenceRefused, ClusterRefused, DependencyRefused, NoRoom)
 _TOO_LONG = (WalltimeRefused, LimitRefused, JobNeverStarts)
 
@@ -100,7 +100,7 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
 
 
 def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Show what is free and what is pending. ``cluster``: another one of the same scheduler, as with ``-M``.
+    """Show what is free and what is pending. ``cluster``: another cluster of the same scheduler, as with ``-M``.
 
     Raises ``SchedulerSilent`` if the scheduler reports nothing about its nodes.
     """
@@ -136,7 +136,7 @@ def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompt
 
 
 def _unknown_cluster(context: Context, cluster_info: ClusterInfo, cluster: str | None) -> Finding | None:
-    """Return the fault if there is no cluster of that name; ``None`` if nothing shows that."""
+    """Return a fault if there is no cluster of that name; ``None`` if there may be one."""
     if not cluster or not (command := cluster_info.clusters()):
         return None
     return judge_clusters(cluster, cluster_info.read_clusters(run_query(context.host, command)))
@@ -186,10 +186,10 @@ def _seconds(start: datetime, now: datetime) -> int:
 
 
 class _Start(Frozen):
-    """When a request would start, on the cluster's clock with its zone; or why it cannot.
+    """When a request would start, by the cluster's clock in its time zone; or why it cannot.
 
     ``delays``: what may delay it beyond the test's result; empty: nothing known. ``preempts``: other jobs would be
-    preempted. ``flags``: the change, of a variation.
+    preempted. ``flags``: of a variation, the flags that it changes.
     """
 
     request: Request
@@ -207,7 +207,7 @@ class _Start(Frozen):
 
     @property
     def order(self) -> tuple[bool, bool, bool, float]:
-        """The earliest start first, then delayed ones, those that wait for nodes, and those that cannot start."""
+        """The sort key: the earliest start first, then delayed ones, those waiting for nodes, and refused ones."""
         return self.refusal is not None, self.at is None, bool(self.delays), self.at.timestamp() if self.at else 0.0
 
 
@@ -244,7 +244,7 @@ class _Forecaster:
         return start.refusal.exit_code if start.refusal else 0
 
     def _run_without_tests(self) -> int:
-        """Show what is known where the scheduler tests no request: what it would refuse, and what is free now.
+        """Show what is known if the scheduler cannot test requests: what it would refuse, and what is free now.
 
         Raises ``SchedulerSilent`` if it reports nothing.
         """
@@ -269,7 +269,7 @@ class _Forecaster:
         return would.refusal.exit_code if would.refusal else 0
 
     def _worth(self, starts: Sequence[_Start]) -> str:
-        """Return how reliable an estimate is; nothing if there is none."""
+        """Return a sentence on how reliable the estimates are; "" if there are none."""
         if all(start.at is None for start in starts):
             return ""
         return _WORTH if self._rules.limits(self._request) is not None else f"{_WORTH} {_NO_LIMITS}"
@@ -277,7 +277,7 @@ class _Forecaster:
     # --- queries ---
 
     def _estimate_request(self) -> list[_Start]:
-        """Estimate it in each of its partitions until one accepts it, and read the other evidence.
+        """Estimate the request in each of its partitions until one accepts it, and read the other evidence.
 
         Raises ``SchedulerSilent``, ``SchedulerMissing`` or ``SchedulerAway`` if there was no answer.
         """
@@ -299,7 +299,7 @@ class _Forecaster:
         return starts
 
     def _is_listed(self, request: Request) -> bool:
-        """Whether its one partition is among those that were read, if any were."""
+        """Whether the request's partition is among those that were read; also true if none were read."""
         name = request.flags.get("partition")
         return self._partitions is None or any(partition.name == name for partition in self._partitions)
 
@@ -308,7 +308,7 @@ class _Forecaster:
         return isinstance(start.refusal, PartitionRefused) and not self._is_listed(start.request)
 
     def _judged(self, requests: Sequence[Request], answers: Sequence[CommandResult]) -> list[_Start]:
-        """Return the scheduler's estimate, with what its test does not consider."""
+        """Return the scheduler's estimates, supplemented by what its test does not consider."""
         starts = [self._waiting(self._read(*each)) for each in zip(requests, answers, strict=True)]
         if self._rules is _NOTHING_READ and not all(isinstance(start.refusal, _HOPELESS) for start in starts):
             self._rules = self._read_rules()
@@ -324,13 +324,13 @@ class _Forecaster:
         )
 
     def _waiting(self, start: _Start) -> _Start:
-        """Return a start that is not refused if only its nodes are out of service: a launch is queued then."""
+        """Return a start that is not refused if only its nodes are out of service: a job would then be queued."""
         report = SchedulerReport(self._partitions, self._nodes)
         delays = waits_for_nodes(start.refusal, start.request, report, self._now)
         return replace(start, refusal=None, delays=delays) if delays else start
 
     def _checked(self, start: _Start) -> _Start:
-        """Return a start with what the test does not consider."""
+        """Return a start supplemented by what the test does not consider."""
         if start.refusal or start.at is None:
             return start
         never = self._rules.never(start.request, start.partition)
@@ -341,7 +341,7 @@ class _Forecaster:
         return replace(start, at=None, refusal=refusal)
 
     def _estimate_variations(self, start: _Start, requested: Sequence[Request]) -> list[_Start]:
-        """Estimate the variations that have no estimate yet; a missing answer is not an error."""
+        """Estimate the variations that have no estimate yet; a missing answer is ignored."""
         rules = self._rules
         found = alternatives.find_alternatives(
             start.request, self._partitions, self._nodes, rules.account, rules.qos, self._is_worth_a_test
@@ -396,10 +396,10 @@ class _Forecaster:
         return replace(event, what=refusal.what, why=refusal.why, hint=refusal.hint, exit_code=refusal.exit_code)
 
     def _explain(self, refusal: SubmitRefused, request: Request) -> None:
-        """Replace what a refusal means in general by what this cluster reports, as a launch does."""
+        """Replace the general meaning of a refusal by what this cluster reports, as a launch does."""
         report, site = SchedulerReport(self._partitions, self._nodes), self._context.site
         if isinstance(refusal, NAMED):
-            with contextlib.suppress(LauncherError):  # what is known already may explain it
+            with contextlib.suppress(LauncherError):  # what was already read may explain it
                 read_refusal_report(refusal, self._context.host, self._outlook, request, site.user, report)
         reword_refusal(refusal, request, report, self._now)
 
@@ -420,7 +420,7 @@ class _Forecaster:
         return (_iso(start.at), _seconds(start.at, self._now)) if start.at else (None, None)
 
     def _preemption(self, start: _Start) -> str:
-        """Return a note about jobs that would be preempted; nothing for a request that cannot start."""
+        """Return a note about jobs that would be preempted; "" for a request that cannot start."""
         if start.at is None:
             return ""
         if start.preempts:
@@ -433,7 +433,7 @@ def _differs_in_time_alone(one: Request, other: Request) -> bool:
 
 
 def _one_partition_each(request: Request) -> list[Request]:
-    """Return the request for each of its partitions: a test covers only one."""
+    """Return a request for each of the request's partitions, because a test covers only one."""
     requested = re.split(r"\s*,\s*", request.flags.get("partition") or "")
     names = list(dict.fromkeys(name for name in requested if name))
     if len(names) < 2:

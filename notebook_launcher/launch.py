@@ -1,4 +1,4 @@
-"""A launch: from a plan to a JupyterLab that the user is attached to. Read top-down, this is the product."""
+"""A launch: turns a plan into a JupyterLab that the user is attached to. Read top-down, this is the product."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def launch(
     """Submit a job, wait for its JupyterLab, open the tunnel, show the address, and stay attached.
 
     ``flags_accepted`` is called once the cluster has accepted the flags that only it knows. ``renewals``: how many more
-    jobs are queued by themselves, each to go on from the one before.
+    jobs are queued automatically, each continuing the session of the one before.
 
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
     the job; ``HungUp`` (a closed terminal) leaves it running.
@@ -85,7 +85,7 @@ def launch(
     with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True, scripts=scripts) as context:
         context.local_lab = plan.local_lab
         software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
-        # imported while the host is asked, and not before: until then nothing says that anything happens
+        # imported while the host is being queried: before that, nothing on the screen says what the user waits for
         from notebook_launcher.jobs.cancel import cancelled_on_failure
         from notebook_launcher.jobs.unlisted_flags import check_request
         from notebook_launcher.sessions import offer_existing_session
@@ -96,23 +96,23 @@ def launch(
         flags_accepted()
         if offer_existing_session(plan, context):
             return
-        place = _prepare_files(context, plan)  # before an image is built, which may take an hour
+        place = _prepare_files(context, plan)  # before building an image, which may take an hour
         warning = software_warning(plan, context, software.result, offer_image)
         notes = [*notes_before(plan, context.scheduler, context.site), warning, renewals_note(plan, renewals)]
         for note in filter(None, notes):
             view.show(events.Note(note))
         session, access = queue_session(plan, context, costing=costing)
-        with cancelled_on_failure(context, session):  # a broken installation, too, leaves no job behind
-            # while the job waits, and not before
+        with cancelled_on_failure(context, session):  # even a broken installation leaves no job behind
+            # imported only now, while the job is pending
             from notebook_launcher.supervision.next_jobs import supervise_jupyter
         first = submitted(plan, context, session)
         supervise_jupyter(context, session, access, ours=True, first=first, place=place, renewals=renewals)
 
 
 def _prepare_files(context: Context, plan: Plan) -> str:
-    """Copy a course's notebooks to the cluster, and return where JupyterLab is to open; "": nothing was named.
+    """Copy a course's notebooks to the cluster, and return what JupyterLab opens with; "": its root folder.
 
-    Most launches are not a course's, and open nothing: what that takes is imported here.
+    The modules are imported here because most launches use no course and open nothing.
     """
     if plan.target.course:
         from notebook_launcher.notebook.deploy import deploy_notebooks
@@ -130,7 +130,7 @@ def _prepare_files(context: Context, plan: Plan) -> str:
 def software_warning(
     plan: Plan, context: Context, check: Callable[[], str | None], offer_image: OfferImage
 ) -> str | None:
-    """Return what ``check`` returns; if an image does not exist yet, offer to build or pull it."""
+    """Return the warning from ``check``; if the image does not exist yet, offer to build or pull it."""
     try:
         return check()
     except ImageNotMade:
@@ -144,7 +144,7 @@ def queue_session(
 ) -> tuple[Session, Access]:
     """Create a session and submit its job; from then on interrupts are deferred. Raises what ``queue_job`` raises.
 
-    The price is shown before. ``purpose``: see ``SessionRecord``.
+    The price is shown first. ``purpose``: see ``SessionRecord``.
     """
     from notebook_launcher.usage.cost_estimate import Costing
 
@@ -156,8 +156,8 @@ class Payload(Frozen):
     """A session's program, and its files.
 
     ``lines``: further lines of ``session.env``. ``notebook``, ``script``, ``sent``: see ``SessionRecord``. ``files``:
-    by their names in the session's directory. ``send``: copies files that are too large for that, once the directory is
-    there; without it, one command writes the directory and submits the job. ``chdir``: see ``new_session``.
+    by their names in the session's directory. ``send``: copies files that are too large for that, once the directory
+    exists; without it, one command writes the directory and submits the job. ``chdir``: see ``new_session``.
     """
 
     program: Program = "jupyterlab"
@@ -171,7 +171,7 @@ class Payload(Frozen):
 
     @property
     def is_batch(self) -> bool:
-        """Whether nobody connects to it: it needs no keys, and listens nowhere."""
+        """Whether nobody connects to the program: it needs no keys, and does not listen on a port."""
         return self.program in ("notebook", "script")
 
 
@@ -186,14 +186,14 @@ def queue_payload(
     before_queueing: Callable[[], None] = lambda: None,
     purpose: str = "",
 ) -> tuple[Session, Access]:
-    """Create a session with its payload, and submit its job, as ``queue_session``."""
+    """Create a session with its payload, and submit its job, as ``queue_session`` does."""
     from notebook_launcher.jobs.submit import discarded_if_not_queued, name_profile_in_refusal, queue_job
     from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 
     session = _new_session(plan, context.scheduler, context.site, context.root, payload, purpose)
     check_unlisted_flags(context, plan.request.flags)
-    context.scheduler.submit(plan.request, session.submission)  # an impossible request raises before anything is done
-    context.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
+    context.scheduler.submit(plan.request, session.submission)  # raises for an impossible request before it acts
+    context.interrupts.defer()  # from here on there may be a job, which an interrupt must not orphan
     with discarded_if_not_queued(context, session), name_profile_in_refusal(plan):
         access, files = _credentials_and_files(plan, context, session, payload)
         if payload.send:
@@ -202,7 +202,7 @@ def queue_payload(
         before_queueing()
         job = queue_job(context, session, None if payload.send else files)
         with contextlib.suppress(LauncherError, OSError):
-            context.host.end_login_shell()  # no shell needs to wait any more, and some servers allow two sessions only
+            context.host.end_login_shell()  # no longer needed, and some servers allow only two sessions per connection
         return dataclasses.replace(session, job=job), access
 
 
@@ -215,7 +215,7 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
 
     host = LocalHost()
     there = plan.target.destination
-    # nothing is known about a cluster yet; and this machine may have no sh
+    # a dry run does not inspect a cluster; and this machine may have no sh
     site = Site("$HOME", "$USER", str(there), datetime.now().astimezone()) if there else inspect_host(host)
     root = site.expand(plan.target.profile.session_root)
     scheduler = make_scheduler(plan.target.scheduler, root, plan.target.profile.scheduler_options)
@@ -239,9 +239,9 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
 
 
 def _as_typed(command: list[str], request: Request, root: str) -> str:
-    """Quote for a shell, but let ``$HOME`` and ``$USER`` be expanded in our own paths, below ``root``.
+    """Quote a command for a shell, but let the shell expand ``$HOME`` and ``$USER`` in our own paths, below ``root``.
 
-    Only the login node knows their values. The values of flags are for the scheduler, and are not expanded.
+    Only the login node knows their values. In the values of the user's flags they are not expanded.
     """
     values = set(filter(None, request.flags.values()))
     is_open = "$HOME" in root or "$USER" in root
@@ -271,7 +271,7 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
 
 
 def renewals_note(plan: Plan, renewals: int) -> str | None:
-    """Return what more jobs mean, before the launch. Raises ``UsageError`` if its job has no end."""
+    """Return a note on what renewals mean, before the launch. Raises ``UsageError`` if the job has no time limit."""
     if not renewals:
         return None
     if plan.request.walltime.is_unlimited:
@@ -323,7 +323,7 @@ def _new_session(
         cluster=plan.target.cluster,
         host=plan.target.host,
         environment=plan.environment_name,
-        now=site.clock().replace(microsecond=0),  # not the login's time: an image may have been made since
+        now=site.clock().replace(microsecond=0),  # not the time of the login: building an image may have taken long
         route="direct" if is_open else None,
         program=payload.program,
         command=plan.command,
@@ -357,7 +357,7 @@ def _credentials_and_files(
         from notebook_launcher.planning.apps import APPS_FILE, apps_file
 
         more[APPS_FILE] = apps_file(plan.apps)
-    # no SSH server is needed on this machine, or in a batch job
+    # no SSH server is needed for a job on this machine, or for a batch job
     if context.scheduler.same_machine or payload.is_batch:
         access = Access(token, lambda: join_keys(context.host, session.directory))
         return access, session_files(session, env, token, more)
@@ -366,7 +366,7 @@ def _credentials_and_files(
 
 
 def _route_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
-    """Return the lines that make the job reachable: what may be needed for a route to it."""
+    """Return the lines of ``session.env`` that a route to the job may need."""
     if scheduler.same_machine:
         return {}
     if plan.target.profile.route == "direct":
@@ -377,14 +377,14 @@ def _route_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
 
 
 def _monitoring_lines(plan: Plan) -> dict[str, str]:
-    """Return the lines on monitoring: the use of the node, and idleness of the session."""
+    """Return the lines on monitoring: sampling the node's usage, and detecting an idle session."""
     profile = plan.target.profile
     lines = {"usage": str(profile.usage_seconds)}
     return {**lines, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else lines
 
 
 def _class_lines(plan: Plan, site: Site) -> dict[str, str]:
-    """Return the lines on the class folder, and on the course's folder, from which results are copied there."""
+    """Return the lines on the class folder, and on the course's folder, from which results are copied to it."""
     course = plan.target.course
     if course is None or not course.class_folder:
         return {}

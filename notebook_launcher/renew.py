@@ -1,4 +1,4 @@
-"""The next job of a session, queued from any terminal: the same request, which goes on behind the same address."""
+"""Queues the next job of a session from any terminal: with the same request, and at the same address."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def renew(
 ) -> None:
     """Queue the next job of a running session, after showing its price.
 
-    An attached launcher hands over to it. ``name``: as for ``connect``. ``sure``: do not ask. Raises ``UsageError`` for
-    a session that does not run, has no end, or has a next job already.
+    An attached launcher continues with that job. ``name``: as for ``connect``. ``sure``: do not ask for confirmation.
+    Raises ``UsageError`` for a session that is not running, has no time limit, or already has a next job.
     """
     with open_context(target, view, prompts, interrupts, submits=True, scripts=1) as context:
         index = read_session_index(context)

@@ -61,15 +61,15 @@ __all__ = [
 ]
 
 To = Literal["notebook", "script"]
-SLOWEST = 100_000  # bytes per second, at least, that sending is given time for
+SLOWEST = 100_000  # bytes per second: the slowest connection for which the timeout of sending allows
 SLOW_AFTER = 2.0  # seconds after which the progress of sending is shown
 
 
 class RunRequest(Frozen):
     """The request for a run. ``output``: the local folder for the results of runs; ``None``: ``runs``.
 
-    ``to``: what is executed, the notebook or a script made from it. ``detach``: do not wait for its end. ``follow``:
-    show what it prints while it runs.
+    ``to``: what is executed: the notebook, or a script made from it. ``detach``: do not wait for its end. ``follow``:
+    show its output while it runs.
     """
 
     output: Path | None = None
@@ -93,8 +93,8 @@ def run_notebook(
 ) -> int:
     """Submit a notebook, follow it to its end, fetch its results, and return the exit code: 0.
 
-    Raises a ``LauncherError`` if it failed, after fetching the results so far (``NotebookFailed``: a cell failed);
-    ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
+    Raises a ``LauncherError`` if the run failed, after fetching the results so far (``NotebookFailed``: a cell failed);
+    ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves the job running.
     """
     scripts = int(inspects_image(plan))
     with open_context(plan.target, view, prompts, interrupts, submits=True, scripts=scripts) as context:
@@ -128,7 +128,7 @@ def _remember(request: RunRequest, session: Session) -> None:
 
 
 def detach_submitted(context: Context, session: Session, first: events.Event) -> None:
-    """Detach from a submitted batch job, unless it was interrupted meanwhile. Raises ``Interrupted``, ``HungUp``."""
+    """Detach from a submitted batch job, unless the user has interrupted. Raises ``Interrupted`` or ``HungUp``."""
     context.view.show(first)
     kinds = {interrupt.kind for interrupt in _interrupts(context)}
     if "leave" in kinds:
@@ -140,7 +140,7 @@ def detach_submitted(context: Context, session: Session, first: events.Event) ->
 
 
 def with_run_command(plan: Plan, arguments: Sequence[str]) -> Plan:
-    """Return the plan with the command that repeats the run: the run's own arguments come first."""
+    """Return the plan with the command that repeats the run; the run's own arguments come first."""
     return dataclasses.replace(plan, command=f"{shlex.join(arguments)} {plan.command}".strip())
 
 
@@ -164,10 +164,10 @@ def queue_run(
 ) -> tuple[Session, Access]:
     """Create the session of one run, with all its files, and submit its job; from then on interrupts are deferred.
 
-    ``costing``: shows the price before; without it nothing is shown except when it is slow. ``html``: whether the job
-    makes an HTML copy of the notebook, which takes seconds. ``written``: called with the session once its files are
-    written, before its job is submitted. Raises what ``queue_job`` raises, and ``NotebookInvalid`` for dependencies
-    that cannot be sent.
+    ``costing``: shows the price first; without it only slow progress is shown. ``html``: whether the job makes an HTML
+    copy of the notebook, which takes seconds. ``written``: called with the session once its files are written, before
+    its job is submitted. Raises what ``queue_job`` raises, and ``NotebookInvalid`` for dependencies that cannot be
+    sent.
     """
     payload = _payload(prepared, to, here=not context.host.remote, html=html)
 
@@ -187,10 +187,10 @@ def queue_run(
 def results(
     target: LaunchTarget, prefix: str, output: Path | None, view: View, prompts: Prompts, interrupts: Interrupts
 ) -> events.ResultsFetched:
-    """Fetch the results of a run so far; without a name, of the running one, or of the last one.
+    """Fetch the results of a run so far; without a name, those of the running one, or of the last one.
 
-    ``output``: as in ``RunRequest``; ``None``: as when the run was started on this machine. Raises ``SessionNotFound``,
-    and ``UsageError`` for a session that is not a run.
+    ``output``: as in ``RunRequest``; ``None``: the same as when the run was started on this machine. Raises
+    ``SessionNotFound``, and ``UsageError`` for a session that is not a run.
     """
     with open_context(target, view, prompts, interrupts) as context:
         entry = _the_run(context, prefix)
@@ -223,7 +223,7 @@ def _the_run(context: Context, prefix: str) -> IndexedSession:
 
 
 def _incomplete_note(entry: IndexedSession) -> str:
-    """Return a sentence on why there are no more results."""
+    """Return a sentence on why the results are not complete."""
     seen = entry.summary
     if entry.live:
         far = f" (cell {seen.done} of {seen.cells} is done)" if seen.done is not None and seen.cells else ""
@@ -241,7 +241,7 @@ def _queued(prepared: Prepared, *, here: bool) -> events.NotebookPrepared:
 
 
 def _sent(prepared: Prepared, folder: Path | None) -> Mapping[str, bytes]:
-    """Return the files to copy into the session's folder: all, or those that the kernel's working folder lacks."""
+    """Return the files to copy to the session's folder: all, or those missing from the kernel's working folder."""
     return {name: prepared.dependencies[name] for name in prepared.helpers} if folder else prepared.dependencies
 
 
@@ -279,9 +279,9 @@ def _as_json(record: Mapping[str, object]) -> bytes:
 def _kernel_folder(prepared: Prepared, *, here: bool) -> Path | None:
     """Return the notebook's own folder if the kernel can work in it: it is on this machine, and complete.
 
-    Files from elsewhere are copied to the session's own folder, together with the notebook; also if the folder's name
-    has a character that cannot be passed to a container. The launcher's own modules are imported from the session's
-    folder.
+    ``None``: the notebook and its files are copied to the session's folder, because some of them are elsewhere, or the
+    folder's name has a character that cannot be passed to a container. The launcher's own modules are always imported
+    from the session's folder.
     """
     folder = prepared.folder
     if not here or folder is None or not str(folder).isprintable() or set(":,") & set(str(folder)):
@@ -314,7 +314,7 @@ def send_beside(context: Context, session: Session, dependencies: Mapping[str, b
 
     threading.Thread(target=send, name="send dependencies", daemon=True).start()
     error = _until_done(context, done, f"sending {len(dependencies)} files with the {kind} ({file_size(size)})")
-    if isinstance(error, ValueError):  # a name that tar does not accept
+    if isinstance(error, ValueError):  # a file name that tar does not accept
         invalid = NotebookInvalid if kind == "notebook" else ScriptInvalid
         raise invalid(f"A file cannot be sent with the {kind}.", why=str(error), hint="give it a shorter name")
     if error is not None:
@@ -322,7 +322,7 @@ def send_beside(context: Context, session: Session, dependencies: Mapping[str, b
 
 
 def _until_done(context: Context, done: queue.SimpleQueue[Exception | None], what: str) -> Exception | None:
-    """Wait until everything is sent, and show what takes long. Raises ``Interrupted``."""
+    """Wait until everything is sent, showing progress if it takes long. Raises ``Interrupted``."""
     waited = 0.0
     while True:
         with contextlib.suppress(queue.Empty):
@@ -340,7 +340,7 @@ def _refuse_if_interrupted(context: Context) -> None:
 
 
 def _interrupts(context: Context) -> list[Interrupt]:
-    """Return the interrupts in the inbox, which stays as it is."""
+    """Return the interrupts in the inbox without removing them."""
     items: list[object] = []
     with contextlib.suppress(queue.Empty):
         while True:

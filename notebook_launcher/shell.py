@@ -1,4 +1,4 @@
-"""A shell on a compute node: in a running session, or in an allocation that is submitted for it."""
+"""Opens a shell on a compute node: in a running session, or in a job submitted for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from notebook_launcher.supervision.until_started import await_start
 
 
 class ShellRequest(Frozen):
-    """The request: a terminal, or without one the output of a ``command``; inside or outside the environment."""
+    """The request: a terminal, or without one the output of a ``command``; inside the environment or outside."""
 
     inside: bool = True
     command: str | None = None
@@ -38,7 +38,7 @@ def shell_in_session(
 ) -> int:
     """Open a terminal in the running job of a session, and return the exit code of its shell, or of the command.
 
-    Raises a ``LauncherError``; the session keeps running in every case.
+    Raises a ``LauncherError``; in every case the session keeps running.
     """
     with open_context(target, view, prompts, interrupts) as context:
         session, entry = find_session(context, prefix)
@@ -106,9 +106,9 @@ def shell_in_new_job(
 
 
 def _software_warning(plan: Plan, context: Context, offer_image: OfferImage) -> str | None:
-    """Return a warning about the environment of the shell; an image that can be made is offered before.
+    """Return a warning about the environment of the shell; a missing image that can be made is offered first.
 
-    Raises for a missing image, before anything is queued.
+    Raises if an image is missing, before anything is queued.
     """
     same_machine = context.scheduler.same_machine
     check = functools.partial(
@@ -119,11 +119,11 @@ def _software_warning(plan: Plan, context: Context, offer_image: OfferImage) -> 
 
 @contextlib.contextmanager
 def _keepalive(context: Context, session: Session) -> Iterator[None]:
-    """Send keepalives, so that the login node notices when the connection is lost, and ends the shell.
+    """Send keepalives, so that the login node notices a lost connection, and ends the shell.
 
-    An idle terminal sends nothing; a connection over which nothing is sent is never found to be broken, and the
-    allocation would last until its walltime. Unacknowledged data end it within a quarter of an hour (TCP's own
-    timeout).
+    An idle terminal sends nothing, and a connection on which nothing is sent is never found to be broken, so that the
+    allocation would last until its walltime ends. Unacknowledged data closes the connection within a quarter of an
+    hour (TCP's own timeout).
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(LauncherError):
@@ -133,7 +133,7 @@ def _keepalive(context: Context, session: Session) -> Iterator[None]:
 
 
 class _Interrupted:
-    """Whether the user has interrupted since; other events in the inbox are ignored."""
+    """Tells whether the user has interrupted since it was created; other events in the inbox are ignored."""
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._inbox = interrupts.inbox
@@ -151,7 +151,7 @@ class _Interrupted:
 def _shell(
     context: Context, session: Session, node: str, request: ShellRequest, interrupted: _Interrupted, *, ends_job: bool
 ) -> int:
-    """Run the shell, or the command, in the session's job."""
+    """Run the shell or the command in the session's job."""
     job, scheduler = job_of(session), context.scheduler
     directory, where = session.directory, "inside" if request.inside else "outside"
     argv = [

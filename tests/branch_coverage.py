@@ -1,8 +1,8 @@
-"""Which lines and branches of the package a run of the tests has been through: a table at its end.
+"""Measures which lines and branches of the package the tests have covered, and prints a table at the end.
 
-With ``BRANCH_COVERAGE`` in the environment, SlipCover puts probes into each module of the package as it is imported, in
-each of xdist's workers. A tracer, as coverage.py's before Python 3.14, doubles the processor time of all that runs, and
-most of that is pytest and libraries.
+With ``BRANCH_COVERAGE`` in the environment, SlipCover instruments each module of the package on import, in each of
+xdist's workers. A tracer such as coverage.py's before Python 3.14 would double the processor time of everything, most
+of which is pytest and libraries.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PACKAGE = Path(__file__).parent.parent / "notebook_launcher"
 
 EXCLUDED = ["if TYPE_CHECKING:", r"class .*\bProtocol\):", "@abstractmethod"]
 
-#: a probe that has fired costs next to nothing; to take out those that have, all modules would be searched
+#: never remove probes that have fired: they cost next to nothing, and removing them means searching all modules
 STAYS = -1
 
 
 class BranchCoverage:
-    """Takes what the workers have counted to what this process has, and shows it."""
+    """Merges the workers' coverage with this process's, and shows it."""
 
     def __init__(self, counted: Slipcover) -> None:
         self._counted = counted
@@ -50,7 +50,7 @@ class BranchCoverage:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         from slipcover import merge_coverage, print_coverage
 
-        self._counted.source = [str(PACKAGE)]  # modules that nobody has imported are in the table, too
+        self._counted.source = [str(PACKAGE)]  # the table includes modules that were never imported
         coverage = self._counted.get_coverage()
         for counted in self._by_workers:
             merge_coverage(coverage, counted)
@@ -61,14 +61,14 @@ class BranchCoverage:
 
 
 class NoBranchCoverage:
-    """Says why there is no table."""
+    """Prints why there is no table."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("no branch coverage: SlipCover does not know Python 3.15 yet")
 
 
 def begin() -> BranchCoverage | NoBranchCoverage | None:
-    """Count from now on, if that is wanted; return the plugin that shows it."""
+    """Start measuring if requested; return the plugin that shows the table."""
     if "BRANCH_COVERAGE" not in os.environ:
         return None
     if sys.version_info >= (3, 15):
@@ -80,4 +80,4 @@ def begin() -> BranchCoverage | NoBranchCoverage | None:
     return BranchCoverage(counted)
 
 
-PLUGIN = begin()  # with the import of this module: whoever imports the package does it after that
+PLUGIN = begin()  # at import, before any module of the package is imported

@@ -2,9 +2,9 @@
 
     python3 bsub.py [-n N] [-o FILE] ... <script
 
-What is real: the script is read from standard input and run by its own interpreter; ``#BSUB`` lines are read as LSF
-reads them, and flags go before them; ``%J`` and ``%I``; one run for each index of an array; ``-Q`` puts a job back
-into the queue. What is not: nothing waits, no limit is enforced, and the GPUs are numbers in CUDA_VISIBLE_DEVICES.
+Real: the script is read from standard input and run by its own interpreter; ``#BSUB`` lines are parsed as LSF does, and
+flags override them; ``%J`` and ``%I``; one run for each index of an array; ``-Q`` requeues a job. Not real: no job
+waits, no limit is enforced, and GPUs are only numbers in CUDA_VISIBLE_DEVICES.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REQUEUES = 3
 
 
 def options(script: str, flags: list[str]) -> dict[str, str]:
-    """Return the options by their letters; each of those that the scripts use has a value."""
+    """Return the options by letter; all options that the scripts use have a value."""
     words = [word for line in re.findall(r"^#BSUB\s+(.*)$", script, re.M) for word in shlex.split(line, comments=True)]
     found: dict[str, str] = {}
     for source in (words, flags):

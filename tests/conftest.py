@@ -1,4 +1,4 @@
-"""What the tests share: the practice cluster, and ``launch-notebook`` in a real terminal of one of its boxes."""
+"""Fixtures of all tests: the practice cluster, and ``launch-notebook`` in a real terminal of one of its boxes."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ import pytest
 from pexpect.spawnbase import SpawnBase
 from playwright.sync_api import Browser
 
-from tests import branch_coverage  # before the package, into whose modules it puts probes
+from tests import branch_coverage  # before the package, whose modules it instruments
 
 # isort: split
-import notebook_launcher.notebook  # noqa: F401 - before anybody loads nbformat: it sees to it that this takes no seconds
+import notebook_launcher.notebook  # noqa: F401 - before nbformat is imported, which then takes less time
 from tests import fewer_messages
 from tests.doubles import wait_until
 
-# With pytest-xdist every worker has a practice cluster of its own: tests break it, and would break each other's.
+# With pytest-xdist every worker has its own practice cluster, because tests break it.
 if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["PRACTICE_CLUSTER_ROOT"] = f"/var/tmp/notebook-launcher-practice-{_worker}"
 
-# Each shell runs the login files of whoever runs the tests (pyenv, conda, a greeting): 0.2 s were seen. So the tests,
-# in all workers, have a home without any. What goes by the system's list of users still sees the usual one.
+# Each shell would run the login files of the person who runs the tests (pyenv, conda, a greeting), which can take 0.2 s.
+# So the tests of all workers use a temporary home. Programs that look it up in /etc/passwd still use the real one.
 if "NBL_TEST_HOME" not in os.environ:
     os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     os.environ["HOME"] = os.environ["NBL_TEST_HOME"] = tempfile.mkdtemp(prefix="test-home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
-    # Nor do they read or write the configuration of whoever runs them, wherever that is.
+    # Nor do they read or write that person's configuration, wherever it is.
     os.environ.pop("XDG_CONFIG_HOME", None)
     os.environ.pop("NOTEBOOK_LAUNCHER_CONFIG", None)
 
-# A version manager's python3 is a script that looks for the real one: a fifth of a second, in each job of the tests.
+# A version manager's python3 is a script that searches for the real one, which would take 0.2 s in each job.
 os.environ["PATH"] = os.pathsep.join(
     folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder).name != "shims"
 )
 
-# Whoever runs them may be logged in by SSH, which a launch says more to.
+# With this variable, a launch prints more, and the tests may be run over SSH.
 os.environ.pop("SSH_CONNECTION", None)
 
 from tests.cluster_tests.forking_cluster import ForkingCluster
@@ -62,8 +62,8 @@ from tests.practice_cluster.slurm import CONFIGURATION
 
 gc.set_threshold(100_000, 50, 100)
 
-# Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
-# program that is started here; these tests are about programs that get them.
+# The parent process (nohup, a background job of a script, CI) may ignore signals, and child processes inherit that;
+# these tests are about programs that get signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(_number, signal.SIG_DFL)
@@ -113,8 +113,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep-cluster", action="store_true", help="leave the practice cluster up afterwards")
 
 
-#: long files that would come last by their names: begun first, they leave no worker alone at the end. Not more of them:
-#: all that is heavy at once would starve each other on two cores
+#: long files that would be last by name: started first, so that no worker is left alone with one at the end. Not more
+#: of them, because heavy tests at the same time would starve each other on two cores
 FIRST = tuple(
     f"tests/cluster_tests/test_{name}"
     for name in ("training_jobs", "situations", "launch", "renew", "run", "lessons", "sites", "shell", "environments")
@@ -138,7 +138,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def may_run_again(item: pytest.Item, cause: str) -> None:
-    """Let a test that lives on real time in a browser run again when it fails, for a cause that is beside it."""
+    """Let a test that depends on real time in a browser run again if it fails, for a cause unrelated to it."""
     if not cause or "playwright" not in item.path.read_text():
         raise pytest.UsageError(f'{item.nodeid}: browser_time is for a browser, and needs cause="why it may fail"')
     item.user_properties.append((RERUN_CAUSE, cause))
@@ -147,7 +147,7 @@ def may_run_again(item: pytest.Item, cause: str) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Thousands of tests would be gone through for garbage: not while they are collected, and never afterwards."""
+    """Do not collect garbage during the collection of tests, and exclude the thousands of test objects afterwards."""
     gc.disable()
     try:
         return (yield)
@@ -158,7 +158,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @functools.cache
 def is_found_by_make(file: Path) -> bool:
-    """Whether the Makefile gives a file to those who run what is marked; they need not read the others."""
+    """Whether the Makefile passes this file to runs of marked tests, which need not import the others."""
     return "cluster_tests" in file.parts or "real_time" in file.read_text()
 
 
@@ -167,13 +167,13 @@ def file_of(item: pytest.Item) -> str:
 
 
 def uses_the_cluster(item: pytest.Item) -> bool:
-    """Whether a test is given the practice cluster; some have a ``cluster`` of their own."""
+    """Whether a test uses the practice cluster; some have another fixture ``cluster``."""
     fixtures = getattr(item, "_fixtureinfo", None)
     found = fixtures.name2fixturedefs.get("cluster", ()) if fixtures else ()
     return any(fixture.func.__module__ == __name__ for fixture in found)
 
 
-#: the name under which a test's report tells why the test may run again
+#: the name of the property of a test's report that says why the test may run again
 RERUN_CAUSE = "rerun cause"
 
 
@@ -185,7 +185,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
-    """The practice cluster, up; what cannot run here is skipped in one line, and fails in CI."""
+    """The running practice cluster; if it cannot run here, tests are skipped with a one-line reason, and fail in CI."""
     if sys.platform != "linux" or os.geteuid() != 0:
         reason = "the practice cluster needs root on Linux"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
@@ -195,7 +195,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
     try:
         cluster.up(until_end_of=None if keep else os.getpid())
     except ReleaseUnusableError as error:
-        pytest.skip(str(error))  # in CI as well: Debian sid is not ours to fix
+        pytest.skip(str(error))  # in CI as well, because we cannot fix Debian sid
     for box in ("laptop", "login"):
         for user in USERS:
             write_profile(cluster, box, user)
@@ -213,14 +213,14 @@ def browser(cluster: PracticeCluster, tmp_path: Path) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def _state_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A name for each test's state. A ``tmp_path`` for every test would take longer than most of the tests do."""
+    """A folder name for each test's state. Creating a ``tmp_path`` would take longer than most of the tests."""
     root = tmp_path_factory.mktemp("launcher-state")
     return (root / str(number) for number in itertools.count())
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered(_state_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the launcher keeps for the next time is neither read nor written where the person who tests keeps it."""
+    """Keep the launcher's local state out of the folders of the person who runs the tests."""
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(next(_state_folders)))
 
 
@@ -234,22 +234,22 @@ def write_profile(cluster: PracticeCluster, box: str, user: str, text: str = PRO
 
 
 def ignored(mask: str) -> set[signal.Signals]:
-    """Which of the signals that end a program a ``SigIgn`` mask of /proc ignores."""
+    """The signals ignored by a ``SigIgn`` mask in /proc, of those that end a program."""
     endings = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE)
     return {number for number in endings if int(mask, 16) >> (number - 1) & 1}
 
 
 def environment() -> dict[str, str]:
-    """Return the environment, also while pytest or a fixture changes a variable in another thread."""
+    """Return the environment, even while pytest or a fixture changes a variable in another thread."""
     values = {name: os.environ.get(name) for name in list(os.environ) if name != "PYTEST_CURRENT_TEST"}
     return {name: value for name, value in values.items() if value is not None}
 
 
 class Session:
-    """``launch-notebook`` at work in a terminal: what it printed, and keys to press."""
+    """``launch-notebook`` running in a terminal: its output, and keys to press."""
 
     def __init__(self, argv: list[str] | SpawnBase, *, columns: int = 80, env: dict[str, str] | None = None) -> None:
-        if isinstance(argv, SpawnBase):  # which has begun already
+        if isinstance(argv, SpawnBase):  # which is already running
             self.child = argv
         else:
             size = (24, columns)
@@ -263,7 +263,7 @@ class Session:
 
     @property
     def printed(self) -> str:
-        """All that was printed so far, without colours and cursor movements."""
+        """The output so far, without colours and cursor movements."""
         return plain(self._seen + (self.child.buffer or ""))
 
     def _wait_for(self, pattern: object, timeout: float, what: str) -> None:
@@ -275,16 +275,16 @@ class Session:
         self._seen += self.child.before + (self.child.after if isinstance(self.child.after, str) else "")
 
     def expect(self, pattern: str, timeout: float = 60) -> re.Match[str]:
-        """Wait until something is printed that matches."""
+        """Wait for output that matches."""
         self._wait_for(pattern, timeout, f"“{pattern}” did not come")
         match = self.child.match
         assert isinstance(match, re.Match)
         return match
 
     def read_along(self) -> None:
-        """From now on read what is printed as it comes: a waiting line that nobody reads fills the terminal.
+        """Read the output continuously from now on, because an unread waiting line would fill the terminal's buffer.
 
-        Use ``saw`` in place of ``expect`` then.
+        Use ``saw`` instead of ``expect`` from then on.
         """
         self._reader = threading.Thread(target=self._read_along, daemon=True)
         self._reader.start()
@@ -296,7 +296,7 @@ class Session:
                     self._seen += self.child.read_nonblocking(65536, timeout=0.5)
 
     def saw(self, pattern: str, timeout: float = 60) -> None:
-        """Wait until what was printed since the last look matches."""
+        """Wait until the output since the last call matches."""
         compiled = re.compile(pattern)
         try:
             wait_until(lambda: compiled.search(self.printed, self._looked), timeout, f"“{pattern}” is printed")
@@ -306,19 +306,19 @@ class Session:
         self._looked = found.end() if found else self._looked
 
     def ready(self, *, started_here: bool = True, within: float = 60) -> str:
-        """Wait for the address and return it, and for what the keys do: after ``connect``, Ctrl-C detaches."""
+        """Wait for the address, and for what the keys do (after ``connect``, Ctrl-C detaches); return the address."""
         self.url = self.expect(r"http://127\.0\.0\.1:\d+/lab(/tree/\S+)?\?token=[\w-]+", within).group(0)
         self.expect("ENTER or Ctrl-C ends the session" if started_here else "; Ctrl-C detaches: it runs on")
         return self.url
 
     @property
     def api(self) -> str:
-        """The address under which JupyterLab tells its status."""
+        """The URL of JupyterLab's status."""
         return re.sub(r"lab(/tree/[^?]+)?\?token=.*", "api/status", self.url)
 
     @property
     def session_id(self) -> str:
-        # a launch may have told of another one before
+        # a launch may have mentioned another session before
         named = re.findall(r"\(session\s+(\d{8}-\d{6}-[a-z2-7]{4})\)", self.printed)
         return str(named[-1]) if named else self._find(r"\d{8}-\d{6}-[a-z2-7]{4}")
 
@@ -356,7 +356,7 @@ def launch(
     columns: int = 80,
     logged_in_from: str | None = None,
 ) -> Session:
-    """Start ``launch-notebook`` as a user in a terminal of a box, if wanted that of an ssh from another one."""
+    """Start ``launch-notebook`` as a user in a terminal of a box, optionally over ssh from another box."""
     command = ["launch-notebook", *words_of_launch(arguments)]
     if logged_in_from:
         command = ["ssh", "-tt", box, shlex.join(command)]
@@ -365,21 +365,21 @@ def launch(
 
 
 def words_of_launch(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """A launch without its command's name does not ask about a session that is there already: tests share users."""
+    """Return the arguments, with ``--new`` for a launch, which would otherwise ask about sessions of other tests."""
     return arguments if arguments and not arguments[0].startswith("-") else ("--new", *arguments)
 
 
 def plain(text: str) -> str:
-    """Return text without a terminal's control sequences; a line that is drawn anew is one more line."""
+    """Return text without a terminal's control sequences; a line that is redrawn becomes another line."""
     text = text.replace("\x1b[1G", "\n")
     return re.sub(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78])|\r", "", text)
 
 
 @pytest.fixture
 def start(cluster: PracticeCluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., Session]]:
-    """Start launches; whatever a test leaves behind is cleared away for the next one.
+    """Start launches; whatever a test leaves behind is cleaned up for the next one.
 
-    How they are started, a module may say by its ``LAUNCH``, and a test by ``by``.
+    A module's ``LAUNCH``, or the argument ``by``, may choose how they are started.
     """
     usual = getattr(request.module, "LAUNCH", launch)
     started: list[Session] = []
@@ -402,18 +402,18 @@ def clear(cluster: PracticeCluster) -> None:
         else:
             cancel_all_of_slurm(cluster)
         wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
-    cluster.kill_people(*COMPUTE_NODES)  # what one test left behind is not the next one's fault
+    cluster.kill_people(*COMPUTE_NODES)  # leftovers of a test must not make the next one fail
 
 
 def cancel_all_of_slurm(cluster: PracticeCluster) -> None:
     cancel = "for state in PENDING RUNNING SUSPENDED; do scancel --state=$state; done"
-    for configuration in CONFIGURATION.values():  # with --clusters, Slurm 22.05 takes its time
+    for configuration in CONFIGURATION.values():  # not --clusters, which is slow with Slurm 22.05
         cluster.root("login", ["env", f"SLURM_CONF={configuration}", "sh", "-c", cancel])
     cluster.resume()
 
 
 def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[str]:
-    """What ordinary users still run there (sshd's own helper processes belong to a login, and so count)."""
+    """The processes of ordinary users there (including sshd's helper processes, which belong to a login)."""
     return [
         f"{box}: {user} {args}"
         for box, user, args in cluster.processes_of_people(*boxes)
@@ -422,7 +422,7 @@ def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[s
 
 
 def assert_nothing_left(cluster: PracticeCluster) -> None:
-    """No job in any queue, and no process of a user on any box."""
+    """Check that no job is in any queue, and no process of a user on any box."""
     everywhere = tuple(box for box in BOXES if box != "ctl")
     left: list[str] = []
 
@@ -436,7 +436,7 @@ def assert_nothing_left(cluster: PracticeCluster) -> None:
 
 
 def fetch(cluster: PracticeCluster, box: str, url: str, token: str = "", user: str = "alice") -> tuple[int, str]:
-    """Ask for a page from a box, and return its status and text (status 0: no connection)."""
+    """Request a page from a box, and return its status and text (status 0: no connection)."""
     header = f"Authorization: token {token}\n" if token else ""
     asks = ["curl", "-sLm", "10", "-H", "@-", "-w", "\n%{http_code}", url]
     text, _, status = cluster.run(box, user, asks, login=False, input=header).stdout.rpartition("\n")

@@ -1,4 +1,4 @@
-"""What stands in for a view, for somebody at the keyboard and for a login node; and one way to wait for something."""
+"""Test doubles for a view, for a person at the keyboard and for a login node; and a function that waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ E = TypeVar("E", bound=events.Event)
 def wait_until(condition: Callable[[], T | None], seconds: float = 30, what: str = "what was waited for") -> T:
     """Return the first true value of ``condition()``; fail the test after some seconds.
 
-    The longer it takes the less often it is asked, as others want the cores as well.
+    The longer it takes, the less often it is called, because other tests need the cores as well.
     """
     began = time.monotonic()
     while not (value := condition()):
@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], T | None], seconds: float = 30, what: str
 
 
 class RecordingView:
-    """A view that remembers the events; ``on_event`` is called for each."""
+    """A view that records the events; ``on_event`` is called for each."""
 
     def __init__(self, on_event: Callable[[events.Event], object] = lambda _event: None) -> None:
         self.events: list[events.Event] = []
@@ -57,14 +57,14 @@ class RecordingView:
 
     @property
     def notes(self) -> str:
-        """The text of all notes, a line each."""
+        """The text of all notes, one per line."""
         return "\n".join(note.text for note in self.all(events.Note))
 
 
 class FakePrompts:
-    """Somebody at the keyboard, who gives these answers one after the other; nobody (``None``) when there are no more.
+    """Prompts that return these answers one after the other, and ``None`` when there are no more.
 
-    ``asked``: the questions so far; ``echoed``: which of the secrets could be seen while they were typed.
+    ``asked``: the questions so far; ``echoed``: for each secret, whether its input was visible.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ Answer = CommandResult | Exception
 
 
 class FakeHost(Host):
-    """A login node that answers each command with what ``answer`` returns for it (or raises), and does nothing else.
+    """A login node that answers each command with the result of ``answer`` (or raises), and does nothing else.
 
-    ``answer`` may be one answer for all commands. ``ran``: the commands so far.
+    ``answer`` may also be a single answer for all commands. ``ran``: the commands so far.
     """
 
     label = "login"
@@ -137,9 +137,9 @@ class FakeHost(Host):
 
 
 class RecordingHost(LocalHost):
-    """This machine, with a list of the commands that were run on it.
+    """This machine, with a record of the commands that were run on it.
 
-    ``instead`` may answer a command itself; where it returns ``None``, the command is run.
+    ``instead`` may answer a command itself; if it returns ``None``, the command is run.
     """
 
     def __init__(self, instead: Callable[[list[str]], Answer | None] = lambda _argv: None) -> None:

@@ -1,4 +1,4 @@
-"""The JSON Schema of a line of ``--json``, made of the events; ``python -m tests.event_schema`` writes it anew."""
+"""The JSON Schema of a line of ``--json``, generated from the events; ``python -m tests.event_schema`` updates it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FILE = DOCS / "events.schema.json"
 
 
 def schema() -> dict[str, Any]:
-    """Return the schema: any of the events, each with the fields that all have."""
+    """Return the schema: any of the events, each with the common fields."""
     definitions: dict[str, Any] = {}
     kinds = []
     for part in Frozen.__subclasses__():
-        complete(part)  # pydantic knows them as dataclasses
+        complete(part)  # pydantic treats them as dataclasses
     for kind in vars(events).values():
         if not (isinstance(kind, type) and issubclass(kind, events.Event) and kind is not events.Event):
             continue
@@ -48,7 +48,7 @@ def _with_head(kind: type[events.Event], one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(one: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what pydantic takes from docstrings and names: the words are in docs/json.md."""
+    """Remove the texts that pydantic takes from docstrings and names: the documentation is docs/json.md."""
     fields = {
         name: {key: value for key, value in of.items() if key not in ("title", "default")}
         for name, of in one.get("properties", {}).items()

@@ -1,7 +1,7 @@
-"""Fewer messages from the workers of pytest-xdist: three for each of thousands of tests instead of six.
+"""Reduces the messages from the workers of pytest-xdist: three for each of thousands of tests instead of six.
 
-What begins, and what was set up and taken down without a failure, need not be said: a test is counted by its call, and
-who ran what when a worker dies is known from what it was given.
+The start of a test, and setup and teardown without a failure, need not be reported: a test is counted by its call, and
+when a worker dies, the tests that it had been given are known.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-LONG = 0.1  # seconds: what took longer is told, for --durations
+LONG = 0.1  # seconds: longer phases are reported, for --durations
 
 
 def send_fewer(config: pytest.Config) -> None:
-    """In a worker, send only the messages that tell something; nothing changes where pytest-xdist has none of these.
+    """In a worker, send only necessary messages; does nothing if this version of pytest-xdist differs.
 
-    With -v the terminal shows each test as it begins: then all are sent.
+    With -v, the terminal shows each test as it starts: then all messages are sent.
     """
     if config.get_verbosity() > 0:
         return

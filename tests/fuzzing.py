@@ -1,6 +1,6 @@
-"""How long hypothesis looks for an example that fails, and what may come from the other side.
+"""Settings and strategies for hypothesis: how many examples it tries, and input from the other side.
 
-``make fuzz EXAMPLES=20000`` looks longer: it sets ``FUZZ_EXAMPLES``.
+``make fuzz EXAMPLES=20000`` tries more: it sets ``FUZZ_EXAMPLES``.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import unicodedata
 
 from hypothesis import strategies as st
 
-#: examples of each test before each commit: every run looks at others. More of them cost more than all other tests
+#: examples per test before each commit; every run tries others. More would take longer than all other tests
 USUAL = 20
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", USUAL))
 
 
 def examples(usual: int) -> int:
-    """Return the number of examples of a test that takes another number than ``USUAL``."""
+    """Return the number of examples for a test whose usual number is not ``USUAL``."""
     return max(1, usual * EXAMPLES // USUAL)
 
 
-#: what JSON and TOML can hold, and Python's JSON reads beyond it: nan, surrogates, numbers of any length
+#: values of JSON and TOML, and those that Python's json also accepts: nan, surrogates, numbers of any length
 JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -32,12 +32,12 @@ JSON_VALUES = st.recursive(
     max_leaves=5,
 )
 
-#: times as jobs and schedulers write them, and those that are not in every time zone
+#: times as jobs and schedulers write them, and some that do not exist in every time zone
 TIMES = st.datetimes(timezones=st.none() | st.timezones()).map(lambda at: at.isoformat()) | st.sampled_from(
     ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-1200"]
 )
 
 
 def unseen(text: str) -> list[str]:
-    """Return the characters that a terminal would obey, or nobody would see; a line's end counts."""
+    """Return the characters that a terminal would interpret, or that are invisible, including newlines."""
     return sorted({sign for sign in text if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")})

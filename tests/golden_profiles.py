@@ -1,6 +1,6 @@
-"""What each bundled profile makes of the same few requests, written down for people to judge.
+"""Golden files with the outcome of the same requests for each bundled profile, for review by people.
 
-``python -m tests.golden_profiles --write`` writes the files anew; ``git diff`` then shows what a change comes to.
+``python -m tests.golden_profiles --write`` updates the files; ``git diff`` then shows the effect of a change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER = GOLDEN / "profiles"
 LAPTOP = LocalMachine("laptop")
 SUBMISSION = Submission("SESSION", "DIRECTORY", "SCRIPT", "LOG", datetime(2026, 11, 23, 14, 0, tzinfo=timezone.utc))
 
-# a type of GPU to ask for; the profile's own where it knows some, which is not to say that it is there
+# a type of GPU to request; one of the profile's own if it names some, although it may not exist
 TYPES = {
     "snellius": "h100",
     "dtu": "a100-80",
@@ -50,7 +50,7 @@ TYPES = {
     "generic": "a100",
 }
 LINE = "the lab's line, or the site's own"
-# what a lab's text, or the site's own pages, tell people to type there
+# command lines that an exercise, or the site's own pages, tell people to type there
 LINES = {
     "snellius": ["-n 1 -t 00:10:00 -p gpu --gpus-per-node=1"],
     "casper": ["-A ABCD0001 -p casper -t 1:00:00 -n 1 --mem 10G"],
@@ -87,7 +87,7 @@ LINES = {
 
 
 def cases(name: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wished for, in words, and as it is typed."""
+    """Yield each request in words, and as it is typed."""
     profile = load_profile(name)
     while profile.status == "retired" and profile.successor:
         profile = load_profile(profile.successor)
@@ -114,7 +114,7 @@ def cases(name: str) -> Iterator[tuple[str, str]]:
 
 
 def rendered(name: str) -> str:
-    """Return the golden file of a profile. The user's own configuration is out of the way."""
+    """Return the golden file of a profile, independent of the user's own configuration."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.environ.get("NOTEBOOK_LAUNCHER_CONFIG")
         os.environ["NOTEBOOK_LAUNCHER_CONFIG"] = folder
@@ -129,7 +129,7 @@ def rendered(name: str) -> str:
 
 
 def _answer_what_is_asked(folder: Path, name: str) -> None:
-    """Keep a login node for a profile that is of no particular cluster, as the first run does."""
+    """Save a login node for a profile that is not for a particular cluster, as the first run does."""
     profile = load_profile(name)
     if profile.host is None and "host" in profile.ask:
         (folder / "clusters").mkdir()
@@ -155,7 +155,7 @@ def _case(name: str, request: str, words: str) -> str:
 
 
 def _answer(name: str, words: str) -> Iterator[str]:
-    """Yield what --dry-run comes to: the notes and the submit command, or the refusal."""
+    """Yield the outcome of --dry-run: the notes and the submit command, or the refusal."""
     try:
         plan = make_plan(LaunchOptions(flags_of(words), cluster=name), LAPTOP)
         command = make_scheduler(plan.target.scheduler, "DIRECTORY", plan.target.profile.scheduler_options).submit(
@@ -176,14 +176,14 @@ def _read() -> None:
 
 
 def flags_of(words: str) -> dict[str, str | None]:
-    """Read flags as the command line does."""
+    """Parse flags as the command line does."""
     found: dict[str, dict[str, str | None]] = {SCHEDULER_FLAGS: {}}
     _read.main(shlex.split(words), obj=found, standalone_mode=False)
     return found[SCHEDULER_FLAGS]
 
 
 def main() -> int:
-    """Write the files anew with ``--write``; without, tell which of them differ."""
+    """Update the files with ``--write``; without it, print which of them differ."""
     different = []
     for name in bundled_profiles():
         path, text = FOLDER / f"{name}.txt", rendered(name)

@@ -2,10 +2,10 @@
 
     LSF_STAND_IN=FOLDER python3 -m tests.lsf_stand_in bsub … COMMAND
 
-What is real: the command runs with the variables that LSF sets, and ends by SIGINT at ``bkill``, by SIGUSR2 when its
-run limit is over; jobs wait for free slots; what a job prints comes into its log at its end, after LSF's report.
-Messages and codes are as they were recorded, tables as in LSF's manual where no recording is there. What is not: no
-other limit is enforced than that of the queue, and there is one host, without GPUs.
+Real: the command runs with the variables that LSF sets, and is ended with SIGINT by ``bkill``, and with SIGUSR2 at its
+run limit; jobs wait for free slots; a job's output is written to its log at its end, after LSF's report. Messages and
+codes are as recorded; tables without a recording are as in LSF's manual. Not real: only the queue's limit is enforced,
+and there is one host, without GPUs.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def folded(line: str, indent: int) -> str:
 
 
 def one(words: list[str]) -> Job | None:
-    """Return the job of ``-l JOB``; if there is none, say so."""
+    """Return the job of ``-l JOB``; if there is none, print that."""
     job = jobs().all().get(words[-1])
     if job is None:
         print(f"Job <{words[-1]}>: No matching job found", file=sys.stderr)

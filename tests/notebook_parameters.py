@@ -1,6 +1,6 @@
-"""The notebooks in small: parameters with which each runs within seconds on two cores, for tests alone.
+"""Parameters with which each notebook runs within seconds on two cores, only for tests.
 
-What is measured with them is true, and of no use: a reader's numbers come from the parameters that the notebooks have.
+Measurements with them are correct but useless: real ones need the notebooks' default parameters.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 SMALL: dict[str, dict[str, object]] = {
     "hello": {},
     "beginner-tensorflow": {"EPOCHS": 3, "IMAGES": 2000},
-    "game-of-life": {"SIZE": 256, "STEPS": 5, "BUDGET": 0.5, "TORCH_COMPILE": False},  # to compile takes up to a minute
+    "game-of-life": {"SIZE": 256, "STEPS": 5, "BUDGET": 0.5, "TORCH_COMPILE": False},  # compiling takes up to a minute
     "core-scaling": {"CORES": "1,2", "SIZE": 256, "BUDGET": 0.5},
     "compare": {},
     "beginner-torch": {"EPOCHS": 2, "IMAGES": 1000, "BATCH": 100},
     "resnet-torch": {"EPOCHS": 2, "IMAGES": 400, "IMAGE": 16, "WIDTH": 8, "BLOCKS": 1},
-    "gpu-usage": {},  # draws the recording that lies beside it
-    # the processes load PyTorch, which takes longer than all else
+    "gpu-usage": {},  # draws the recording that is beside it
+    # the processes import PyTorch, which takes longer than everything else
     "scaling": {
         "PROCESSES": "1,2",
         "SCALING": "strong",
@@ -27,7 +27,7 @@ SMALL: dict[str, dict[str, object]] = {
     "cpu-vs-gpu": {"SIZES": "32,128,512", "WIDTHS": "32,128", "BUDGET": 0.3},
 }
 
-# What a notebook computes with: one of these libraries has to be there. The others make do with numpy and matplotlib.
+# The libraries of which a notebook needs one. Other notebooks need only numpy and matplotlib.
 NEEDS: dict[str, tuple[str, ...]] = {
     "beginner-tensorflow": ("tensorflow",),
     "game-of-life": ("tensorflow", "torch"),

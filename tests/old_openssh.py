@@ -1,6 +1,6 @@
-"""An OpenSSH client older than 8.5, from Debian 11: its ``ssh`` does not say which server asks a question.
+"""An OpenSSH client older than 8.5, from Debian 11, whose ``ssh`` does not say which server asks a question.
 
-It is unpacked beside the parts of the practice cluster, and nothing is installed.
+It is unpacked beside the parts of the practice cluster; nothing is installed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 from tests.practice_cluster import ClusterError, cache, debian
 
 SUITE = "bullseye"
-PACKAGES = ("openssh-client", "libssl1.1")  # of what that ssh needs, only libssl1.1 is not on newer systems
+PACKAGES = ("openssh-client", "libssl1.1")  # of its dependencies, newer systems lack only libssl1.1
 KIND = "old-openssh"
-# its libraries are found by itself alone; the other programs of the test keep the system's
+# only this ssh uses these libraries; the other programs of the test use the system's
 _WRAPPER = """\
 #!/bin/sh
 here=$(dirname "$0")/..
@@ -38,7 +38,7 @@ def _make(directory: Path) -> None:
 
 
 def folder() -> Path:
-    """Return a folder for the ``PATH`` whose only program is that ``ssh``; what cannot be had here fails in CI."""
+    """Return a folder for ``PATH`` with only that ``ssh``; if it is not available, skip the test, or fail in CI."""
     recipe = "\0".join([SUITE, *PACKAGES, _WRAPPER, inspect.getsource(_make)])
     artefact = cache.Artefact(KIND, recipe, _make)
     try:

@@ -1,4 +1,4 @@
-"""The package's own source, parsed once: which files there are, and what each imports."""
+"""The package's source code, parsed once: its files, and what each imports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.par
 
 @functools.cache
 def tree(path: Path) -> ast.Module:
-    """The syntax tree of a file. It is shared: nobody changes it."""
+    """The syntax tree of a file. It is shared, and must not be changed."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -25,7 +25,7 @@ def module_of(path: Path) -> str:
 
 @functools.cache
 def imports(path: Path) -> tuple[str, ...]:
-    """The full name of everything that a file imports, at its top, inside functions and for typing alike."""
+    """The full names of everything that a file imports, at its top, inside functions and for type checking."""
     found: list[str] = []
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
@@ -37,5 +37,5 @@ def imports(path: Path) -> tuple[str, ...]:
 
 
 def package_of(path: Path) -> str:
-    """The package that a file is in, or its own name at the top."""
+    """The subpackage that contains a file, or the file's name at the top level."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")

@@ -1,4 +1,4 @@
-"""Where the checkout keeps what the tests read."""
+"""Paths in the checkout that the tests read."""
 
 from __future__ import annotations
 

@@ -2,10 +2,9 @@
 
     PBS_STAND_IN=FOLDER python3 -m tests.pbs_stand_in qsub … -- COMMAND...
 
-What is real: the command runs with the variables that PBS sets, and ends by SIGTERM at ``qdel`` or when its walltime is
-over; jobs wait for free cores; states, exit codes, messages and the tables of jobs, queues and hosts are as they were
-recorded of OpenPBS. What is not: no other limit is enforced than that of the queue, and there is one host, without
-GPUs.
+Real: the command runs with the variables that PBS sets, and is ended with SIGTERM by ``qdel`` or at its walltime; jobs
+wait for free cores; states, exit codes, messages and the tables of jobs, queues and hosts are as recorded from OpenPBS.
+Not real: only the queue's limit is enforced, and there is one host, without GPUs.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ def qselect(_words: list[str]) -> int:
     return 0
 
 
-#: ``init`` knows PBS by the last one
+#: ``init`` recognizes PBS by the last one
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     **{"qsub": qsub, "qstat": qstat, "qdel": qdel, "qselect": qselect, "pbsnodes": pbsnodes},
     "pbs_rsub": lambda _words: 1,

@@ -1,4 +1,4 @@
-"""The processes that a test has started, however far from it: all of them inherit a variable of the environment."""
+"""Finds the processes that a test has started, directly or not: all of them inherit an environment variable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.doubles import wait_until
 
 
 def words_of(pid: int, file: str) -> list[bytes]:
-    """What ``environ`` or ``cmdline`` of a process holds; nothing of one that is dead, gone, or somebody else's."""
+    """The entries of ``environ`` or ``cmdline`` of a process; empty if it is dead, gone, or another user's."""
     try:
         return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
     except OSError:
@@ -20,7 +20,7 @@ def words_of(pid: int, file: str) -> list[bytes]:
 
 
 def with_variable(name: str, value: str) -> list[psutil.Process]:
-    """Every process but this one whose environment began with ``NAME=VALUE``."""
+    """All processes except this one that were started with ``NAME=VALUE`` in their environment."""
     found = []
     for pid in psutil.pids():
         if f"{name}={value}".encode() in words_of(pid, "environ") and pid != os.getpid():
@@ -30,7 +30,7 @@ def with_variable(name: str, value: str) -> list[psutil.Process]:
 
 
 def kill_with_variable(name: str, value: str) -> None:
-    """Kill all of them, and what they start meanwhile."""
+    """Kill all of them, and those that they start meanwhile."""
 
     def none_is_left() -> bool:
         found = with_variable(name, value)

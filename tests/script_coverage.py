@@ -1,9 +1,9 @@
-"""Which lines of the job scripts ran in the tests, by what ``traced_bash.sh`` has left.
+"""Shows which lines of the job scripts ran in the tests, from the traces of ``traced_bash.sh``.
 
     python tests/script_coverage.py [--lines]        --lines: also which lines did not run
 
-A line counts that begins a command; where one command takes
-several lines, it has run when one of them has. What runs inside Slurm, in a container or through SSH is not traced.
+Lines that begin a command are counted; a command on several lines has run if one of them has. Scripts inside Slurm, in
+a container or over SSH are not traced.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-# Of a script that came through standard input bash knows no name, but traced_bash.sh does.
+# bash does not know the name of a script from standard input, but traced_bash.sh does.
 TRACED = re.compile(rb"^\++([^:@\n]*@[\w.-]*:\d+):", re.MULTILINE)
-# Lines on which no command begins: what closes or divides, a function's head, a pattern of `case` alone.
+# Lines on which no command begins: closing or separating words, a function's head, a pattern of `case` alone.
 NO_COMMAND = re.compile(
     r"(?:(?:then|else|do|done|fi|esac|;;&?|[{}()]|\}\s*\d*>\S+|done\s*<.*)\s*)*(?:#.*)?|"
     r"(?:function\s+)?[\w-]+\s*\(\)\s*[{(]?|"
@@ -46,9 +46,9 @@ def commands(text: str) -> list[range]:
 
 
 def traced(folder: Path) -> dict[str, set[int]]:
-    """Return the lines of each script, by its file's name, that ran."""
+    """Return the lines that ran, by the script's file name."""
     ran: dict[str, set[int]] = {}
-    places: set[bytes] = set()  # few, of millions of lines
+    places: set[bytes] = set()  # few distinct ones among millions of lines
     for path in folder.glob("lines-*"):
         places.update(TRACED.findall(path.read_bytes()))
     for place in places:

@@ -1,4 +1,4 @@
-"""Session directories as launchers and jobs leave them, and as nobody should find them, for tests of lists."""
+"""Creates session directories as launchers and jobs leave them, and damaged ones, for tests of lists."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 def name_of(at: datetime, number: int) -> str:
-    """The name of a session that was made then; of each number another one."""
+    """The name of a session that was created at a time; each number gives another name."""
     end = "".join(LETTERS[number >> shift & 31] for shift in (15, 10, 5, 0))
     return f"{at:%Y%m%d-%H%M%S}-{end}"
 
 
 def record(name: str, at: datetime, **others: object) -> dict[str, object]:
-    """What is in ``session.json``."""
+    """The content of ``session.json``."""
     said = {"version": 1, "id": name, "created": at.isoformat(), "launcher": "0.1", "scheduler": "slurm",
             "flags": {"time": "2:00:00", "gpus": "1"}, "environment": "tf-gpu", "log": f"/{name}/job.log"}  # fmt: skip
     return said | others
@@ -40,7 +40,7 @@ def plant(
     cancelled: str | None = None,
     **others: object,
 ) -> Path:
-    """Make a session's directory with the files that it would have."""
+    """Create a session's directory with the files that it would have."""
     directory = root / name
     directory.mkdir(mode=0o700, parents=True)
 
@@ -73,7 +73,7 @@ def _fifo(path: Path) -> None:
 
 def _huge(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(4 << 30)  # zero bytes that take no room
+        file.truncate(4 << 30)  # a sparse file
 
 
 def _endless_line(path: Path) -> None:
@@ -101,7 +101,7 @@ def _commands(path: Path) -> None:
     path.write_text("{\x1b[2J\x07\nend\n20261121-120000-aaaa session {}\n}")
 
 
-#: what may lie where a file is expected; each makes it at a path that is free
+#: things that may be in place of a file; each function creates one at a free path
 ODDITIES: dict[str, Callable[[Path], None]] = {
     "nothing": lambda path: None,
     "empty": Path.touch,
@@ -121,5 +121,5 @@ ODDITIES: dict[str, Callable[[Path], None]] = {
 
 
 def ago(**time: float) -> datetime:
-    """A moment before ``NOW``."""
+    """A time before ``NOW``."""
     return NOW - timedelta(**time)

@@ -1,6 +1,6 @@
-"""A real sshd on 127.0.0.1, hosts over both engines that reach it, and somebody who knows the secrets.
+"""A real sshd on 127.0.0.1, hosts over both engines that connect to it, and a user who knows the secrets.
 
-The sshd is Debian's, started by the tests as whoever runs them, with a configuration, host key and user key of its own.
+The sshd is Debian's, started by the tests as the current user, with its own configuration, host key and user key.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination
 from tests.doubles import wait_until
+from tests.ports import free_port
 
 NASTY = [
     "", " ", "a b", "'", '"', "a'b\"c", "$HOME", "$(touch pwned)", "`touch pwned`", "; touch pwned", "&& touch pwned",
@@ -38,13 +39,13 @@ NASTY = [
 ]  # fmt: skip
 
 
-#: how the tests' servers agree on the keys of a connection: by all that sshd knows but what withstands quantum
-#: computers. ssh would take that, and as Debian builds it, it costs both sides a tenth of a second of processor time
+#: the key exchange algorithms of the tests' servers: all except post-quantum ones, which ssh would prefer; Debian's
+#: builds need a tenth of a second of processor time for these on both sides
 QUICK_KEY_EXCHANGE = "-sntrup*,mlkem*"
 
 
 class User:
-    """Somebody who knows the secrets, and counts how often they are asked."""
+    """Prompts that know the secrets, and count the questions."""
 
     asks = True
 
@@ -69,7 +70,7 @@ class User:
 class Server:
     """A running sshd, and the folder with the configuration of a client that trusts it.
 
-    ``port2``: another of its. ``closed_port``: one where it forwards no connections.
+    ``port2``: a second port of it. ``closed_port``: a port to which it does not allow forwarding.
     """
 
     folder: Path
@@ -92,7 +93,7 @@ class Server:
         return set(psutil.Process(self.pid).children(recursive=True))
 
     def onward(self, way: str, **others: object) -> NextHop:
-        """Return this server as one behind a host: at an address, or as what a command speaks."""
+        """Return this server as the next hop behind a host: at an address, or through a command."""
         known = {"name": "node", "host_keys": (self.host_key,), "key": self.user_key}
         if way == "address":
             return NextHop(**(known | {"address": ("127.0.0.1", self.port2)} | others))  # type: ignore[arg-type]
@@ -135,7 +136,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     sshd = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")
     if not sshd or not shutil.which("ssh-keygen"):
         pytest.fail("these tests need OpenSSH's server; on Debian and Ubuntu: apt-get install openssh-server")
-    if os.geteuid() == 0:  # Debian's sshd wants it, and only its system service makes it
+    if os.geteuid() == 0:  # Debian's sshd requires it, and only its system service creates it
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     folder = tmp_path_factory.mktemp("sshd")
     host_key = make_key(folder / "host_key")
@@ -143,9 +144,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     allowed = [make_key(folder / "user_key"), make_key(folder / "locked_key", passphrase="opén sesame")]
     make_key(folder / "other_key")
     (folder / "authorized_keys").write_text("\n".join(allowed) + "\n")
-    with contextlib.ExitStack() as free:
-        listeners = [free.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
-        port, port2, closed_port = (listener.getsockname()[1] for listener in listeners)
+    port, port2, closed_port = free_port(), free_port(), free_port()
     (folder / "sshd_config").write_text(
         f"HostKey {folder}/host_key\nHostKey {folder}/second_host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
@@ -170,13 +169,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @dataclass
 class Account:
-    """An account with a home of its own, at an sshd that runs commands by the real shell of whoever runs the tests."""
+    """An account with a separate home, at an sshd that runs commands with the current user's real shell."""
 
     server: Server
     home: Path
 
     def has(self, **files: str) -> None:
-        """Let these be the start-up files in its home, named without their dots."""
+        """Write start-up files into its home, named without their dots."""
         shutil.rmtree(self.home, ignore_errors=True)
         for name, text in files.items():
             path = self.home / f".{name}"
@@ -187,15 +186,14 @@ class Account:
 
 @contextlib.contextmanager
 def account_at(server: Server, folder: Path, sshd_config: str = "") -> Iterator[Account]:
-    """Start a second sshd, with the keys of a running one, at which the home is in this folder."""
+    """Start a second sshd with the keys of a running one, and with the home in this folder."""
     (folder / "home").mkdir()
     usual = (server.folder / "sshd_config").read_text().replace(f"HOME={Path.home()}\n", f"HOME={folder}/home\n")
     (folder / "sshd_config").write_text(sshd_config + usual)
     for name in ("user_key", "locked_key", "host_key", "host_key.pub"):
         (folder / name).write_bytes((server.folder / name).read_bytes())
         (folder / name).chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {server.host_key}")
     with (folder / "log").open("w") as log:
         argv = [server.program, "-D", "-e", "-f", folder / "sshd_config", "-p", str(port)]
@@ -218,7 +216,7 @@ def accepts(port: int) -> bool:
 
 @pytest.fixture(autouse=True)
 def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keys of whoever runs the tests stay out of them."""
+    """Keep the user's own ssh-agent out of the tests."""
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
@@ -229,7 +227,7 @@ ENGINES: dict[str, Open] = {"paramiko": ParamikoHost.open, "openssh": OpenSshHos
 
 @pytest.fixture(scope="module", params=["local", *ENGINES])
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    """Each host in turn. One connection serves the whole suite, as it serves a whole session."""
+    """Each host in turn. One connection is used for all tests, as it is for a whole session."""
     user = User()
     if request.param == "local":
         with LocalHost(user) as local:
@@ -243,16 +241,16 @@ def host(request: pytest.FixtureRequest) -> Iterator[Host]:
 
 @pytest.fixture(params=list(ENGINES))
 def open_host(request: pytest.FixtureRequest) -> Open:
-    """Opens a host over each SSH engine in turn."""
+    """A function that opens a host, for each SSH engine in turn."""
     return ENGINES[request.param]
 
 
 def end_connections(server: Server, but: set[psutil.Process]) -> None:
-    """End the processes of the server that serve connections, as a network that breaks would."""
-    # the server's first: a command that ended before would be told of, as a good end
+    """Kill the server's processes that serve connections, as if the network had failed."""
+    # the server's first: otherwise the end of a command would be reported as normal
     servers, commands = [], []
     for process in server.connections() - but:
-        with contextlib.suppress(psutil.Error):  # it may end while it is looked at
+        with contextlib.suppress(psutil.Error):  # it may end meanwhile
             (servers if process.name().startswith("sshd") else commands).append(process)
     for process in (*servers, *commands):
         with contextlib.suppress(psutil.Error):
@@ -260,7 +258,7 @@ def end_connections(server: Server, but: set[psutil.Process]) -> None:
 
 
 def running(mark: str) -> list[str]:
-    """Return the command lines of all processes that have this word in them."""
+    """Return the command lines of all processes that contain this word."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -271,7 +269,7 @@ def running(mark: str) -> list[str]:
 
 
 class Follower:
-    """What a stream told."""
+    """Records what a stream reports."""
 
     def __init__(self) -> None:
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -283,7 +281,7 @@ class Follower:
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """A server that sends everything back, and closes when the other side has."""
+    """A server that sends everything back, and closes when the other side does."""
 
     def serve(connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
@@ -310,7 +308,7 @@ def read_all(stream: ByteStream) -> bytes:
 
 
 def there_and_back(stream: ByteStream, data: bytes) -> bytes:
-    """Send all of the data and say that this was all, and return what comes back until the end."""
+    """Send the data, close the sending direction, and return what comes back until the end."""
     stream.settimeout(20)
     received: list[bytes] = []
     reader = threading.Thread(target=lambda: received.append(read_all(stream)))
@@ -322,7 +320,7 @@ def there_and_back(stream: ByteStream, data: bytes) -> bytes:
 
 
 class PasswordServer(paramiko.ServerInterface):
-    """Lets in whoever knows the password, or answers a question and then knows the code."""
+    """Accepts a password, or the answer to a question followed by a code."""
 
     def __init__(self, methods: str) -> None:
         self.methods = methods
@@ -345,7 +343,7 @@ class PasswordServer(paramiko.ServerInterface):
 
 @pytest.fixture
 def asking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Destination]:
-    """A server that wants a password (or asks a question), trusted already."""
+    """A trusted server that asks for a password (or a question)."""
     key = paramiko.ECDSAKey.generate()
     transports: list[paramiko.Transport] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,7 +1,7 @@
-"""The jobs of the stand-ins for LSF and PBS: they really run, on this machine, in the order in which they came.
+"""The jobs of the stand-ins for LSF and PBS: they really run, on this machine, in the order of submission.
 
-There is one host with a few cores: a job waits until as many as it asks for are free. Nothing runs all the time:
-whoever submits a job or sees one end looks for what can start.
+There is one host with a few cores: a job waits until it can have the cores that it requests. There is no daemon: a
+process that submits a job, or whose job ends, starts the jobs that can run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NODE = socket.gethostname().partition(".")[0]
 
 @dataclass
 class Job:
-    """One job. ``seconds``: its walltime; times are seconds since 1970; ``code``: as subprocess tells it.
+    """One job. ``seconds``: its walltime; times are seconds since 1970; ``code``: as in subprocess.
 
-    ``cpu``: seconds that its processes computed; ``memory``: the most that one of them had, in KiB.
+    ``cpu``: processor time of its processes in seconds; ``memory``: the maximum of one of them, in KiB.
     """
 
     number: str
@@ -64,7 +64,7 @@ class Job:
 
 
 class Jobs:
-    """All jobs of one kind of stand-in, in a folder. Its module's ``run NUMBER`` calls ``run``."""
+    """All jobs of one stand-in, in a folder. The stand-in's command ``run NUMBER`` calls ``run``."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self._folder, self._module = folder, f"tests.{kind}_stand_in"
@@ -86,7 +86,7 @@ class Jobs:
         self.start()
 
     def start(self) -> None:
-        """Start what fits, in its order: no job overtakes another one."""
+        """Start jobs that fit, in order: no job overtakes another one."""
         with self._locked():
             jobs = self.all().values()
             free = CORES - sum(job.cores for job in jobs if job.state == "running")
@@ -101,7 +101,7 @@ class Jobs:
                 subprocess.Popen(words, start_new_session=True, env=env, stdin=nothing, stdout=nothing, stderr=nothing)
 
     def estimate(self, number: str) -> float | None:
-        """Return when the first job that waits can start at the latest, ``None`` for all others."""
+        """Return when the first pending job can start at the latest; ``None`` for all others."""
         jobs = self.all().values()
         first = next((job for job in jobs if job.state == "waiting"), None)
         if first is None or first.number != number or first.cores > CORES:
@@ -115,7 +115,7 @@ class Jobs:
         return time.time()
 
     def run(self, number: str, log: Path, own: Mapping[str, str], time_over: signal.Signals) -> Job:
-        """Run one job that has been started, and return it when it is over; ``own``: the variables that it gets."""
+        """Run one started job, and return it when it has ended; ``own``: its additional variables."""
         job = self.all()[number]
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | own
         with log.open("w") as file:
@@ -145,7 +145,7 @@ class Jobs:
         return ended
 
     def cancel(self, number: str, by: signal.Signals) -> None:
-        """End a job: one that runs by this signal, which SIGTERM and SIGKILL follow."""
+        """Cancel a job; a running one gets this signal, followed by SIGTERM and SIGKILL."""
 
         def end(job: Job) -> None:
             job.cancelled = True
@@ -162,7 +162,7 @@ class Jobs:
                 os.killpg(pid, by)
 
     def end(self, number: str, seconds: float = 20) -> None:
-        """Kill a job, and wait until it is over; raises ``AssertionError``."""
+        """Kill a job, and wait until it has ended. Raises ``AssertionError`` if it takes too long."""
         self.cancel(number, signal.SIGKILL)
         deadline = time.monotonic() + seconds
         while self.all()[number].state != "ended":
@@ -189,7 +189,7 @@ class Jobs:
 
 
 def wrapped(line: str, indent: str, first: int, others: int) -> str:
-    """Return a line as a scheduler prints a long one: cut anywhere, with ``indent`` before all but the first part."""
+    """Return a long line as a scheduler prints it: broken anywhere, with ``indent`` before all parts but the first."""
     parts = [line[:first], *(line[at : at + others] for at in range(first, len(line), others))]
     return f"\n{indent}".join(parts)
 
@@ -201,14 +201,14 @@ def hours(seconds: float) -> str:
 
 
 def ended_within(jobs: Jobs, seconds: float) -> None:
-    """End all jobs, and wait until they are over; raises ``AssertionError``."""
+    """Kill all jobs, and wait until they have ended. Raises ``AssertionError`` if it takes too long."""
     for job in jobs.all().values():
         if job.state != "ended":
             jobs.end(job.number, seconds)
 
 
 def install(folder: Path, kind: str, programs: Iterable[str]) -> Jobs:
-    """Put a stand-in's commands into a folder, and return its jobs, which are kept there as well."""
+    """Put a stand-in's commands into a folder, and return its jobs, which are stored there as well."""
     state = folder / f"{kind}-jobs"
     state.mkdir()
     jobs = Jobs(state, kind)

@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2154   # want_… are set by lib.sh
 #
-# The software that a job asks for: modules, conda, venv, uv, and the profile's own activation code. lib.sh sources this
-# file; it is never run.
+# Activates the software that a job asks for: modules, conda, venv, uv, and the profile's own activation code. lib.sh
+# sources this file; it is never run.
 
 # ------------------------------------------------------------------------------------------------------- modules
 
-# Make the `module` command known: a batch job's shell reads no profile, so it may not be defined.
+# Define the `module` command if necessary: a batch job's shell reads no profile.
 find_module_command() {
   local init
   [[ $(type -t module) == function && -n ${MODULEPATH-} ]] && return
@@ -34,9 +34,9 @@ load_modules() {
   done
 }
 
-# load_module NAME: fail also where `module load` reports success for a module that is not there, as the old C
+# load_module NAME: fail also if `module load` reports success for a module that does not exist, as the old C
 # implementation of Environment Modules does. Lmod's exit status is right, and its names may be aliases; but a job may
-# have inherited the login node's `module` although there is no Lmod on this node.
+# have inherited the login node's `module` although this node has no Lmod.
 load_module() {
   local before=${LOADEDMODULES-}
   module load "$1" || return
@@ -53,7 +53,7 @@ activate() {
   activate_venv
   activate_uv
   activate_code
-  # Once more, after modules and activation: nobody's variable may take JupyterLab elsewhere.
+  # Again, after modules and activation: no variable may redirect JupyterLab.
   clean_environment
 }
 
@@ -85,8 +85,9 @@ find_conda_script() {
   done
 }
 
-# Do without conda what `conda activate` does: an environment is complete in itself. So it is with micromamba, which is
-# one program and has no conda.sh. Any other name may be that of one of its variables, which would stay in here.
+# Do what `conda activate` does, but without conda, which an environment does not need; micromamba, a single program,
+# has no conda.sh either. Local variables begin with nbl_, because any other name may be a variable of the environment,
+# which would then be local as well.
 activate_conda_prefix() {
   local nbl_prefix nbl_item nbl_all='' nbl_root=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}
   local nbl_prefixes=("$want_conda" "$nbl_root/envs/$want_conda"
@@ -109,8 +110,8 @@ activate_conda_prefix() {
   return 1
 }
 
-# Print the variables of a conda environment, NAME=VALUE, a NUL after each: those of its packages, and those of
-# `conda env config vars set` or an environment.yml, which count more. Fails unless all could be read.
+# Print the variables of a conda environment as NAME=VALUE, with a NUL after each: those of its packages, and those of
+# `conda env config vars set` or an environment.yml, which take precedence. Fails unless all can be read.
 conda_variables() {
   local python=$1/bin/python
   compgen -G "$1/etc/conda/env_vars.d/*.json" >/dev/null || [[ -e $1/conda-meta/state ]] || return 0
@@ -146,7 +147,7 @@ activate_venv() {
   source "$want_venv/bin/activate" || fail venv-missing "The virtual environment $want_venv could not be activated."
 }
 
-# A project of uv: what `uv sync` has made in it. uv itself is not needed here, and nothing is fetched.
+# Activate what `uv sync` has created in a project. uv itself is not needed, and nothing is downloaded.
 activate_uv() {
   [[ -n $want_uv ]] || return 0
   [[ -d $want_uv ]] || fail venv-missing "There is no uv project in $want_uv on $(uname -n)."
@@ -159,15 +160,15 @@ activate_uv() {
  activated."
 }
 
-# The profile's own shell code: the one place where something is evaluated, because that is what it is for.
+# Run the profile's own shell code. This is the only place where a setting is evaluated, because it is meant to be.
 activate_code() {
   local code status
   ((${#want_activate[@]})) || return 0
   for code in "${want_activate[@]}"; do
-    # Said beforehand, and taken back afterwards: the code may end this shell.
+    # Written before and removed afterwards, because the code may end this shell.
     write_file "$NBL_CAUSE_FILE" \
       "activate-failed The activation code '${code:0:80}' ended the job's shell on $(uname -n)."
-    eval "$code"   # not in an `if` or before `||`, where its own `set -e` would mean nothing
+    eval "$code"   # not in an `if` or before `||`, where its own `set -e` would have no effect
     status=$?
     set +eu
     ((status == 0)) || fail activate-failed \
@@ -178,7 +179,7 @@ activate_code() {
 
 # ------------------------------------------------------------------------------------------------- JupyterLab
 
-# What code for `python -c` begins with: else Python would look for modules in the working directory first, where
+# Prefix for the code of `python -c`: without it, Python would look for modules in the working directory first, where
 # somebody else may have put a json.py.
 not_from_here='import sys; sys.path[:] = [folder for folder in sys.path if folder]'
 

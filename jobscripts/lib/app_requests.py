@@ -20,10 +20,10 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110: the name of a 
 
 
 def judge(head, secret, port):
-    """Return an answer, or what is passed on to the app in its place, of a request's first lines.
+    """Judge the head of a request: return an answer, or the head to pass on to the app.
 
-    Only an address with a name of its own counts, ``port-N.localhost``: a browser sends the cookies of ``localhost``
-    and 127.0.0.1 to every port there. Pages of other sites, and of other ports, may not use it (``Origin``).
+    Only the host name ``port-N.localhost`` is accepted, because a browser sends the cookies of ``localhost`` and
+    127.0.0.1 to every port there. Pages of other sites and of other ports are refused (``Origin``).
     """
     text = head[:-4].decode("latin-1")
     first, *lines = text.split("\r\n")
@@ -39,7 +39,7 @@ def judge(head, secret, port):
         return response("403 Forbidden", text), None
     if not is_own_page(host, origin, values):
         return response("403 Forbidden", "Pages at other addresses may not use this one."), None
-    if "transfer-encoding" in values:  # no browser sends a body without saying how long it is
+    if "transfer-encoding" in values:  # browsers always send the length of a body
         return response("411 Length Required", "Send this with its length (Content-Length)."), None
     name, _, query = target.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
@@ -58,7 +58,7 @@ def judge(head, secret, port):
 
 
 def are_clear(headers):
-    """Do these say to everybody alike where the request ends, for whom it is and who sends it?"""
+    """Whether the headers are unambiguous about the request's end, its host and its origin."""
     names = [name for name, _ in headers]
     once = ("host", "origin", "cookie", "upgrade", "content-length")
     length = dict(headers).get("content-length", "0")
@@ -66,10 +66,10 @@ def are_clear(headers):
 
 
 def is_own_page(host, origin, values):
-    """Is this request from the app's own page, or from opening an address?
+    """Whether a request comes from the app's own page, or from opening an address.
 
-    A page at another port of the same name is of the same site, and would be sent with cookies; it has an ``Origin``
-    only if it may read the answer.
+    For a browser, a page at another port of the same name is the same site, so that its requests carry cookies; they
+    have an ``Origin`` only if the page may read the answer.
     """
     try:
         if origin is not None and urlsplit(origin).netloc != host:
@@ -81,7 +81,7 @@ def is_own_page(host, origin, values):
 
 
 def is_own_name(host):
-    """Is this host a name below ``localhost``?"""
+    """Whether a host is a name below ``localhost``."""
     try:
         return (urlsplit("//" + host).hostname or "").endswith(".localhost")
     except ValueError:
@@ -89,7 +89,7 @@ def is_own_name(host):
 
 
 def is_same(given, secret):
-    """Compare without telling by the time how much of it is right."""
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 
@@ -108,7 +108,7 @@ def cookie_of(header, port):
 
 
 def passed_headers(headers, port):
-    """Return the headers for the app: without our cookie; and one request a connection, so that each is judged."""
+    """Return the headers for the app: without our cookie, and for a single request, so that each one is judged."""
     is_upgrade = ("upgrade", "websocket") in [(name, value.lower()) for name, value in headers]
     lines = []
     for name, value in headers:
@@ -124,13 +124,13 @@ def passed_headers(headers, port):
 
 
 def wrong_secret():
-    """Return the answer to who has no secret, or an old one."""
+    """Return the answer to a request without a secret, or with an old one."""
     text = "Open it again with the address that launch-notebook prints, or with its card in JupyterLab's Launcher."
     return response("403 Forbidden", text)
 
 
 def with_cookie(target, secret, port):
-    """Return the answer that turns the secret in an address into a cookie."""
+    """Return the redirect that turns the secret in an address into a cookie."""
     cookie = SimpleCookie()
     with contextlib.suppress(CookieError):
         cookie[cookie_name(port)] = secret
@@ -139,7 +139,7 @@ def with_cookie(target, secret, port):
 
 
 def response(status, text, more=""):
-    """Return a whole answer with text in it."""
+    """Return a complete response with a text."""
     body = f'<!doctype html><meta charset="utf-8"><p style="white-space: pre-line">{html.escape(text)}</p>\n'.encode()
     head = (
         "HTTP/1.1 {}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n"
@@ -152,7 +152,7 @@ def response(status, text, more=""):
 
 
 def body_length(head):
-    """Return how many bytes follow a request's first lines, as they are passed on; ``None``: it wants a WebSocket."""
+    """Return the number of bytes that follow a request's head; ``None`` if it asks for a WebSocket."""
     lines = head.split(b"\r\n")
     if b"connection: close" not in lines:
         return None
@@ -160,9 +160,9 @@ def body_length(head):
 
 
 async def sent(reader, writer, length, upgraded):
-    """Carry what belongs to a request; what comes after that goes nowhere, and its end tells that the browser has gone.
+    """Copy the body of a request to the app; discard what follows, until the browser closes the connection.
 
-    Of a WebSocket that is all, once the app has agreed to it.
+    For a WebSocket, copy everything once the app has accepted it.
     """
     if length is None:
         with contextlib.suppress(asyncio.TimeoutError):
@@ -173,9 +173,9 @@ async def sent(reader, writer, length, upgraded):
 
 
 async def answered(reader, writer, upgraded):
-    """Carry an answer, and note if it makes a WebSocket of the connection.
+    """Copy an answer to the browser, and signal if it turns the connection into a WebSocket.
 
-    Whatever the app says of the connection, it ends with it: the next request is judged anew.
+    The connection ends with the answer, whatever the app says, so that every request is judged.
     """
     try:
         head = b"HTTP/1.1 100 "
@@ -186,23 +186,23 @@ async def answered(reader, writer, upgraded):
             upgraded.set()
     except asyncio.IncompleteReadError as rest:
         writer.write(rest.partial)
-    except (OSError, asyncio.LimitOverrunError):  # of no browser's interest
+    except (OSError, asyncio.LimitOverrunError):  # the browser needs no report of that
         return
     await carry(reader, writer)
 
 
 def is_interim(head):
-    """Does another answer follow this one? Not so the one that makes a WebSocket of the connection."""
+    """Whether this is an interim answer (1xx) that is followed by another; the switch to a WebSocket is not."""
     return head[8:10] == b" 1" and not is_upgraded(head)
 
 
 def is_upgraded(head):
-    """Is the connection another protocol's from now on?"""
+    """Whether the answer switches the connection to another protocol."""
     return head[8:12] == b" 101"
 
 
 def closing(head):
-    """Return the first lines of an answer, which end the connection, unless that is a WebSocket's now."""
+    """Return the head of an answer, changed to close the connection unless it switches to a WebSocket."""
     if is_upgraded(head):
         return head
     lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith((b"connection:", b"keep-alive:"))]
@@ -210,7 +210,7 @@ def closing(head):
 
 
 async def carry(reader, writer, most=None):
-    """Copy what comes to its end, or ``most`` of its bytes; without a ``writer``, nowhere."""
+    """Copy a stream to its end, or at most ``most`` bytes of it; without a ``writer``, discard it."""
     with contextlib.suppress(OSError):
         while most is None or most > 0:
             data = await reader.read(CHUNK if most is None else min(CHUNK, most))

@@ -1,6 +1,6 @@
 """TensorBoard on a Unix socket: ``app_tensorboard.py SOCKET FOLDER``.
 
-TensorBoard itself listens on a port, where every user of the node could read all that it shows: it knows no password.
+By itself, TensorBoard listens on a port and has no password, so that every user of the node could read its pages.
 """
 
 import os
@@ -8,12 +8,12 @@ import sys
 import threading
 from pathlib import Path
 
-PARENT_EVERY = 2  # seconds between two looks whether JupyterLab is still there
-NOT_FOUND = 127  # as a shell has it; session_apps.py starts nothing again after it
+PARENT_EVERY = 2  # seconds between two checks whether JupyterLab is still running
+NOT_FOUND = 127  # a shell's exit code for it; session_apps.py then does not start the program again
 
 
 def main(path, folder):
-    """Serve what is logged below ``folder``, for as long as JupyterLab runs."""
+    """Serve the logs below ``folder`` for as long as JupyterLab runs."""
     try:
         from tensorboard import default, program
         from werkzeug.serving import ThreadedWSGIServer
@@ -22,7 +22,7 @@ def main(path, folder):
         sys.exit(NOT_FOUND)
 
     class OnSocket(ThreadedWSGIServer):
-        """In place of TensorBoard's own server."""
+        """Replaces TensorBoard's own server."""
 
         def __init__(self, app, flags):
             super().__init__("unix://" + path, 0, app)
@@ -34,17 +34,17 @@ def main(path, folder):
             pass
 
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=OnSocket)
-    # Its fast loader is a server of its own, on a port without any protection.
+    # Its fast loader would be another server, on an unprotected port.
     board.configure(argv=["tensorboard", "--logdir", folder, "--reload_multifile", "true", "--load_fast", "false"])
     parent = os.getppid()
     board.launch()  # in a thread
     waiting = threading.Event()
-    while not waiting.wait(PARENT_EVERY) and os.getppid() == parent:  # a JupyterLab that is killed ends nothing
+    while not waiting.wait(PARENT_EVERY) and os.getppid() == parent:  # a JupyterLab that is killed does not end us
         pass
 
 
 def hint():
-    """Return what helps: nothing can be installed into an image."""
+    """Return a hint on what to do; in an image, nothing can be installed."""
     lines = Path(__file__).with_name("session.env").read_text(encoding="utf-8", errors="replace").splitlines()
     asked = {key for key, _, value in (line.partition("=") for line in lines) if value}
     if "uv" in asked:

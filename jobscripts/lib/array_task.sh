@@ -1,11 +1,11 @@
 #!/bin/bash
-# Run one task of a job array: jupyterlab.sh in a session directory of the task's own, SESSION_DIR/tasks/NUMBER.
+# Run one task of a job array: jupyterlab.sh with the task's own session directory, SESSION_DIR/tasks/NUMBER.
 #
 #   bash array_task.sh SESSION_DIR
 #
-# jupyterlab.sh starts it. All tasks have SESSION_DIR in common, with the script that runs (work/NAME); what one of them
-# writes (started.json, exit.json, usage.csv) is in its own directory. In SESSION_DIR itself, started.json is that of the
-# first task which runs, and exit.json is written when all have ended.
+# jupyterlab.sh starts it. All tasks share SESSION_DIR, with the script to run (work/NAME); each writes its files
+# (started.json, exit.json, usage.csv) to its own directory. In SESSION_DIR itself, started.json is that of the first
+# task that runs, and exit.json is written when all have ended.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -18,7 +18,7 @@ main() {
   dir=${1%/} number=${SLURM_ARRAY_TASK_ID-}
   # shellcheck source=jobscripts/lib/lib.sh
   source "$dir/lib.sh" || exit
-  trap : USR1 # the script's, which is not there yet
+  trap : USR1 # meant for the user's script, which has not started yet
   [[ $number =~ ^[0-9]{1,9}$ ]] || unusable "This job is not a task of a job array: SLURM_ARRAY_TASK_ID is '$number'."
   task=$dir/tasks/$number
   users_umask=$(umask)
@@ -31,23 +31,23 @@ main() {
 
 unusable() {
   printf 'notebook-launcher: %s\n' "$1" >&2
-  exit 73 # EX_CANTCREAT, as jupyterlab.sh
+  exit 73 # EX_CANTCREAT, as in jupyterlab.sh
 }
 
-# A requeued task finds its directory again.
+# The directory of a requeued task exists already.
 make_directory() {
   local file files=()
   mkdir -p -- "$task" && rm -f -- "$dir/exit.json" || return
   for file in "$dir"/{*.{sh,py,js},session.json,arguments}; do [[ ! -f $file ]] || files+=("$file"); done
   ln -f -- "${files[@]}" "$task/" 2>/dev/null || cp -f -- "${files[@]}" "$task/" || return
   [[ -L $task/work ]] || ln -s ../../work "$task/work" || return
-  # Nothing listens that would need a token.
+  # No program listens that would need a token.
   write_file "$task/token" none && write_file "$task/session.env" "$(settings)" && write_file "$task/log" "$(log_names)" ||
     return
   [[ -e $dir/started.json ]] || report_first
 }
 
-# The task's settings: those of all tasks, and the folder that they have in common, by its own path.
+# Print the task's settings: those of all tasks, with the absolute path of the folder that they share.
 settings() {
   local text
   text=$(<"$dir/session.env")
@@ -55,7 +55,7 @@ settings() {
   [[ $'\n'$text == *$'\n'folder=* ]] || printf 'folder=%s\n' "$dir/work"
 }
 
-# The files to which this task prints, as the scheduler has opened them.
+# Print the names of the files to which the scheduler has directed this task's output.
 log_names() {
   local out error
   out=$(readlink -- "/proc/$$/fd/1") error=$(readlink -- "/proc/$$/fd/2")

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154,SC2317   # work is set by the scripts that source this; traps call what is here
 #
-# What makes images (image.sh) and environments (create_environment.sh): followed to its end, and stopped in good order.
+# Runs the commands that make images (image.sh) and environments (create_environment.sh), and stops them cleanly.
 #
-# Sourced, never run. `tidy_up` is theirs; WORK_DIR/stop ends all, as a signal does.
+# Sourced, never run. Those scripts define `tidy_up`. The file WORK_DIR/stop ends everything, as a signal does.
 
-# Words for the launcher carry the name of the work folder: what is built may print lines as well.
+# Messages to the launcher contain the name of the work folder, because the build may print similar lines.
 tell_launcher() { printf 'nbl-%s %s %s\n' "$1" "${work##*/}" "$2"; }
 
-# Tidied up before the last word: whoever reads it ends us.
+# Clean up before the last message: the launcher ends us when it reads that.
 give_up() {
   tidy_up
   tell_launcher failed "$1"
@@ -25,8 +25,8 @@ stopped() {
 
 stop_if_asked() { [[ ! -e $work/stop ]] || stopped; }
 
-# follow COMMAND...: run it in a process group of its own, with its output on ours, until it ends. Or until WORK_DIR/stop
-# is there: where a scheduler ends the step of a job, that comes without a warning.
+# follow COMMAND...: run it in its own process group, with its output on ours, until it ends or WORK_DIR/stop exists: a
+# scheduler ends a job step without warning.
 follow() {
   local code
   set -m

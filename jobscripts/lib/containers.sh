@@ -1,14 +1,14 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2209   # what is set here is used, and used here set, by lib.sh and others
 #
-# Containers: which command runs an image, and with which words. lib.sh sources this file; it is never run.
+# Containers: which command runs an image, and with which arguments. lib.sh sources this file; it is never run.
 #
-# Each `run_with_…` function sets into_container to the words that run what follows them in the image: the user's home,
-# the working directory and the session's directory at the same paths, the environment (never the token, which stands in
-# a file), the same user. What a door takes away all the same, `come_in` puts back on the other side.
+# Each `run_with_…` function sets into_container to the words that run a command in the image: with the user's home, the
+# working directory and the session's directory at the same paths, the same environment (never the token, which is in a
+# file) and the same user. What a runtime changes nevertheless, `come_in` restores inside the container.
 
-# ------------------------------------------------------------------------------------------------ before the door
+# ------------------------------------------------------------------------------------------- outside the container
 
-# Set into_container, and container_command to the command in it, or fail.
+# Set into_container, and container_command to the runtime's command, or fail.
 prepare_container() {
   split_binds
   check_binds
@@ -20,8 +20,8 @@ prepare_container() {
   "run_with_$container_kind"
 }
 
-# What an image is by the look of it: address (docker://…), folder, squash (of enroot), name (of an image that the
-# runtime keeps), or file.
+# Set REPLY to the kind of an image, by its name: address (docker://…), folder, squash (of enroot), name (of an image
+# stored by the runtime), or file.
 image_kind() {
   case $want_container in
     *://*)                         REPLY=address ;;
@@ -47,7 +47,7 @@ keeps_images() {
   esac
 }
 
-# A name is known to its runtime alone; and so is what an address leads to.
+# A name, or what an address refers to, can be checked only by the runtime.
 check_image() {
   image_kind
   [[ $REPLY == address || $REPLY == name ]] && return
@@ -56,7 +56,7 @@ check_image() {
     fail image-unreadable "You may not read the container image $want_container: ask its owner for permission."
 }
 
-# Where an environment says which image it must be, that is looked at before anything runs in it.
+# If an environment requires a certain image, check its digest before anything runs in it.
 check_image_digest() {
   [[ -n $want_digest ]] || return 0
   [[ -r $NBL_SESSION_DIR/image.sh ]] ||
@@ -64,8 +64,8 @@ check_image_digest() {
   "$BASH" "$NBL_SESSION_DIR/image.sh" check "$NBL_SESSION_DIR" </dev/null || exit 1
 }
 
-# Set bind_from, bind_to and bind_how (options, with commas) to what bind= asks for. Several specs may stand in one,
-# separated by commas, as in --bind of Apptainer: FROM, FROM:TO or FROM:TO:OPTIONS.
+# Set bind_from, bind_to and bind_how (options, with commas) from bind=. One value may contain several specifications,
+# separated by commas, as in Apptainer's --bind: FROM, FROM:TO or FROM:TO:OPTIONS.
 split_binds() {
   local spec part parts from to how
   bind_spec=() bind_from=() bind_to=() bind_how=()
@@ -73,13 +73,13 @@ split_binds() {
     IFS=, read -r -a parts <<<"$spec"
     for part in "${parts[@]}"; do
       case $part in
-        ro | rw | id=* | image-src=*) # an option of the spec before
+        ro | rw | id=* | image-src=*) # an option of the previous specification
           ((${#bind_how[@]} == 0)) || bind_how[${#bind_how[@]} - 1]+=,$part
           continue
           ;;
       esac
       IFS=: read -r from to how <<<"$part"
-      # A name without a / is not a directory for some, but something of their own.
+      # Some runtimes do not take a name without a / for a directory.
       [[ $from == /* ]] || from=$PWD/$from
       bind_spec+=("$spec") bind_from+=("$from") bind_to+=("${to:-$from}") bind_how+=("$how")
     done
@@ -119,8 +119,8 @@ find_container_command() {
  runs it here with container_command= or load its module with module=."
 }
 
-# find_runtime NAME: NAME is one of those in docs/environments.md, or the path of a command. A command that is none of
-# them is taken for one of Apptainer's family.
+# find_runtime NAME: NAME is one of those in docs/environments.md, or the path of a command. An unknown command is
+# assumed to be compatible with Apptainer.
 find_runtime() {
   local command=$1
   case $container_kind in
@@ -136,10 +136,10 @@ find_runtime() {
   [[ $container_kind != pyxis ]] || has_pyxis
 }
 
-# Slurm's plugin is there where srun knows its flags.
+# Slurm's plugin is installed if srun knows its flags.
 has_pyxis() { [[ $("$container_command" --help 2>&1) == *--container-image* ]]; }
 
-# Set gpu_makers to those whose GPUs the container should see: nvidia, amd, both or none.
+# Set gpu_makers to the vendors whose GPUs the container should see: nvidia, amd, both or none.
 find_gpu_makers() {
   gpu_makers=''
   case $want_gpu in
@@ -152,7 +152,7 @@ find_gpu_makers() {
   esac
 }
 
-# ----------------------------------------------------------------------------------------------- through the door
+# -------------------------------------------------------------------------------------------- inside the container
 
 pack_for_the_door() {
   find_umask
@@ -160,7 +160,7 @@ pack_for_the_door() {
   container_mark=NBL_CONTAINER=$NBL_SESSION_DIR
 }
 
-# In the container: what a runtime has changed is as it was before.
+# In the container: restore what the runtime has changed.
 come_in() {
   [[ ! ${NBL_UMASK-} =~ ^[0-7]+$ ]] || umask "$NBL_UMASK"
   [[ -z ${NBL_HOME-} || ! -d ${NBL_HOME-} ]] || export HOME=$NBL_HOME
@@ -170,11 +170,11 @@ come_in() {
   unset NBL_HOME NBL_FOLDER NBL_UMASK NBL_GUARDED
 }
 
-# Set seen_from, seen_to and seen_how to all that a container has to show on request, where its command shows nothing by
-# itself: the user's home, /tmp, the session, the working directory, and what bind= asks for.
+# Set seen_from, seen_to and seen_how to all directories to mount with a runtime that mounts nothing by default: the
+# user's home, /tmp, the session, the working directory, and those of bind=.
 #
-# list_seen SEPARATORS: a directory whose name holds one of these cannot be expressed: it is left out, or what bind= asks
-# for fails.
+# list_seen SEPARATORS: a directory whose name contains one of these cannot be passed: it is left out; if bind= asks for
+# it, fail.
 list_seen() {
   local i path place paths=("$HOME" /tmp "$NBL_SESSION_DIR")
   is_in_every_image "$PWD" || paths+=("$PWD")
@@ -201,8 +201,8 @@ is_in_every_image() {
   esac
 }
 
-# Set exported to the names of the variables that go along where none go by themselves. What names programs and
-# libraries of the node stays behind.
+# Set exported to the names of the variables to pass with a runtime that passes none by default. Those that refer to the
+# node's programs and libraries are left out.
 list_exported() {
   local name
   exported=()
@@ -216,7 +216,7 @@ list_exported() {
 
 # -------------------------------------------------------------------------------------------------- the runtimes
 
-# Apptainer and Singularity. Home, /tmp and the working directory are there by themselves.
+# Apptainer and Singularity. They mount the home, /tmp and the working directory by default.
 run_with_apptainer() {
   local spec binds=()
   image_kind
@@ -230,11 +230,11 @@ run_with_apptainer() {
     "$want_container")
 }
 
-# Charliecloud. It becomes what it runs. The GPU's libraries must be in the image already (ch-fromhost). Where a
-# directory to be shown is missing in the image, a writable layer in memory is needed to make it.
+# Charliecloud. It execs the command. The GPU's libraries must be in the image already (ch-fromhost). If a mount point
+# is missing in the image, a writable layer in memory is needed to create it.
 run_with_charliecloud() {
   local i binds=() settings=() image=$want_container
-  # Without a / it would be the name of an image that Charliecloud keeps.
+  # Without a / it would be the name of an image stored by Charliecloud.
   [[ ! -e $image || $image == /* ]] || image=$PWD/$image
   list_seen :
   for i in "${!seen_from[@]}"; do
@@ -248,11 +248,11 @@ run_with_charliecloud() {
   done
   [[ ! -r $image/ch/environment ]] || settings+=(--set-env)
   into_container=("$container_command" "${settings[@]}" "${binds[@]}" "$image" --)
-  # It wants to know who is there.
+  # It requires this variable.
   export USER=${USER:-$(id -un)}
 }
 
-# Podman without root: the container is a child of the job, so without cgroups of its own; it has the node's network.
+# Podman without root: the container stays in the job's cgroup, without one of its own, and uses the node's network.
 run_with_podman() {
   find_gpu_makers
   [[ $gpu_makers != *nvidia* ]] || find_cdi
@@ -264,11 +264,11 @@ run_with_podman() {
     "${gpu_flags[@]}" "${podman_binds[@]}" "${podman_env[@]}" "${podman_image[@]}")
 }
 
-# NERSC's Podman knows its GPUs, who the user is and how to be without cgroups.
+# NERSC's Podman handles GPUs, the user and cgroups itself.
 run_with_podman_hpc() {
   find_gpu_makers
   [[ $gpu_makers != *nvidia* ]] || gpu_flags=(--gpu)
-  export USER=${USER:-$(id -un)} # it ends without
+  export USER=${USER:-$(id -un)} # it fails without
   podman_words
   find_podman_image
   into_container=("$container_command" run "${podman_flags[@]}" --userns=keep-id --network=host --ipc=host
@@ -290,13 +290,13 @@ podman_words() {
   for name in "${exported[@]}"; do podman_env+=(--env "$name"); done
   podman_flags=(--rm --interactive --name "$container_name" --entrypoint '' --workdir /)
   [[ ! -t 0 || ! -t 1 ]] || podman_flags+=(--tty)
-  # What Podman leaves is found by these: its container by name, its processes by the mark in their environment.
+  # For cleaning up: the container is found by its name, the processes by the mark in their environment.
   write_file "$NBL_CONTAINER_FILE" "$container_name $container_command" || :
   : >"$NBL_SESSION_DIR/runtime/podman" || :
 }
 
-# A name is that of an image which is there, and so is a directory; only an address is fetched. A job that was killed
-# with all of its processes leaves a record that makes every later call fail, and says itself what helps.
+# A name or directory is that of an existing image; only an address is pulled. A job that was killed with all of its
+# processes leaves a state in which every later call of Podman fails, and prints the remedy itself.
 find_podman_image() {
   local said
   if [[ -d $want_container ]]; then
@@ -311,7 +311,7 @@ find_podman_image() {
     is_podman_store_local || fail container-failed "Podman's records are those of a job on $(uname -n) that was killed;\
  outside of a job, '${container_command##*/} system migrate' puts them right, and ends all your containers."
     log "Podman's records on $(uname -n) are those of a job that was killed, putting them right"
-    # It does, and may crash thereafter, with a long tale.
+    # It does what is needed, and may then crash with long output.
     "$container_command" system migrate </dev/null >/dev/null 2>&1
     said=$("$container_command" image exists "$want_container" 2>&1 </dev/null) && return
   fi
@@ -320,7 +320,7 @@ find_podman_image() {
  fetch or load it before, outside of a job: ${container_command##*/} pull $want_container."
 }
 
-# Are Podman's records those of this node alone? On a file system that nodes share, they are of containers elsewhere too.
+# Whether Podman's storage is local to this node: on a shared file system, it also records containers on other nodes.
 is_podman_store_local() {
   local said place=''
   said=$("$container_command" --log-level=debug image exists "$want_container" 2>&1 </dev/null)
@@ -340,7 +340,7 @@ is_conmon_running() {
   return 1
 }
 
-# Podman finds NVIDIA's driver where the site has written down what belongs to it.
+# Podman finds NVIDIA's driver if the site has installed a CDI specification.
 find_cdi() {
   local file
   for file in /etc/cdi/* /var/run/cdi/*; do
@@ -353,7 +353,7 @@ find_cdi() {
   fi
 }
 
-# Enroot. Of the environment only what is named goes along. NVIDIA_VISIBLE_DEVICES decides about GPUs.
+# Enroot. It passes only the variables named. NVIDIA_VISIBLE_DEVICES selects the GPUs.
 run_with_enroot() {
   local i name flags=()
   show_gpus_by_variable
@@ -364,13 +364,13 @@ run_with_enroot() {
   done
   list_exported
   for name in "${exported[@]}"; do flags+=(--env "$name"); done
-  # In place of the image's entrypoint.
+  # Replaces the image's entrypoint.
   write_file "$NBL_SESSION_DIR/runtime/enroot.rc" 'exec "$@"' && flags+=(--rc "$NBL_SESSION_DIR/runtime/enroot.rc")
   into_container=("$container_command" start "${flags[@]}" "$want_container")
 }
 
-# Enroot by Slurm's plugin: a step of the job, on this node, with all that the job has. What --mpi and the CPU binding of
-# a site's defaults would do here is of no use.
+# Enroot by Slurm's plugin: a job step on this node, with all resources of the job. A site's defaults for --mpi and CPU
+# binding would be useless here.
 run_with_pyxis() {
   local i mounts='' flags=() image
   [[ -n ${SLURM_JOB_ID-} ]] ||
@@ -387,7 +387,7 @@ run_with_pyxis() {
     --container-mount-home --no-container-entrypoint --container-mounts="${mounts#,}")
 }
 
-# Set image to Enroot's way to write it: REGISTRY#NAME:TAG, and a file with a / in front.
+# Set image to the form that Enroot expects: REGISTRY#NAME:TAG, or a file's path with a /.
 find_pyxis_image() {
   local registry
   image=${want_container#docker://}
@@ -410,7 +410,7 @@ show_gpus_by_variable() {
   fi
 }
 
-# Shifter shows homes and the site's file systems by itself; --volume is for the rest, and for the session.
+# Shifter mounts homes and the site's file systems by default; --volume is for the rest, and for the session.
 run_with_shifter() {
   local i how flags=() image=$want_container
   find_gpu_makers
@@ -418,20 +418,20 @@ run_with_shifter() {
   [[ $image != docker://* ]] || image=docker:${image#docker://}
   for i in "${!bind_from[@]}"; do
     how=${bind_how[i]}
-    [[ $how != rw ]] || how='' # it knows ro alone
+    [[ $how != rw ]] || how='' # it accepts only ro
     flags+=(--volume="${bind_from[i]}:${bind_to[i]}${how:+:$how}")
   done
   [[ $NBL_SESSION_DIR/ == "$HOME"/* ]] || flags+=(--volume="$NBL_SESSION_DIR:$NBL_SESSION_DIR")
   into_container=("$container_command" --image="$image" "${gpu_flags[@]}" "${flags[@]}" --workdir="$PWD" --)
 }
 
-# ------------------------------------------------------------------------------------------------- after the door
+# ----------------------------------------------------------------------------------------- when the container ends
 
-# Podman's container is no child of its command: conmon holds it, in a session of its own. With the command gone, a
-# container's standard input ends; whoever has asked for that learns of it (`guard`), even if the job's script was killed.
+# Podman's container is not a child of its command: conmon runs it, in its own session. When the command is gone, the
+# container's standard input ends, which `guard` notices, even if the job's script was killed.
 #
-# guard COMMAND...: in the container, run it until it ends or nobody is there any more. We are its first process, so the
-# kernel ends the rest with us; and what loses its parent becomes our child, which bash takes note of.
+# guard COMMAND...: in the container, run it until it ends or the job is gone. We are the container's first process, so
+# that the kernel ends all others with us; and orphans become our children, which bash reaps.
 guard() {
   local outside code
   guarded=''
@@ -445,7 +445,7 @@ guard() {
   ) &
   guarded=$!
   (
-    # Nothing ever comes; it ends.
+    # No input ever comes, until it ends.
     while read -r; do :; done
     kill -TERM "$$"
   ) <&"$outside" {outside}<&- >/dev/null 2>&1 &
@@ -458,7 +458,7 @@ guard() {
   exit "$code"
 }
 
-# TERM, some seconds of patience, and no more. The signal may be from outside, from the job's script, or our own.
+# Send TERM, wait some seconds, and exit. The signal may come from outside, from the job's script, or from ourselves.
 # shellcheck disable=SC2317  # called by the trap
 end_guarded() {
   local tries
@@ -475,27 +475,27 @@ end_guarded() {
   exit 143
 }
 
-# open_guard: give what runs the container an input that ends only with it.
+# open_guard: give the container's command a standard input that ends only when the command does.
 open_guard() {
   [[ -n $container_name ]] || return 0
   [[ -n $pause_fd ]] || open_pause_fd
   if [[ $pause_fd == none ]]; then unset NBL_GUARDED; else exec <&"$pause_fd"; fi
 }
 
-# end_container FILE...: end the containers that these files name, and take them off Podman's record.
+# end_container FILE...: end the containers that these files name, and remove them from Podman's storage.
 end_container() {
   local file name command
   for file; do
     read_line "$file" || continue
     name=${REPLY%% *} command=${REPLY#* }
-    # It may leave another process in which Podman rests: that is known by the mark, too.
+    # It may leave Podman's pause process, which has the mark in its environment as well.
     NBL_CONTAINER=$NBL_SESSION_DIR within 10 "$command" rm --force --time 0 --ignore "$name" </dev/null >/dev/null 2>&1 ||
       log "Podman did not remove the container $name; what of it still runs is ended"
     rm -f -- "$file"
   done
 }
 
-# within SECONDS COMMAND...: run it, for so long at most where there is a program to end it.
+# within SECONDS COMMAND...: run it, with this time limit if `timeout` is installed.
 within() {
   if type -P timeout >/dev/null; then timeout -k 1 "$@"; else "${@:2}"; fi
 }

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Make an environment from a file of packages; JupyterLab and a kernel are added where they are missing.
+# Create an environment from a file of packages; JupyterLab and a kernel are added if they are missing.
 #
 #   create_environment.sh venv WORK_DIR DIR        a virtual environment in DIR, of WORK_DIR/requirements.txt
 #   create_environment.sh conda WORK_DIR NAME      a conda environment, by name or path, of WORK_DIR/environment.yml
-#   create_environment.sh tidy WORK_DIR            remove what was begun and not finished
+#   create_environment.sh tidy WORK_DIR            remove an incomplete environment
 #
-# WORK_DIR/session.env names modules that are loaded first. It prints what pip or conda says, and at last
-# `nbl-made WORK PLACE` or `nbl-failed WORK SENTENCE`, WORK being the name of WORK_DIR. What was there before is never
-# touched; what is half made is removed. WORK_DIR/begun names it, for `tidy`, should we be killed.
+# WORK_DIR/session.env names modules to load first. It prints the output of pip or conda, and finally
+# `nbl-made WORK PLACE` or `nbl-failed WORK SENTENCE`, where WORK is the name of WORK_DIR. Existing files are never
+# touched; an incomplete environment is removed. WORK_DIR/begun names it, for `tidy`, in case we are killed.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -42,7 +42,7 @@ make_venv() {
   python=$(type -P python3 || type -P python) || give_up "There is no Python on $(uname -n); name a module that has it."
   refuse_existing "$target"
   mkdir -p -- "$(dirname -- "$target")"
-  # Fails if somebody else was faster.
+  # Fails if somebody else has created it meanwhile.
   mkdir -- "$target" || give_up "The folder $target cannot be made on $(uname -n)."
   begin "$target"
   follow "$python" -m venv "$target" || give_up "$python could make no virtual environment in $target."
@@ -53,7 +53,7 @@ make_venv() {
     give_up "pip could not install jupyterlab and ipykernel."
 }
 
-# Without -y: with it, `env create` removes what is in its way before anything else.
+# Without -y: with it, `env create` begins by removing what is in its way.
 make_conda() {
   local conda by=-n
   conda=$(find_conda) || give_up "There is no conda, mamba or micromamba on $(uname -n); name a module that has one."
@@ -71,8 +71,8 @@ make_conda() {
     give_up "${conda##*/} could not install jupyterlab and ipykernel."
 }
 
-# Print the path of a program that makes conda environments. `conda init` writes into ~/.bashrc, most of which only
-# interactive shells read: what is installed in the home is rarely on the PATH here.
+# Print the path of a program that creates conda environments. `conda init` writes into ~/.bashrc, most of which only
+# interactive shells execute: programs installed in the home are rarely on the PATH here.
 find_conda() {
   local name script
   for name in mamba conda micromamba; do type -P "$name" && return; done
@@ -86,8 +86,8 @@ find_conda() {
 
 refuse_existing() { [[ ! -e $1 && ! -L $1 ]] || give_up "There is something in $1 already."; }
 
-# A name is taken if conda lists it, or if a folder of environments holds anything of that name. Sets places to where
-# the new one may come to lie.
+# Fail if the name is taken: conda lists it, or a folder of environments contains anything of that name. Sets places to
+# where the new one may be created.
 refuse_existing_name() {
   local listed field fields place
   listed=$("$1" env list 2>&1 </dev/null) || give_up "${1##*/} cannot list its environments: ${listed##*$'\n'}"
@@ -102,7 +102,7 @@ refuse_existing_name() {
   for place in "${places[@]}"; do refuse_existing "$place"; done
 }
 
-# Of `conda info`: "envs directories : /a", and below it more lines with nothing but a path.
+# Parse `conda info`: "envs directories : /a", followed by lines with only a path.
 find_places() {
   local line among=''
   places=()
@@ -115,7 +115,7 @@ find_places() {
   done < <("$1" info 2>/dev/null </dev/null)
 }
 
-# begin PLACE...: from now on what is there is ours.
+# begin PLACE...: from now on, files there are ours.
 begin() {
   printf '%s\n' "$@" >"$work/begun" || give_up "The folder $work cannot be written on $(uname -n)."
 }

@@ -3,10 +3,10 @@
     dask_node.py scheduler
     dask_node.py workers
 
-Started by ``worker_node.sh`` in the session's environment. The scheduler and the workers are Dask's own; what is here
-says how many workers a node gets, keeps others out, and reports what has joined. Every connection between them, and of
-every client, is TLS with the session's keys (``dask-*.pem`` in its directory), and nobody without these is answered.
-The dashboard has no password: it listens on 127.0.0.1 and serves the programs of the session's user alone.
+Started by ``worker_node.sh`` in the session's environment. The scheduler and the workers are Dask's own; this file
+decides how many workers a node gets, keeps other users out, and reports which workers have joined. All connections of
+workers and clients use TLS with the session's keys (``dask-*.pem`` in its directory), and are refused without them.
+The dashboard has no password: it listens on 127.0.0.1 and serves only the programs of the session's user.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ del sys.path[0]
 
 
 def load_beside(name: str) -> types.ModuleType:
-    """Load a module of the session's directory, not by the import path."""
+    """Load a module from the session's directory, without using the import path."""
     path = FOLDER / f"{name}.py"
     module = types.ModuleType(name)
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)  # noqa: S102
@@ -40,7 +40,7 @@ def load_beside(name: str) -> types.ModuleType:
 
 
 def processes_and_threads(cores: int, gpus: int) -> "tuple[int, int]":
-    """Return how many workers a node gets, and their threads: one a GPU, else as ``dask worker --nworkers auto``."""
+    """Return the number of workers on a node, and their threads: one per GPU, or as ``dask worker --nworkers auto``."""
     if gpus:
         return gpus, max(1, cores // gpus)
     from distributed.deploy.utils import nprocesses_nthreads
@@ -52,7 +52,7 @@ def processes_and_threads(cores: int, gpus: int) -> "tuple[int, int]":
 
 
 def security():
-    """Return Dask's settings for TLS: who has not the session's key is refused, in every role."""
+    """Return Dask's TLS settings, with which peers without the session's key are refused in every role."""
     from distributed.security import Security
 
     pair = {
@@ -64,10 +64,10 @@ def security():
 
 
 def is_from_here(headers) -> bool:
-    """Is this request for 127.0.0.1, localhost or a name below that, and of a page of the same address, if of any?
+    """Whether a request is for 127.0.0.1, localhost or a name below it, and not from a page of another address.
 
-    Other pages in the same browser could read and use the dashboard otherwise, by a name of theirs that leads here, or
-    by its websocket.
+    Otherwise, other pages in the same browser could read and use the dashboard, by a host name that resolves to
+    127.0.0.1 (DNS rebinding), or by its WebSocket.
     """
     host, origin = headers.get("Host", ""), headers.get("Origin")
     try:
@@ -75,12 +75,12 @@ def is_from_here(headers) -> bool:
         if name not in ("127.0.0.1", "localhost") and not name.endswith(".localhost"):
             return False
         return origin is None or urlsplit(origin).netloc == host
-    except ValueError:  # a "[" without an end
+    except ValueError:  # an unmatched "["
         return False
 
 
 def close_dashboard_to_others() -> None:
-    """Let Dask's servers for browsers answer the programs of this user alone, and pages of their own alone."""
+    """Let Dask's web servers answer only this user's programs, and only their own pages."""
     from distributed.http.routing import RoutingApplication
     from tornado import web
 
@@ -99,9 +99,9 @@ def close_dashboard_to_others() -> None:
 
 
 def joined(workers) -> str:
-    """Return how many nodes are complete, and the workers, threads and bytes of memory there are, as one line.
+    """Return one line with the number of complete nodes, and of all workers, threads and bytes of memory.
 
-    Of a node's workers each has the name NODE-NUMBER-of-COUNT.
+    Each worker has the name NODE-NUMBER-of-COUNT.
     """
     there = {}
     for worker in workers:
@@ -114,13 +114,13 @@ def joined(workers) -> str:
 
 
 async def run_scheduler(stop: asyncio.Event) -> int:
-    """Be the session's scheduler until ``stop``."""
+    """Run the session's scheduler until ``stop``."""
     import dask
     from distributed import Scheduler
     from distributed.diagnostics.plugin import SchedulerPlugin
 
     class Report(SchedulerPlugin):
-        """Writes down which workers there are."""
+        """Writes the number of workers to a file."""
 
         def add_worker(self, scheduler, **_others) -> None:
             self.write(scheduler)
@@ -149,7 +149,7 @@ async def run_scheduler(stop: asyncio.Event) -> int:
 
 
 async def run_workers(stop: asyncio.Event) -> int:
-    """Run the workers of this node until ``stop``, each in the care of a nanny, which replaces it when it dies."""
+    """Run the workers of this node until ``stop``, each with a nanny, which replaces it when it dies."""
     import dask
     from distributed import Nanny
     from distributed.system import MEMORY_LIMIT
@@ -158,9 +158,9 @@ async def run_workers(stop: asyncio.Event) -> int:
     count, threads = processes_and_threads(cores, len(gpus))
     memory = memory_here(cores, MEMORY_LIMIT) // count
     node = socket.gethostname().partition(".")[0]
-    # the page of a worker has nothing to say: all of it is on the scheduler's dashboard, which is guarded
+    # workers need no pages: everything is on the scheduler's dashboard, which is guarded
     dask.config.set({"distributed.worker.http.routes": []})
-    logging.getLogger("distributed.nanny").setLevel(logging.INFO)  # which worker died of what, and was replaced
+    logging.getLogger("distributed.nanny").setLevel(logging.INFO)  # logs the death of workers
     with tempfile.TemporaryDirectory(prefix="nl-dask-") as scratch, mark_in_use(scratch):
         nannies = [
             Nanny(
@@ -188,15 +188,15 @@ async def run_workers(stop: asyncio.Event) -> int:
 
 
 def mark_in_use(folder: str) -> socket.socket:
-    """Open a socket in a folder, by which a later session knows whether it was left behind by a job that was killed."""
+    """Open a socket in a folder: without it, a later session recognizes the folder as left behind by a killed job."""
     mark = socket.socket(socket.AF_UNIX)
-    with contextlib.suppress(OSError):  # a path too long for one: it is left alone then
+    with contextlib.suppress(OSError):  # the path may be too long for a socket: then the folder is never removed
         mark.bind(f"{folder}/in-use")
     return mark
 
 
 async def either(*awaited) -> None:
-    """Wait for the first of these."""
+    """Wait until one of these is done."""
     tasks = [asyncio.ensure_future(one) for one in awaited]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -204,16 +204,16 @@ async def either(*awaited) -> None:
 
 
 async def main(role: str) -> int:
-    """Be the scheduler, or the workers, until a signal comes."""
-    logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)  # or others could fill the job's log
+    """Run the scheduler or the workers until a signal comes."""
+    logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)  # otherwise other users could fill the job's log
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # the last one: the end of a step
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # SIGUSR2 announces the end of a step
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return await (run_scheduler(stop) if role == "scheduler" else run_workers(stop))
 
 
 if __name__ == "__main__":
-    # In place of the session's directory: modules of the user's, as their kernels see them, but behind all others.
+    # Replace the session's directory by the user's folder, whose modules kernels see as well, but after all others.
     sys.path[:1] = []
     sys.path.append(str(Path.cwd()))
     sys.exit(asyncio.run(main(sys.argv[1])))

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Become JupyterLab, or what runs a notebook: load modules, go into the container, activate the environment, exec.
+# Load modules, enter the container, activate the environment, and exec JupyterLab or the program that runs a notebook.
 #
-#   enter.sh SESSION_DIR ADDRESS           the half inside the container; jupyterlab.sh sources this file for the other one
-#   enter.sh SESSION_DIR ADDRESS staged    the half that sees the copies of the environment's folders in their places
+#   enter.sh SESSION_DIR ADDRESS           the part inside the container; jupyterlab.sh sources the other
+#   enter.sh SESSION_DIR ADDRESS staged    the part that sees the copies of the environment's folders
 #
 # shellcheck disable=SC2154  # want_… and the like are set by lib.sh and jupyterlab.sh
 
@@ -26,7 +26,7 @@ enter() {
   fi
 }
 
-# Go on with the copy of the image or of the environment's folders on this node's own disk, where there is one.
+# Continue with the copy of the image or of the environment's folders on this node's own disk, if there is one.
 use_staged() {
   staged_way=()
   if [[ ! -r $NBL_SESSION_DIR/stage.sh || ! -r $NBL_SESSION_DIR/stage_disk.sh || ! -r $NBL_SESSION_DIR/stage_squash.sh ]]; then
@@ -50,7 +50,7 @@ use_staged() {
     "$BASH" "$NBL_SESSION_DIR/enter.sh" "$NBL_SESSION_DIR" "$listen_address" staged
 }
 
-# The job's script keeps the copy from being removed, from here to its end (program.sh).
+# Wait until the job's script has locked the copy, which protects it from removal until the script ends (program.sh).
 await_holding() {
   local looks
   for ((looks = 0; looks < 100; looks++)); do
@@ -71,14 +71,13 @@ enter_container() {
     /bin/bash "$NBL_SESSION_DIR/enter.sh" "$NBL_SESSION_DIR" "$listen_address"
 }
 
-# Leave for the note which file is entered.
+# Record which image file is entered, for image.json.
 note_identity() {
   [[ ! -f $want_container ]] ||
     (umask 077 && exec stat -L -c '%i-%s-%Y-%Z' -- "$want_container" >"$NBL_SESSION_DIR/runtime/image" 2>/dev/null)
 }
 
-# Name the file for what JupyterLab, or what runs a notebook, imports from this image (import_cache.py), beside the
-# sessions.
+# Choose the file beside the sessions for what JupyterLab or execute.py imports from this image (import_cache.py).
 name_imports() {
   local folder=${NBL_SESSION_DIR%/*}/.imports
   unset NBL_IMPORTS
@@ -91,7 +90,7 @@ name_imports() {
   [[ $folder == "$HOME"/* ]] || want_binds+=("$folder")
 }
 
-# The container should see the folder of the notebook or script. A home and the working directory are there by themselves.
+# Mount the folder of the notebook or script in the container. The home and the working directory are mounted anyway.
 show_folder() {
   [[ $want_program =~ ^(notebook|script)$ && -d $want_folder && $want_folder != *[:,]* ]] || return 0
   [[ $want_folder/ == "$HOME"/* || $want_folder/ == "$PWD"/* ]] || want_binds+=("$want_folder")
@@ -109,10 +108,10 @@ run_staged() {
   exec_program
 }
 
-# mark NAME TEXT: leave a word for jupyterlab.sh, without a program: in a container, each has to be read from the image.
+# mark NAME TEXT: write a file for jupyterlab.sh without running a program, which would have to be read from the image.
 mark() { write_privately "$2"$'\n' "$NBL_SESSION_DIR/runtime/$1"; }
 
-# write_privately TEXT FILE: for this user alone, whatever the umask is, and without another process.
+# write_privately TEXT FILE: readable only by this user, whatever the umask is, and without another process.
 write_privately() {
   local code umask_before
   find_umask
@@ -129,7 +128,7 @@ know_session() {
   listen_address=$2
   # shellcheck source=jobscripts/lib/lib.sh
   source "$NBL_SESSION_DIR/lib.sh"
-  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has already reported problems
 }
 
 become_program() {
@@ -146,7 +145,7 @@ exec_program() {
   if [[ $want_program == notebook ]]; then exec_notebook; else exec_jupyterlab; fi
 }
 
-# Where the job has several nodes, cells and terminals get a command that runs torchrun on all of them.
+# If the job has several nodes, give cells and terminals a command that runs torchrun on all of them.
 add_commands() {
   local folder=$NBL_SESSION_DIR/runtime/bin command=$NBL_SESSION_DIR/torchrun_nodes.sh
   [[ ${SLURM_JOB_NUM_NODES-} =~ ^[1-9][0-9]*$ && -r $command ]] && ((SLURM_JOB_NUM_NODES > 1)) || return 0
@@ -154,9 +153,9 @@ add_commands() {
     export PATH=$PATH:$folder
 }
 
-# Name a folder for the sockets of kernels; whoever starts these makes it, so that nobody else may enter. On ports of
-# 127.0.0.1, as Jupyter has it by default, every other user of the node could listen to what is run and what it prints.
-# A socket's path may have 107 characters, too few for one in many a session directory. jupyterlab.sh removes the folder.
+# Choose a folder for the sockets of kernels; the program that starts kernels creates it, closed to other users. On
+# ports of 127.0.0.1, Jupyter's default, every user of the node could read what is run and what it prints. A socket's
+# path may have 107 characters, too few for many session directories. jupyterlab.sh removes the folder.
 name_kernel_folder() {
   local place name
   unset NBL_KERNEL_FOLDER
@@ -184,9 +183,10 @@ exec_jupyterlab() {
   exec "${as_inherited[@]}" "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
 }
 
-# Lay quick_start.py where JupyterLab's Python runs it first: it leaves out what takes long and nobody needs, and takes
-# the folder from the path again, before there is a kernel that could see it. Laid outside of a container, where programs
-# start sooner; in a folder that is there with the one for its bytecode, which would have the umask of the user's files.
+# Put quick_start.py where JupyterLab's Python runs it first: it skips slow steps that nobody needs, and removes the
+# folder from the path again, before a kernel could see it. This is done outside the container, where programs start
+# faster. The folder for its bytecode is created here as well: Python would create it with the umask of the user's
+# files.
 lay_quick_start() {
   local text folder=$NBL_SESSION_DIR/runtime/python
   [[ $want_fast_start == yes && -r $NBL_SESSION_DIR/quick_start.py && -d $folder && $folder != *:* ]] || return 0
@@ -203,7 +203,7 @@ find_jupyterlab() {
   if type -P jupyter-lab >/dev/null; then
     jupyterlab_command=(jupyter-lab)
   elif has_jupyterlab; then
-    # Installed with `pip install --user`, whose bin directory is on few clusters' PATH. With -m, Python would look for
+    # Installed with `pip install --user`, whose bin directory is rarely on the PATH. With -m, Python would look for
     # every module in the working directory first.
     jupyterlab_command=(python3 -c "$not_from_here; import runpy; runpy.run_module('jupyterlab', None, '__main__', True)")
   else
@@ -215,16 +215,16 @@ exec_notebook() {
   find_notebook_python
   find_job_id
   export NBL_RESULTS=$NBL_SESSION_DIR/work/results.jsonl
-  # What execute.py takes out of the environment again.
+  # execute.py removes these from the environment again.
   export NBL_NOTEBOOK=$want_notebook NBL_NOTEBOOK_TO=$want_to NBL_NOTEBOOK_FOLDER=$want_folder NBL_NOTEBOOK_HTML=$want_html
   export NBL_NOTEBOOK_JOB=$job_id NBL_NOTEBOOK_START_TIMEOUT=$want_start_timeout NBL_NOTEBOOK_PLACE
   NBL_NOTEBOOK_PLACE=$(where_it_should_be ipykernel)
-  # -B: bytecode of its parts would lie in the session directory, which is removed with files that are known alone.
+  # -B: no bytecode in the session directory, because only known files there are removed with a session.
   find_inherited_options
   exec "${as_inherited[@]}" "$notebook_python" -B "$NBL_SESSION_DIR/execute.py"
 }
 
-# Run the user's script by its first line, as the scheduler would, in the folder that is asked for, or its own.
+# Run the user's script by its first line, as the scheduler would, in the requested folder or its own.
 exec_script() {
   local script=$NBL_SESSION_DIR/work/$want_script folder first='' interpreter=/bin/sh argument='' line arguments=()
   { IFS= read -r first; } 2>/dev/null <"$script"
@@ -236,16 +236,16 @@ exec_script() {
   folder=${want_folder:-$NBL_SESSION_DIR/work}
   cd -- "$folder" || fail folder-missing "There is no folder $folder on $(uname -n), or it may not be entered."
   if [[ -n $want_input ]]; then
-    # What was sent along is not in a folder of the user's own.
+    # A file that was sent is in work/.
     [[ $want_input == /* || ! -e $NBL_SESSION_DIR/work/$want_input ]] || want_input=$NBL_SESSION_DIR/work/$want_input
-    # Tried first: bash says by itself what it cannot open, but not what to do.
+    # Checked first, because bash would report the error without a hint.
     [[ -r $want_input && ! -d $want_input ]] || fail input-missing \
       "The script's standard input, the file $want_input, is not there on $(uname -n), or cannot be read."
     exec <"$want_input"
   fi
-  # The folder of the submission, as scripts ask for it: submit.sh was run in another one.
+  # Scripts use this as the folder of the submission, but submit.sh was run in another one.
   [[ -z ${SLURM_SUBMIT_DIR-} ]] || export SLURM_SUBMIT_DIR=$PWD
-  # By this a script of Slurm's knows whether it is the job's own, and may put it back into the queue.
+  # By this, a script can tell whether it is the job's own script, which may requeue the job.
   [[ -z ${SLURM_TASK_PID-} ]] || export SLURM_TASK_PID=$BASHPID
   find_inherited_options
   exec "${as_inherited[@]}" "$interpreter" ${argument:+"$argument"} "$script" "${arguments[@]}"
@@ -263,8 +263,8 @@ find_notebook_python() {
  $(where_it_should_be "${needed[*]} ipykernel")."
 }
 
-# python_of PROGRAM: print the Python that its first lines name. Where that path is long or holds a space, pip lets
-# /bin/sh find it, by a line that is text to Python: '''exec' "/long path/python" "$0" "$@".
+# python_of PROGRAM: print the Python named by its first lines. If the path is long or contains a space, pip uses
+# /bin/sh and a line that is a string for Python: '''exec' "/long path/python" "$0" "$@".
 python_of() {
   local first='' second='' of_sh="^'''exec' \"?([^\"]+)\"? \"[$]0\""
   { IFS= read -r first && IFS= read -r second; } 2>/dev/null <"$1"
@@ -276,8 +276,8 @@ python_of() {
   fi
 }
 
-# has_modules PYTHON MODULE...: are they there? They are not loaded, which may take seconds; nor is Python started, for a
-# tenth of a second in a container, where they are seen in the one folder of an environment's packages.
+# has_modules PYTHON MODULE...: whether they are installed. They are not imported, which may take seconds; nor is Python
+# started (0.1 s in a container) if they are in the environment's folder of packages.
 has_modules() {
   local folders=("${1%/bin/*}"/lib/python3*/site-packages) module missing=''
   for module in "${@:2}"; do [[ -e ${folders[0]}/$module/__init__.py ]] || missing=yes; done
@@ -286,7 +286,7 @@ has_modules() {
     "${@:2}" </dev/null 2>/dev/null
 }
 
-# where_it_should_be PACKAGES: print the place, and the hint.
+# where_it_should_be PACKAGES: print where they should be installed, and the hint.
 where_it_should_be() {
   local install="install it there with: pip install $1"
   if [[ -n $want_uv ]]; then
@@ -301,7 +301,7 @@ where_it_should_be() {
   fi
 }
 
-# Read whole before anything runs: the file may be replaced while the job waits.
+# bash reads the whole file before it runs anything, because the file may be replaced while the job waits.
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   if [[ ${3-} == staged ]]; then run_staged "$@"; else run_in_container "$@"; fi
   exit

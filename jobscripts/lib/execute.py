@@ -1,18 +1,17 @@
-"""Run a notebook from top to bottom, as a job does: with Jupyter's own executor, and nothing to look at it with.
+"""Run a notebook from top to bottom in a job, with Jupyter's own executor and without a server.
 
     NBL_SESSION_DIR=DIR NBL_NOTEBOOK=NAME.ipynb python execute.py
 
-jupyterlab.sh becomes this with ``program=notebook``. It reads ``DIR/input.ipynb`` and writes ``DIR/work/NAME.ipynb``
-after every cell, and every few seconds while a cell prints; with ``NBL_NOTEBOOK_TO=script`` it makes
-``DIR/work/NAME.py`` and runs that, with its output in ``DIR/work/NAME.out``. ``DIR/progress.json`` says how far it has
-come. At its end it leaves a cause and a sentence in the file that ``NBL_CAUSE_FILE`` names; docs/job-script.md has all
-of that.
+jupyterlab.sh runs this with ``program=notebook``. It reads ``DIR/input.ipynb`` and writes ``DIR/work/NAME.ipynb`` after
+every cell, and every few seconds while a cell prints; with ``NBL_NOTEBOOK_TO=script`` it makes ``DIR/work/NAME.py`` and
+runs that, with its output in ``DIR/work/NAME.out``. ``DIR/progress.json`` has the progress. At the end it writes a
+cause and a sentence to the file named by ``NBL_CAUSE_FILE``; see docs/job-script.md.
 
-It runs in whatever Python the user's container has: Python 3.8 must be able to read it, and it needs nothing but
-nbformat and nbclient (nbconvert, to make a script), which come with JupyterLab.
+It runs in any Python that the user's container has: Python 3.8 must be able to read it, and it needs only nbformat and
+nbclient (and nbconvert, to make a script), which are installed with JupyterLab.
 """
 
-# ruff: noqa: E402 - before anything else is loaded, what makes that slow is left out
+# ruff: noqa: E402 - slow parts of later imports are disabled first
 from __future__ import annotations
 
 import os
@@ -20,7 +19,7 @@ import sys
 
 
 def begin_imports() -> Any:
-    """Import what was kept of an earlier run (``import_cache.py``), where the job names a file for that."""
+    """Use the import cache of an earlier run (``import_cache.py``), if the job names a file for it."""
     file, folder = os.environ.pop("NBL_IMPORTS", ""), os.path.realpath(__file__).rpartition("/")[0]
     sys.path[:] = [place for place in sys.path if os.path.realpath(place) != folder]
     if not file:
@@ -32,7 +31,7 @@ def begin_imports() -> Any:
         finally:
             del sys.path[0]
         return import_cache.Imports(file)
-    except Exception:  # this is no reason not to run
+    except Exception:  # no reason not to run
         return None
 
 
@@ -52,15 +51,15 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# jsonschema, which nbformat has, would build 38 grammars with it for two formats that no notebook uses: seconds at each
-# start. Where it is not found, jsonschema goes without these formats.
+# jsonschema, which nbformat uses, would build 38 grammars with this library at each start, for two formats that no
+# notebook uses; that takes seconds. Without the library, jsonschema skips these formats.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 import nbformat
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbclient.util import ensure_async
 
-# The other parts lie beside this file.
+# The other modules are beside this file.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from execute_common import KERNEL_ENDS_WITHIN, GaveUp, counted, duration, one_line, replace, say, sentence, utc
 from execute_html import make_html
@@ -73,21 +72,21 @@ del sys.path[0]
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 WRITE_EVERY = 5.0  # seconds between two writes of the notebook while a cell runs; NBL_WRITE_SECONDS changes that
-WRITE_SHARE = 20  # to write takes at most one such part of the time
-# A kernel finds its ports free before it takes them: of several that start on one node at once, one may come too late.
+WRITE_SHARE = 20  # writing takes at most 1/20 of the time
+# A kernel checks that its ports are free before it opens them: if several start on a node at once, one may be too late.
 KERNEL_ATTEMPTS = 3
-LATE_OUTPUT = 10  # seconds for which the last outputs of a cell that is done are waited for
+LATE_OUTPUT = 10  # seconds to wait for the last outputs of a finished cell
 
 
-SETS_PARAMETERS = "injected-parameters"  # the tag that papermill, and the launcher, give to such a cell
+SETS_PARAMETERS = "injected-parameters"  # papermill's tag of the cell that sets the parameters
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*")
 
 
-# ------------------------------------------------------------------------------------------- what the notebook holds
+# ---------------------------------------------------------------------------------------------- the notebook's cells
 
 
 class Step(NamedTuple):
-    """One code cell: where it stands in the notebook, the heading above it, and its number among the user's own cells.
+    """One code cell: its index in the notebook, the heading above it, and its number among the user's own cells.
 
     ``number``: from 1; ``None`` for the cell that sets the parameters, which is not the user's.
     """
@@ -98,7 +97,7 @@ class Step(NamedTuple):
 
 
 def steps_of(notebook: Any) -> list[Step]:
-    """Return the code cells that there is something to run in."""
+    """Return the code cells that are not empty."""
     steps, title, count = [], "", 0
     for index, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
@@ -111,7 +110,7 @@ def steps_of(notebook: Any) -> list[Step]:
 
 
 def last_heading(source: str) -> str:
-    """Return the last heading of a Markdown text, as plain words; nothing where it has none."""
+    """Return the last heading of a Markdown text as plain text; "" if it has none."""
     heading, fence = "", ""
     for line in source.splitlines():
         mark = line.strip()[:3]
@@ -127,7 +126,7 @@ def last_heading(source: str) -> str:
 
 
 class Run:
-    """One run: its files, and how far it has come."""
+    """One run: its files, and its progress."""
 
     def __init__(self, environ: Any) -> None:
         self.session = Path(environ["NBL_SESSION_DIR"])
@@ -138,7 +137,7 @@ class Run:
         self.folder = self._choose_folder(environ.pop("NBL_NOTEBOOK_FOLDER", ""))
         self.wants_html = environ.pop("NBL_NOTEBOOK_HTML", "") == "yes" and not self.to_script
         self.job = environ.pop("NBL_NOTEBOOK_JOB", "")
-        self.place = environ.pop("NBL_NOTEBOOK_PLACE", "this environment")  # where ipykernel should be, and the hint
+        self.place = environ.pop("NBL_NOTEBOOK_PLACE", "this environment")  # where ipykernel belongs, and the hint
         self.kernel_folder = environ.pop("NBL_KERNEL_FOLDER", "")  # for its sockets
         self.start_timeout = int(environ.pop("NBL_NOTEBOOK_START_TIMEOUT", "") or 600)
         self.cause_file = Path(environ.pop("NBL_CAUSE_FILE", "") or self.session / "runtime" / "cause")
@@ -147,13 +146,13 @@ class Run:
         self.steps: list[Step] = []
         self.own: list[Step] = []  # without the cell that sets the parameters
         self.done = 0
-        self.cell: int | None = None  # the one that runs, counted from 1
+        self.cell: int | None = None  # the running one, from 1
         self.failed: int | None = None
         self.error = ""
         self.started = int(time.time())
         self.began = time.monotonic()
-        self.seconds = 0  # from the start, kernel included, to the last report of progress: the run's duration
-        self.unwritten = ""  # why the notebook could not be written, the last time
+        self.seconds = 0  # the run's duration: from the start, including the kernel's, to the last report
+        self.unwritten = ""  # why the last attempt to write the notebook failed
 
     def _choose_folder(self, wanted: str) -> Path:
         folder = Path(wanted or self.work)
@@ -164,7 +163,7 @@ class Run:
 
     @property
     def result(self) -> Path:
-        """Where the notebook goes that was run."""
+        """The path of the executed notebook."""
         return self.work / f"{self.stem}.ipynb"
 
     def where(self, cell: int) -> str:
@@ -173,7 +172,7 @@ class Run:
         return f"{cell} of {len(self.own)}{f' ({title})' if title else ''}"
 
     def read(self) -> None:
-        """Read the notebook, without the outputs that it may hold."""
+        """Read the notebook without its outputs."""
         path = self.session / "input.ipynb"
         try:
             self.notebook = nbformat.read(str(path), as_version=4)
@@ -188,7 +187,7 @@ class Run:
             raise GaveUp("notebook-failed", sentence(f"The notebook cannot be read: {one_line(error)}")) from None
 
     def write(self, state: str = "running") -> None:
-        """Write the notebook as it is now. What cannot be written is reported, and tried again with the next cell."""
+        """Write the notebook as it is now. A failure is reported, and writing is tried again with the next cell."""
         self.notebook.metadata["notebook_launcher"] = {"job": self.job, "state": state, "cell": self.cell}
         try:
             replace(self.result, nbformat.v4.writes_json(self.notebook) + "\n", self.session / "runtime")
@@ -207,7 +206,7 @@ class Run:
             raise GaveUp("session-unusable", sentence(one_line(text, 1000))) from None
 
     def tell(self) -> None:
-        """Write progress.json; a run that has begun does not end where that cannot be done."""
+        """Write progress.json; a failure does not end the run."""
         with contextlib.suppress(OSError):
             self._write_progress()
 
@@ -229,7 +228,7 @@ class Run:
         replace(self.session / "progress.json", text, self.session / "runtime", mode=0o600)
 
     def conclude(self, cause: str, text: str) -> None:
-        """Leave the cause where the job's script finds it."""
+        """Write the cause to the file that the job's script reads."""
         with contextlib.suppress(OSError):
             replace(self.cause_file, f"{cause} {text}\n", self.session / "runtime", mode=0o600)
 
@@ -245,7 +244,7 @@ class Cells:
         self.client = Client(
             run.notebook,
             kernel_name=choose_kernel(run),
-            timeout=None,  # the walltime ends it
+            timeout=None,  # only the walltime ends a cell
             startup_timeout=run.start_timeout,
             iopub_timeout=LATE_OUTPUT,
             log=quiet_logger(),
@@ -255,7 +254,7 @@ class Cells:
         self.oom_kills = oom_kills()
 
     async def work(self) -> str:
-        """Run all cells, and return the sentence on it. Raises ``GaveUp``."""
+        """Run all cells, and return a sentence on the outcome. Raises ``GaveUp``."""
         keeper = asyncio.ensure_future(self._keep_writing())
         try:
             await self._start_kernel()
@@ -306,8 +305,8 @@ class Cells:
         client, stderr = self.client, self.stderr
         client.create_kernel_manager()
         if self.run.kernel_folder and re.search("ipykernel|IRkernel", " ".join(client.km.kernel_spec.argv)):
-            # not on ports, by which every other user of the node could read what it runs and prints; as far as it is
-            # known that the kernel takes such sockets
+            # not on ports, where every user of the node could read what it runs and prints; only if the kernel is known
+            # to support Unix sockets
             client.km.transport, client.km.ip = "ipc", f"{self.run.kernel_folder}/{secrets.token_hex(4)}"
         await client.async_start_new_kernel(
             cwd=str(self.run.folder), env=self._environ(), stdout=stderr.writer, stderr=stderr.writer
@@ -317,9 +316,9 @@ class Cells:
         return await client.async_wait_for_reply(await ensure_async(client.kc.kernel_info()))
 
     def _environ(self) -> dict[str, str]:
-        """Return the kernel's environment: modules that were sent, which the folder it works in lacks, can be imported.
+        """Return the kernel's environment, in which it can import sent modules that its working folder lacks.
 
-        The path of the environment goes before that folder, so nothing is put there that it has itself.
+        PYTHONPATH comes before the working folder, so no module is added that the folder has itself.
         """
         folder, work = self.run.folder, self.run.work
         sent = [] if folder == work else [path.name for path in work.glob("*.py")]
@@ -352,7 +351,7 @@ class Cells:
     def write(self, state: str = "running") -> None:
         """Write the notebook, with what the running cell has printed so far."""
         self.client.settle()
-        with contextlib.suppress(Exception):  # widgets are the least of it
+        with contextlib.suppress(Exception):  # widgets matter least
             self.client.set_widgets_metadata()
         self.run.write(state)
 
@@ -366,7 +365,7 @@ class Cells:
                 pause = max(self.run.write_every, WRITE_SHARE * (time.monotonic() - began))
 
     def note(self, text: str) -> None:
-        """Leave a word in the notebook, in the cell that runs."""
+        """Add a message to the outputs of the running cell."""
         if self.run.cell:
             cell = self.run.notebook.cells[self.run.own[self.run.cell - 1].index]
             cell.outputs.append(
@@ -374,14 +373,14 @@ class Cells:
             )
 
     async def stop(self) -> None:
-        """Keep what there is, and end the kernel with all that it has started."""
+        """Save the outputs so far, and end the kernel with all processes that it has started."""
         self.note("the job was ended while this cell ran")
         self.write("stopped")
         self.run.tell()
         await self._end_kernel(now=True)
 
     async def give_up(self, error: GaveUp) -> None:
-        """Keep what there is of a run that has failed."""
+        """Save the outputs of a run that has failed."""
         if error.cause == "kernel-died":
             self.note(error.sentence)
         self.write("failed")
@@ -391,7 +390,7 @@ class Cells:
         manager = self.client.km
         if manager is None:
             return
-        with contextlib.suppress(Exception):  # the job's script ends what is left
+        with contextlib.suppress(Exception):  # the job's script ends remaining processes
             if await ensure_async(manager.is_alive()):
                 ending = ensure_async(manager.shutdown_kernel(now=now))
                 await asyncio.wait_for(ending, KERNEL_ENDS_WITHIN if now else None)
@@ -399,7 +398,7 @@ class Cells:
             await ensure_async(manager.cleanup_resources())
 
     async def _why_dead(self, cell: str) -> str:
-        """Return in a sentence how the kernel has died in a cell."""
+        """Return a sentence on how the kernel died in a cell."""
         code = await self._exit_status()
         self._log_stderr()
         if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
@@ -443,11 +442,11 @@ async def run_until_stopped(run: Run) -> int:
         work = asyncio.ensure_future(job.work())
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         if work.done() and work.exception() is not None:
-            # some schedulers send a signal to all processes of a job: the kernel may have had it first
+            # some schedulers signal all processes of a job: the kernel may have received the signal first
             await asyncio.wait({stop}, timeout=0.5)
         if stop.done() and not (work.done() and work.exception() is None):
             await job.stop()
-            # at once, and without a word on what the executor was in the middle of
+            # at once, without a traceback of what the executor was doing
             os._exit(128 + stop.result())
         run.conclude("finished", work.result())
         code = 0
@@ -464,7 +463,7 @@ async def run_until_stopped(run: Run) -> int:
 
 
 async def give_up(run: Run, job: Cells | Script | None, error: GaveUp) -> None:
-    """Keep what there is, and tell why there is no more."""
+    """Save the outputs so far, and report why the run ended."""
     run.failed, run.error = error.cell, error.sentence
     if job is not None:
         await job.give_up(error)
@@ -473,14 +472,14 @@ async def give_up(run: Run, job: Cells | Script | None, error: GaveUp) -> None:
 
 
 def broken_off(error: Exception) -> GaveUp:
-    """Return what is said of an error that nobody has foreseen; the job's log has all of it."""
+    """Return the failure for an unforeseen error; the job's log has the traceback."""
     traceback.print_exception(type(error), error, error.__traceback__)
     text = f"What runs the notebook broke off with {type(error).__name__}: {one_line(error)}"
     return GaveUp("jupyter-failed", sentence(text))
 
 
 def main() -> int:
-    """Run what the environment says, and return the exit code."""
+    """Run the notebook that the environment variables name, and return the exit code."""
     warnings.simplefilter("ignore")
     code = asyncio.run(run_until_stopped(Run(os.environ)))
     if imports is not None:

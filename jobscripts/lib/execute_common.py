@@ -1,4 +1,4 @@
-"""What the parts of ``execute.py`` share: how a run is given up, text for the log, and writing files whole."""
+"""Shared by the modules of ``execute.py``: the exception of a failed run, text for the log, and atomic writes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import unicodedata
 from datetime import datetime, timezone
 from pathlib import Path
 
-KERNEL_ENDS_WITHIN = 3.0  # seconds for a kernel that is to end because the job does
+KERNEL_ENDS_WITHIN = 3.0  # seconds for a kernel to end when the job ends
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class GaveUp(Exception):
-    """The run is over, with a cause for exit.json and a sentence that says so."""
+    """Raised when the run has failed, with the cause for exit.json and a sentence."""
 
     def __init__(self, cause: str, sentence: str, cell: int | None = None) -> None:
         super().__init__(sentence)
@@ -30,7 +30,7 @@ def say(text: str) -> None:
 
 
 def one_line(text: object, most: int = 300) -> str:
-    """Return the first line of a text that says something, without colours and control characters."""
+    """Return the first line of a text that is not blank, without colours and control characters."""
     lines = (line.strip() for line in COLOUR.sub("", str(text)).splitlines())
     line = next((line for line in lines if line), "")
     line = "".join(" " if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") else char for char in line).strip()
@@ -38,7 +38,7 @@ def one_line(text: object, most: int = 300) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a full stop, unless it has one."""
+    """Return a text that ends with a full stop."""
     return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
@@ -55,12 +55,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def utc(seconds: float) -> str:
-    """Return a time, in seconds since 1970, as it stands in all of the session's files."""
+    """Return a time in seconds since 1970 in the format of the session's files."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def replace(path: Path, text: str, scratch: Path, mode: int = 0o666) -> None:
-    """Replace a file at once, so that no reader ever sees half of it. ``scratch``: a folder of the same file system."""
+    """Replace a file atomically. ``scratch``: a folder on the same file system."""
     new = scratch / f"new-{os.getpid()}"
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:

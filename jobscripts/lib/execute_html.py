@@ -1,4 +1,4 @@
-"""The HTML copy of a notebook that was run, for ``execute.py``: made by nbconvert, where the environment has it."""
+"""Makes an HTML copy of an executed notebook for ``execute.py``, if the environment has nbconvert."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import IO, Any
 from execute_common import one_line, say
 
 WITHIN = 120.0  # seconds
-UNTIL_KILLED = 5.0  # a process that waits for a file server ends when that answers
-MOST_BYTES = 2**25  # of the notebook: nbconvert takes up several times its size of the job's memory
-#: the end of a copy that was made here: a file of that name without it is the user's
+UNTIL_KILLED = 5.0  # seconds; a process that waits for a file server ends only when that answers
+MOST_BYTES = 2**25  # of the notebook: nbconvert needs several times as much of the job's memory
+#: the end of a copy made by this module: a file of that name without it is the user's
 MARK = b"\n<!-- a copy made by notebook-launcher -->\n"
-# Without the folder it runs in, which comes first for `python -c`; without the grammars of rfc3987_syntax, as in
-# execute.py. nbconvert itself shows the code of a collapsed cell in full: the user's template, or else nbconvert's, is
-# extended by a block. <details> needs no script.
+# Without the working directory, which comes first for `python -c`; without the grammars of rfc3987_syntax, as in
+# execute.py. nbconvert would show the code of a collapsed cell in full, so the user's or nbconvert's template is
+# extended by a block with <details>, which needs no script.
 CODE = """import sys
 sys.path[:] = [path for path in sys.path if path]
 sys.modules.setdefault("rfc3987_syntax", None)
@@ -57,7 +57,7 @@ FORMAT = "__main__.WithCollapsedCells"
 
 
 async def make_html(run: Any, stop: asyncio.Future[int]) -> None:
-    """Put an HTML copy beside the notebook, unless the job is stopped meanwhile. The log alone says what fails."""
+    """Write an HTML copy beside the notebook, unless the job is stopped meanwhile. Failures are only logged."""
     copy, page = run.work / f"{run.stem}.html", run.session / "runtime" / "copy.html"
     try:
         if stop.done() or not run.result.exists() or not _may_write(copy):
@@ -69,7 +69,7 @@ async def make_html(run: Any, stop: asyncio.Future[int]) -> None:
         elif why := await _convert(run.result, page, stop):
             say(f"no HTML copy was made: {why}")
         else:
-            with page.open("r+b") as file:  # nbconvert may say that all is well and have made none
+            with page.open("r+b") as file:  # nbconvert may report success without having written a page
                 file.seek(0, os.SEEK_END)
                 file.write(MARK)
             page.replace(copy)
@@ -81,7 +81,7 @@ async def make_html(run: Any, stop: asyncio.Future[int]) -> None:
 
 
 def _may_write(copy: Path) -> bool:
-    """Whether there is nothing of that name, or a copy that was made here; a pipe is not waited for."""
+    """Whether the name is free, or a copy made by this module; does not block on a pipe."""
     try:
         found = copy.lstat()
     except FileNotFoundError:
@@ -94,18 +94,18 @@ def _may_write(copy: Path) -> bool:
 
 
 async def _convert(notebook: Path, page: Path, stop: asyncio.Future[int]) -> str:
-    """Run nbconvert, and return why there is no page; "": there is one."""
+    """Run nbconvert, and return why there is no page; "" if there is one."""
     options = ["--to", FORMAT, f"--output-dir={page.parent}", f"--output={page.stem}", glob.escape(str(notebook))]
-    # A file: a pipe would have no end as long as something that nbconvert has started holds it.
+    # A file, because a pipe would not end as long as a process started by nbconvert holds it.
     with tempfile.TemporaryFile(dir=page.parent) as errors:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-B", "-c", CODE, *options),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=errors,
-            # To name all formats in its help, nbconvert would make an exporter of each: a quarter of all it does here.
+            # Otherwise nbconvert creates all exporters to list them in its help, which takes a quarter of the time.
             env={**os.environ, "PYTHONWARNINGS": "ignore", "NBCONVERT_DISABLE_CONFIG_EXPORTERS": "1"},
-            # nbconvert takes settings and templates from where it runs: not from a folder that others may write in.
+            # nbconvert reads settings and templates from its working directory, which must not be writable by others.
             cwd=page.parent,
             start_new_session=True,
         )

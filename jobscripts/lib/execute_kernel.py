@@ -1,4 +1,4 @@
-"""The kernel of a notebook, for ``execute.py``: which one it is, what it says as it crashes, and what has killed it."""
+"""The kernel of a notebook, for ``execute.py``: chooses it, and reports how it crashed and what killed it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from execute_common import GaveUp, one_line, say
 
-# what a kernel says of its ports as it starts, and the places of a crash in every thread
+# messages about ports at a kernel's start, and the lines of a crash report for each thread
 ASIDE = re.compile(r'.*IPKernelApp\] WARNING|File ".*", line \d|(Current thread|Thread) 0x|Extension modules:')
 
 
 class KernelStderr:
-    """What the kernel's own process writes to stderr: how it crashes. What a cell prints comes another way."""
+    """Reads the stderr of the kernel's process, with its crash reports; the output of cells is sent as messages."""
 
     MOST = 16384
 
@@ -35,12 +35,12 @@ class KernelStderr:
             self._read = (self._read + said)[-self.MOST :]
 
     def close_writer(self) -> None:
-        """Leave it to the kernel."""
+        """Close our copy of the end that the kernel writes to."""
         os.close(self.writer)
         self.writer = -1
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop reading."""
         asyncio.get_running_loop().remove_reader(self._reader)
         for end in (self._reader, self.writer):
             if end >= 0:
@@ -55,7 +55,7 @@ class KernelStderr:
 
 
 def choose_kernel(run: Any) -> str:
-    """Return the kernel that the notebook names, or the plain Python one where that is not here."""
+    """Return the kernel that the notebook names, or the default Python kernel if that is not installed."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     metadata = run.notebook.metadata
@@ -77,10 +77,10 @@ def choose_kernel(run: Any) -> str:
 
 
 def why_unusable(manager: Any, name: str) -> str:
-    """Return what keeps a kernel from being started, or nothing."""
+    """Return why a kernel cannot be started; "" if it can."""
     try:
         program = manager.get_kernel_spec(name).argv[0]
-    except Exception:  # there is none of that name, or its file is damaged
+    except Exception:  # it does not exist, or its file is damaged
         return f"the kernel {one_line(name)} is not installed"
     if shutil.which(str(Path(program).expanduser())) is None:
         return f"the kernel {one_line(name)} starts {one_line(program)}, which is not there"
@@ -88,14 +88,14 @@ def why_unusable(manager: Any, name: str) -> str:
 
 
 def oom_kills() -> int:
-    """Return how often Linux has killed something of this cgroup for want of memory; 0: not known."""
+    """Return how often the OOM killer has killed a process of this cgroup; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers in ("", "memory"):
                 root = Path("/sys/fs/cgroup", controllers)
                 group = root / path.lstrip("/")
-                # a scheduler may account for the job some steps above the process
+                # the job's own cgroup may be some levels above the process's
                 for folder in (group, *list(group.parents)[:3]):
                     for name in ("memory.events", "memory.oom_control"):
                         with contextlib.suppress(OSError):

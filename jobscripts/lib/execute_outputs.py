@@ -1,4 +1,4 @@
-"""What the cells of a notebook print and show, for ``execute.py``: kept within bounds, as a terminal would show it."""
+"""The output of a notebook's cells, for ``execute.py``: as a terminal would show it, and limited in size."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ import nbformat
 from execute_common import counted, one_line, say
 from nbclient import NotebookClient
 
-# Of what a cell prints, so many characters of its beginning and of its end are kept.
+# Characters kept of a cell's printed text, at its beginning and at its end.
 TEXT_KEPT = 2**20
-# Of its figures, tables and other outputs, so many, and so many characters of them in all.
+# Kept of its figures, tables and other outputs: their number, and their characters in total.
 OUTPUTS_KEPT, OUTPUT_SIZE_KEPT = 1000, 32 * 2**20
 
 
 class Printed:
-    """What a cell prints, as a terminal would show it: its beginning and, where that is much, its end."""
+    """A cell's printed text, as a terminal would show it; of a long one, the beginning and the end."""
 
     def __init__(self, room: int = TEXT_KEPT) -> None:
-        self.room = room  # characters of the beginning, and as many of the end
+        self.room = room  # characters kept of the beginning, and as many of the end
         self.size = 0
         self.left_out = 0
         self._beginning: list[str] = []
         self._end: collections.deque[str] = collections.deque()
         self._end_size = 0
-        self._line = ""  # the one that may be written over yet
+        self._line = ""  # the last line, which may still be overwritten
 
     def add(self, text: str) -> None:
-        """Go on printing."""
+        """Add printed text."""
         text = self._line + text
         done = text.rfind("\n") + 1
         self._keep("\n".join(map(written_over, text[:done].split("\n"))) if done else "")
@@ -51,7 +51,7 @@ class Printed:
             return
         self.left_out += max(0, len(text) - self.room)
         text = text[-self.room :]
-        piece = self.room // 16  # what goes again goes in pieces
+        piece = self.room // 16  # text is dropped in pieces of this size
         self._end.extend(text[start : start + piece] for start in range(0, len(text), piece))
         self._end_size += len(text)
         while self._end_size - len(self._end[0]) >= self.room:
@@ -67,7 +67,7 @@ class Printed:
 
 
 def written_over(line: str) -> str:
-    r"""Return what is seen of a line with ``\r`` and ``\b`` in it: progress bars draw themselves again and again."""
+    r"""Return the visible result of a line with ``\r`` and ``\b``, such as a progress bar that redraws itself."""
     if "\r" in line:
         kept = line.rstrip("\r")
         line = kept.rpartition("\r")[2] + line[len(kept) :]
@@ -83,21 +83,21 @@ def written_over(line: str) -> str:
 
 
 class LineFile:
-    """What the cells of a notebook print, line by line as it comes, for whoever follows the run."""
+    """Writes the printed output of a notebook's cells line by line, for launchers that follow the run."""
 
-    MOST = 8 * 2**20  # bytes; the notebook has more
+    MOST = 8 * 2**20  # bytes; the notebook may contain more
     FULL = b"[notebook-launcher: further output is only in the notebook]\n"
     LONGEST = 2**16  # characters of a line that has not ended
 
     def __init__(self, path: Path) -> None:
-        self._begun: dict[str, str] = {}  # by stream: the line that may be written over yet
+        self._begun: dict[str, str] = {}  # by stream: the unfinished line, which may still be overwritten
         self._room = self.MOST
         self._descriptor = -1
         with contextlib.suppress(OSError):
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def add(self, stream: str, text: str) -> None:
-        """Go on printing on a stream."""
+        """Add text printed to a stream."""
         *lines, begun = (self._begun.pop(stream, "") + text).split("\n")
         begun = written_over(begun)
         if len(begun) > self.LONGEST:
@@ -106,7 +106,7 @@ class LineFile:
         self._write(lines)
 
     def end_lines(self) -> None:
-        """End the lines that have not ended, with the cell."""
+        """Finish the unfinished lines at the end of a cell."""
         lines, self._begun = [line for line in self._begun.values() if line], {}
         self._write(lines)
 
@@ -126,10 +126,10 @@ class LineFile:
 
 
 class Client(NotebookClient):  # type: ignore[misc]
-    """Jupyter's executor, with bounds on what a cell may leave in memory and in the notebook."""
+    """Jupyter's executor, with limits on what a cell may leave in memory and in the notebook."""
 
-    news = False  # whether there are outputs that have not been written
-    followed: LineFile | None = None  # what is printed goes there as well
+    news = False  # whether there are outputs that have not been written yet
+    followed: LineFile | None = None  # also receives printed text
 
     def __init__(self, notebook: Any, **settings: Any) -> None:
         super().__init__(notebook, **settings)
@@ -137,27 +137,27 @@ class Client(NotebookClient):  # type: ignore[misc]
         self._forget()
 
     def _forget(self) -> None:
-        """Begin with a cell, or anew with its outputs."""
+        """Reset the state for a new cell, or after its outputs were cleared."""
         self._printed = []
         self._outputs = self._output_size = self._left_out = self._left_out_size = 0
         self._notice: Any = None
 
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
-        """Take one message of the kernel."""
+        """Handle one message from the kernel."""
         self.news = self.news or msg["msg_type"] not in ("status", "execute_input")
         return super().process_message(msg, cell, cell_index)
 
     def clear_output(self, outs: Any, msg: Any, cell_index: int) -> None:
-        """Forget what a cell has shown, now or with its next output."""
+        """Clear the outputs of a cell, now or with its next output."""
         super().clear_output(outs, msg, cell_index)
         if not outs:
             self._forget()
 
     def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
-        """Take one output: text joins that of its kind before it, the rest comes until it is too much."""
+        """Handle one output: text is appended to earlier text of its stream; others are added up to the limits."""
         if self.clear_before_next_output:
             self._forget()
-        if self.output_hook_stack[msg["parent_header"].get("msg_id")]:  # a widget shows it
+        if self.output_hook_stack[msg["parent_header"].get("msg_id")]:  # captured by a widget
             return super().output(outs, msg, display_id, cell_index)
         if msg["msg_type"] == "stream":
             return self._print(outs, msg, display_id, cell_index)
@@ -179,7 +179,7 @@ class Client(NotebookClient):  # type: ignore[misc]
             self.followed.add(msg["content"]["name"], text)
         known = len(outs)
         output = super().output(outs, msg, display_id, cell_index)
-        # only what is at the end goes on, unless there are very many pieces: a cell that writes on both streams in turn
+        # only the last text output is continued, unless there are very many, as if a cell alternates between streams
         mine = [pair for pair in self._printed if pair[0].name == output.name]
         if mine and len(outs) > 1 and (outs[-2] is mine[-1][0] or len(outs) > OUTPUTS_KEPT):
             del outs[known:]
@@ -199,7 +199,7 @@ class Client(NotebookClient):  # type: ignore[misc]
             outs.append(self._notice)
 
     def settle(self) -> None:
-        """Put into the notebook what the running cell has printed."""
+        """Write the running cell's printed text into the notebook."""
         for output, printed in self._printed:
             output["text"] = str(printed)
         if self._notice is not None:
@@ -210,14 +210,14 @@ class Client(NotebookClient):  # type: ignore[misc]
         self.news = False
 
     def begin_cell(self) -> None:
-        """Begin with another cell."""
+        """Prepare for the next cell."""
         self._forget()
         if self.followed:
             self.followed.end_lines()
 
 
 def size_of(content: Any) -> int:
-    """Return about how many characters an output takes."""
+    """Return the approximate size of an output in characters."""
     if isinstance(content, dict):
         return sum(map(size_of, content.values()))
     if isinstance(content, (list, tuple)):
@@ -226,7 +226,7 @@ def size_of(content: Any) -> int:
 
 
 def shorten_error(content: Any) -> None:
-    """Keep the end of a traceback that is out of all proportion."""
+    """Shorten an excessively long traceback to its end."""
     content["evalue"] = str(content.get("evalue", ""))[:1000]
     content["traceback"] = ["[notebook-launcher: the beginning of this traceback is left out]"] + [
         str(line)[-1000:] for line in content.get("traceback", [])[-20:]
@@ -234,7 +234,7 @@ def shorten_error(content: Any) -> None:
 
 
 def quiet_logger() -> logging.Logger:
-    """Return a logger for warnings, as short lines of the job's log; errors are reported in another way."""
+    """Return a logger that writes warnings as short lines to the job's log; errors are reported separately."""
     logger = logging.getLogger("notebook-launcher")
     logger.propagate = False
 

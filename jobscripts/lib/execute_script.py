@@ -1,4 +1,4 @@
-"""A notebook run as a script, for ``execute.py``: made by nbconvert, and run by the same Python."""
+"""Runs a notebook as a script for ``execute.py``: nbconvert makes it, and the same Python runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from execute_common import COLOUR, KERNEL_ENDS_WITHIN, GaveUp, duration, one_lin
 
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|Iteration)\b.*")
 
-#: the first line of a script that was made here: a file of that name without it is somebody else's
+#: the beginning of a script made by this module: a file of that name without it belongs to the user
 SCRIPT_MARK = "# Made by nbconvert from "
 
 
@@ -29,14 +29,14 @@ class Script:
         self.process: Any = None
 
     async def work(self) -> str:
-        """Run it, and return the sentence on it. Raises ``GaveUp``."""
+        """Run the script, and return a sentence on the outcome. Raises ``GaveUp``."""
         run = self.run
         path, text = self._make()
         say(f"running {one_line(path.name)} in {one_line(run.folder)}, its output goes to {one_line(self.out)}")
         environ = {**os.environ, "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
-        if run.folder != run.work:  # as in a notebook, what lies beside it can be imported
+        if run.folder != run.work:  # as in a notebook, modules beside it can be imported
             environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(run.folder), environ.get("PYTHONPATH"))))
-        # IPython where the notebook has %magics, !commands or display(): plain Python does not know these
+        # IPython if the notebook has %magics, !commands or display(), which plain Python does not know
         needs_ipython = re.search(r"\bget_ipython\(|^\s*display\(", text, re.M) and importlib.util.find_spec("IPython")
         command = [sys.executable, *(("-m", "IPython") if needs_ipython else ()), str(path)]
         with self.out.open("ab") as out:
@@ -74,7 +74,7 @@ class Script:
         return False
 
     def _why(self, code: int) -> str:
-        """Return in a sentence how the script has failed."""
+        """Return a sentence on how the script failed."""
         if code == -signal.SIGKILL:
             return "The script was killed, perhaps because it ran out of memory: ask for more."
         if code < 0:
@@ -84,7 +84,7 @@ class Script:
         return sentence(f"The notebook failed as a script: {last}")
 
     async def stop(self) -> None:
-        """End the script; what it has printed is written already."""
+        """End the script; its output has already been written."""
         if self.process is not None and self.process.returncode is None:
             for end in (self.process.terminate, self.process.kill):
                 with contextlib.suppress(ProcessLookupError):
@@ -95,11 +95,11 @@ class Script:
         self.run.tell()
 
     async def give_up(self, error: GaveUp) -> None:
-        """All there is of it has been written."""
+        """Do nothing: all output has already been written."""
 
 
 def last_error(path: Path) -> str:
-    """Return the line that names the error, of a script's output."""
+    """Return the line of a script's output that names the error."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 65536))
         lines = COLOUR.sub("", file.read().decode("utf-8", "replace")).splitlines()

@@ -1,16 +1,16 @@
 #!/bin/bash
-# Leave in the class folder of a course how this session is, for the teacher; and do what the teacher asks of it there.
+# Report this session's state in a course's class folder, for the teacher; and act on the teacher's notice there.
 #
 #   bash heartbeat.sh SESSION_DIR CLASS_FOLDER COURSE_FOLDER PID PROGRAM
 #
-# PID is the process of the job's script, PROGRAM that of JupyterLab. In CLASS_FOLDER/USER, which belongs to the user and
-# into which nobody else may write, it keeps
+# PID is the process of the job's script, PROGRAM that of JupyterLab. In CLASS_FOLDER/USER, which belongs to the user
+# and is not writable by others, it maintains
 #
-#   heartbeat.json     the job's number and state, with times: no token, no port, no path, no name of a file
+#   heartbeat.json     the job's id and state, with times: no token, no port, no path, no file name
 #   results.jsonl      what the notebooks in COURSE_FOLDER have recorded with timing.py
 #
-# and it reads CLASS_FOLDER/end, which counts only if it belongs to the owner of the folder. docs/classroom.md describes
-# all of it. Whatever fails here concerns nobody else: the session goes on.
+# and it reads CLASS_FOLDER/end, which counts only if it belongs to the owner of the folder. See docs/classroom.md.
+# Failures here have no effect on the session.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -20,11 +20,11 @@ shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfai
 IFS=$' \t\n'; unset GLOBIGNORE
 
 readonly BEAT_SECONDS=${NBL_HEARTBEAT_SECONDS:-30}
-# Results are looked for at each so many beats, and at the end; of all together, the last bytes are kept.
+# Results are collected at every so many heartbeats, and at the end; of all together, the last bytes are kept.
 readonly RESULTS_EVERY=4 MOST_RESULTS=1000000
-# So often the state and the teacher's notice are looked for: whoever ends a class waits until all can have seen it.
+# Seconds between two checks of the state and of the notice; `classroom end` waits until all can have seen it.
 readonly HEED_SECONDS=5
-# How long JupyterLab may take to end when the teacher has ended the class.
+# Seconds that JupyterLab may take to end when the teacher has ended the class.
 readonly END_SECONDS=30
 
 main() {
@@ -36,7 +36,7 @@ main() {
   find_job_id
   ending='' beats=0 state='' since='' results=none notice='' ends_at=''
   trap 'ending=yes' TERM INT HUP
-  trap '' XFSZ USR1 USR2 # by USR2, LSF tells all processes of a job that it ends: how, the script will say
+  trap '' XFSZ USR1 USR2 # LSF sends USR2 to all processes of a job that ends; the job's script reports how
   open_own_folder || exit 1
   until [[ -n $ending ]] || ! kill -0 "$root" 2>/dev/null; do
     beat
@@ -52,27 +52,27 @@ usage() {
   exit 2
 }
 
-# ------------------------------------------------------------------------------------------------- the own folder
+# ------------------------------------------------------------------------------------------------- the user's folder
 
-# Go into a folder of one's own in the class folder: from here on no name leads through anybody else's hands.
+# Enter the user's own folder in the class folder: from here on, no path leads through a folder that others may change.
 open_own_folder() {
   local name group place
   name=$(id -un)
   [[ -n $name && $name != */* && $name != .* && -d $class ]] ||
     { log "the class folder $class is not there on $(uname -n): the teacher does not see this session"; return 1; }
   mkdir -m 0750 -- "$class/$name" 2>/dev/null
-  # Asked where this is, and not what the name leads to by now: it may have been a link a moment ago.
+  # Check the directory that was entered, not what the name refers to now: it may have been a link.
   { exec {place}<"$class" && cd -P -- "$class/$name" && [[ -O . && .. -ef /dev/fd/$place && ! -L $class/$name ]]; } \
     2>/dev/null ||
     { log "$class/$name is not a folder of this user: the teacher does not see this session"; return 1; }
   exec {place}<&-
-  # Where the class folder hands its group on (setgid) this is so already.
+  # If the class folder is setgid, the group is right already.
   group=$(stat -c %g -- "$class" 2>/dev/null)
   [[ -z $group ]] || chgrp -- "$group" . 2>/dev/null
   chmod g-w,o-rwx . 2>/dev/null
 }
 
-# put FILE: replace a file in the own folder by what comes in.
+# put FILE: replace a file in the user's folder by standard input.
 put() {
   local new=.$1.new.$$
   if cat >"$new" && mv -f -- "$new" "$1"; then return 0; fi
@@ -80,7 +80,7 @@ put() {
   return 1
 } 2>/dev/null
 
-# ------------------------------------------------------------------------------------------------- what is left there
+# ------------------------------------------------------------------------------------------------- reports
 
 beat() {
   local now cause='' code=''
@@ -102,14 +102,15 @@ find_state() {
   fi
 }
 
-# Of exit.json only words and numbers: its sentence may name folders of the user's.
+# Of exit.json use only words and numbers: its sentence may contain paths of the user.
 read_end() {
   read_line "$dir/exit.json" || return 0
   [[ ! $REPLY =~ \"cause\":\"([a-z-]{1,40})\" ]] || cause=${BASH_REMATCH[1]}
   [[ ! $REPLY =~ \"exit_code\":([0-9]{1,3})[,}] ]] || code=${BASH_REMATCH[1]}
 }
 
-# What has been recorded in the course's folder, if anything has changed. The files are the user's own, and so is this.
+# Copy the results recorded in the course's folder, if they have changed. These files belong to the user, as do the
+# copies.
 copy_results() {
   local files=() file stamps
   [[ -d $course ]] || return 0
@@ -118,13 +119,13 @@ copy_results() {
   ((${#files[@]})) || return 0
   stamps=$(stat -c '%i %s %Y' -- "${files[@]}" 2>/dev/null)
   [[ $stamps != "$results" ]] || return 0
-  # A line that is cut off at the front is no result, and is counted as damaged.
+  # A line that is cut off at its beginning is counted as damaged.
   tail -q -c "$MOST_RESULTS" -- "${files[@]}" 2>/dev/null | tail -c "$MOST_RESULTS" | put results.jsonl && results=$stamps
 }
 
-# ------------------------------------------------------------------------------------------------- what is asked there
+# ------------------------------------------------------------------------------------------------- the teacher's notice
 
-# Wait for the next beat, or for a change of state, or for the moment at which the teacher ends the class.
+# Wait for the next heartbeat, a change of state, or the time at which the teacher ends the class.
 await_next() {
   local waited
   for ((waited = 0; waited < BEAT_SECONDS; waited++)); do
@@ -139,12 +140,12 @@ await_next() {
   done
 }
 
-# Read the file `end`: lines of key=value. It counts if it belongs to the owner of the class folder, in which nobody but
-# that owner can replace it (the sticky bit), and if it names this job.
+# Read the file `end`: lines of key=value. It counts if it belongs to the owner of the class folder, in which only that
+# owner can replace it (the sticky bit), and if it names this job.
 heed_teacher() {
   local file=$class/end line ends='' jobs='' text='' version=''
   [[ -f $file && ! -L $file && -k $class ]] || { forget_notice; return 0; }
-  # One of a student's is none, and does not keep alive what the teacher has taken back.
+  # A student's file is ignored, and does not keep a notice in effect that the teacher has withdrawn.
   [[ $(stat -c %u -- "$file" 2>/dev/null) == "$(stat -c %u -- "$class" 2>/dev/null)" ]] || { forget_notice; return 0; }
   while IFS= read -r line; do
     case $line in
@@ -156,7 +157,7 @@ heed_teacher() {
   done < <(head -c 65536 -- "$file" 2>/dev/null)
   [[ $version == 1 && $ends =~ ^[1-9][0-9]{0,11}$ && $jobs == *" ${job_id//[!0-9]/} "* ]] || { forget_notice; return 0; }
   ends_at=$ends
-  text=${text//[[:cntrl:]]/ } # it comes into the log, which is read in a terminal
+  text=${text//[[:cntrl:]]/ } # it is written to the log, which is read in a terminal
   [[ $notice != "$ends $text" ]] || return 0
   notice="$ends $text"
   json_string "${text:0:500}"
@@ -164,14 +165,14 @@ heed_teacher() {
   log "the teacher ends the class: ${text:0:500}"
 }
 
-# The teacher has changed their mind, or means others.
+# The teacher has withdrawn the notice, or it names other jobs.
 forget_notice() {
   [[ -n $notice ]] || return 0
   notice='' ends_at=''
   rm -f -- "$dir/notice.json"
 }
 
-# JupyterLab ends its kernels itself; where it does not, the job does.
+# JupyterLab ends its kernels itself; if it does not, the job does.
 end_session() {
   local waited
   write_file "$dir/runtime/cause" 'class-ended The teacher has ended the class.'

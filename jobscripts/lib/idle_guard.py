@@ -1,12 +1,12 @@
-"""Ending a session that nobody uses. What counts as use, and when it is over, is in ``idle_rules.py``.
+"""Ends a session that nobody uses. ``idle_rules.py`` decides what counts as use, and when the session ends.
 
-Loaded by ``jupyter_server_config.py`` into JupyterLab's server, where ``idle_stop`` is asked for. Both run in whatever
-Python the user's container has, beside JupyterLab 3 or 4: Python 3.6 must be able to read them, and they need nothing
-but what the server needs itself. Whatever goes wrong counts as use: a guard that cannot see must not end anything.
+Loaded by ``jupyter_server_config.py`` into JupyterLab's server if ``idle_stop`` is set. Both run in any Python that the
+user's container has, with JupyterLab 3 or 4: Python 3.6 must be able to read them, and they need only what the server
+needs itself. Every failure counts as use, so that a guard that cannot see ends nothing.
 
-Jupyter's own culling is not used. An open tab asks for lists every ten seconds, and JupyterLab 4.6 saves its layout as
-often, so ``shutdown_no_activity_timeout`` never fires; terminals are culled under a program that prints nothing; and
-kernels are culled under a user who writes but runs nothing.
+Jupyter's own culling is not suitable. An open tab requests lists every ten seconds, and JupyterLab 4.6 saves its layout
+as often, so that ``shutdown_no_activity_timeout`` never fires; terminals are culled while a program runs that prints
+nothing; and kernels are culled while a user writes but runs nothing.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from pathlib import Path
 from idle_rules import Judge, Kernel, Usage, in_words, is_terminal_busy, is_use
 from tornado.ioloop import IOLoop, PeriodicCallback
 
-STARTING_AT_MOST = 900  # seconds for which a kernel that is said to start, or of which nothing is known, counts as busy
-ANSWERS_WITHIN = 10  # seconds for the answer of a kernel that has nothing to do
+STARTING_AT_MOST = 900  # seconds for which a kernel that is starting, or whose state is unknown, counts as busy
+ANSWERS_WITHIN = 10  # seconds in which an idle kernel answers
 STOPS_WITHIN = 30  # seconds that the server may take to end itself and its kernels
 
 
@@ -34,7 +34,7 @@ class Guard:
         self.usage = Usage(self.folder / "usage.csv", max(15, 3 * usage_every))
         self.pause = min(10, max(0.5, idle_stop / 20))
         self.kernels = {}  # by id
-        self.unclear = {}  # since when a kernel is said to start
+        self.unclear = {}  # since when a kernel has been starting
         self.terminals = {}  # when each was last active
         self.shown = None
         self.computed_at = None
@@ -43,7 +43,7 @@ class Guard:
         self.callback = None
 
     def start(self):
-        """Begin to watch. Raises whatever is raised where this server is not one that can be watched."""
+        """Begin to watch. Raises any exception if this server cannot be watched."""
         self._watch_requests()
         self._watch_kernels()
         self.callback = PeriodicCallback(lambda: IOLoop.current().spawn_callback(self._look), 1000 * self.pause)
@@ -52,7 +52,7 @@ class Guard:
             "notebook-launcher: the session ends when nobody has used it for %s", in_words(self.judge.idle_stop)
         )
 
-    # --- what somebody does
+    # --- use
 
     def _watch_requests(self):
         settings = self.app.web_app.settings
@@ -64,7 +64,7 @@ class Guard:
                 log(handler)
 
         def saved(*arguments, **named):
-            # Also what no request asks for: where several people write together, the server saves.
+            # This also sees saves without a request: of documents that several people edit, the server saves.
             self._guarded(self._see_use)
             return save(*arguments, **named)
 
@@ -78,7 +78,7 @@ class Guard:
         ):
             try:
                 is_known = bool(handler.current_user)
-            except RuntimeError:  # a page for everybody, which asks for no token
+            except RuntimeError:  # a public page, which requires no token
                 is_known = False
             if is_known:
                 self._see_use()
@@ -121,7 +121,7 @@ class Guard:
 
     async def _is_a_kernel_busy(self, now):
         models = self.app.kernel_manager.list_kernels()
-        if inspect.isawaitable(models):  # kernels that run elsewhere, behind a gateway
+        if inspect.isawaitable(models):  # for kernels behind a gateway
             models = await models
         known = {model["id"]: model.get("execution_state") for model in models}
         for kernel_id in set(self.kernels) - set(known):
@@ -138,14 +138,14 @@ class Guard:
         )
 
     async def _is_every_kernel_at_rest(self):
-        """Ask each something that it answers in its turn, after the cell that it works on.
+        """Send each kernel a request that it answers after the cells it is executing.
 
-        A kernel's broadcast may be missed by whoever begins to listen while it begins to work.
+        If we begin to listen at the moment a kernel begins to work, its status message may be missed.
         """
         known = self.app.kernel_manager.list_kernels()
         if inspect.isawaitable(known):
             await known
-            return True  # behind a gateway: there is only its own word
+            return True  # behind a gateway, only the reported state is known
         asked = [model["id"] for model in known if model.get("execution_state") != "dead"]
         return all(await asyncio.gather(*map(self._answers, asked)))
 
@@ -175,7 +175,7 @@ class Guard:
             self.terminals = active
         return any(is_terminal_busy(term.ptyproc.fd, term.ptyproc.pid) for term in terminals.values())
 
-    # --- the look around, and what comes of it
+    # --- the regular check
 
     async def _look(self):
         if self.is_looking:
@@ -210,7 +210,7 @@ class Guard:
             self._show(notice, now)
 
     def _show(self, notice, now):
-        """Keep ``idle.json`` true."""
+        """Keep ``idle.json`` up to date."""
         shown = notice and (notice.why, notice.ends, notice.message)
         if shown == self.shown:
             return
@@ -245,7 +245,7 @@ class Guard:
         last_resort.daemon = True
         last_resort.start()
 
-    # --- nothing here may harm the server
+    # --- failures, which must not harm the server
 
     def _guarded(self, act, *arguments):
         try:
@@ -254,7 +254,7 @@ class Guard:
             self._fail(problem)
 
     def _fail(self, problem):
-        """What cannot be seen may be use. Said once for each kind of problem."""
+        """Count a failure as use, and log each kind of problem once."""
         self._see_use()
         complaint = repr(problem)
         if type(problem) not in self.complaints:
@@ -267,7 +267,7 @@ class Guard:
 
 
 def replace(path, line):
-    """Put a file of one line in place, whole and for one's own eyes only."""
+    """Replace a file of one line atomically, readable only by its owner."""
     new = path.with_name(f"{path.name}.new.{os.getpid()}")
     with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(line + "\n")
@@ -275,17 +275,17 @@ def replace(path, line):
 
 
 def stamp(seconds):
-    """Return a time in UTC as all files of a session have it."""
+    """Return a UTC time in the format of the session's files."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def watch(app, folder, idle_stop, gpu_idle, usage_every):
-    """Have a server watched as soon as it is set up; ``app`` reads its configuration just now.
+    """Watch a server as soon as it is set up; ``app`` is still reading its configuration.
 
-    ``idle_stop``: seconds without use. ``gpu_idle``: ``end``, or else warn. ``usage_every``: seconds between two
+    ``idle_stop``: seconds without use. ``gpu_idle``: ``end``, or only warn. ``usage_every``: seconds between two
     samples in ``usage.csv``.
     """
-    set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
+    set_up = app.init_shutdown_no_activity  # the last step of the setup in JupyterLab 3 and 4
 
     def set_up_and_watch():
         set_up()

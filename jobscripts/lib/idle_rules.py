@@ -1,6 +1,6 @@
-"""What counts as use of a session, and when it is over: the rules of ``idle_guard.py``, which reads the clock.
+"""The rules of ``idle_guard.py``: what counts as use of a session, and when to warn and to end it.
 
-Nothing here waits or ends anything. Python 3.6 must be able to read it.
+Pure except for reading files: nothing here waits, or ends anything. Python 3.6 must be able to read it.
 """
 
 import csv
@@ -12,14 +12,14 @@ from collections import namedtuple
 from pathlib import Path
 from urllib.parse import parse_qs
 
-WARNED_FOR = 300  # seconds from the warning to the end, or half of idle_stop where that is less
-GPU_WARNED_FOR = 600  # the same where the GPU is not used, and a minute at least
-CORES_OF_USE = 0.5  # so many cores at work are somebody's computation; a JupyterLab that nobody uses needs hundredths
+WARNED_FOR = 300  # seconds from the warning to the end; half of idle_stop if that is less
+GPU_WARNED_FOR = 600  # the same for an unused GPU, but at least a minute
+CORES_OF_USE = 0.5  # so many busy cores are a computation; an unused JupyterLab needs hundredths
 
-# Requests that change something on their own: JupyterLab saves its layout whenever it has listed the files, which it
-# does every ten seconds; jupyterlab-git asks for news with POST.
+# Automatic requests that change something: JupyterLab saves its layout whenever it has listed the files, every ten
+# seconds; jupyterlab-git polls with POST.
 POLLS = re.compile(r"/lab/api/workspaces/|/git/")
-# What the server and its pages ask a kernel on their own: when they connect, or from time to time.
+# Automatic requests of the server and its pages to a kernel: when they connect, or from time to time.
 QUIET = frozenset(
     name + "_request" for name in ("kernel_info", "comm_info", "history", "debug", "usage", "interrupt", "shutdown")
 )
@@ -34,7 +34,7 @@ Notice.__doc__ = (
 
 
 class Judge:
-    """When to warn and when to end. Times are seconds of one clock that never jumps; all facts come from its caller."""
+    """Decides when to warn and when to end. Times are seconds of a monotonic clock; the caller supplies all facts."""
 
     def __init__(self, idle_stop, ends_for_gpu, now):
         self.idle_stop = idle_stop
@@ -45,16 +45,16 @@ class Judge:
         self.warned_at = self.gpu_warned_at = None
 
     def use(self, now):
-        """Somebody does something."""
+        """Note that the session is being used."""
         self.used_at = now
         self.warned_at = None
 
     def look(self, now, busy, gpus=0, gpu_idle_since=None, at_most=60):
-        """Return the present notice, ``None`` without one.
+        """Return the current notice; ``None`` if there is none.
 
-        ``busy``: whether something runs. ``gpus``, ``gpu_idle_since``: how many GPUs there are and since when none of
-        them does anything, ``None``: not known. ``at_most``: seconds between two looks; what was not looked at, as
-        while the job was suspended, is not time without use.
+        ``busy``: whether something runs. ``gpus``, ``gpu_idle_since``: the number of GPUs, and since when all of them
+        have been idle (``None``: not known). ``at_most``: seconds between two checks; a longer gap, for instance while
+        the job was suspended, does not count as time without use.
         """
         missed = now - self.checked_at
         if missed > at_most:
@@ -89,7 +89,7 @@ class Judge:
         if self.gpu_warned_at is None:
             self.gpu_warned_at = now
         ends = None
-        # While something runs there is no end; and not from one moment to the next between two cells.
+        # Never end while something runs, nor immediately between two cells.
         if self.ends_for_gpu and now - self.busy_at >= min(60, self.gpu_grace / 2):
             ends = max(self.gpu_warned_at, self.busy_at) + self.gpu_grace
         name, have, it, they_are = (
@@ -103,7 +103,7 @@ class Judge:
 
 
 def in_words(seconds):
-    """Return a time as people say it: “30 minutes”."""
+    """Return a duration in words: “30 minutes”."""
     count = max(1, round(seconds))
     for size, unit in ((3600, "hour"), (60, "minute"), (1, "second")):
         if count % size == 0:
@@ -112,22 +112,22 @@ def in_words(seconds):
     return ""
 
 
-# ------------------------------------------------------------------------------------------------------ what is seen
+# ------------------------------------------------------------------------------------------------------ observations
 
 
 class Kernel:
-    """What one kernel does, heard on the channel on which it broadcasts.
+    """The state of one kernel, from the messages on its IOPub channel.
 
-    Jupyter's own word on a kernel is that of its last message: “idle” as soon as anything is answered beside a long
-    cell, such as a question on another channel, or a widget in a subshell.
+    Jupyter's own state of a kernel follows the last message: it is “idle” as soon as anything is answered while a long
+    cell runs, such as a request on another channel, or a widget in a subshell.
     """
 
     def __init__(self):
-        self.running = set()  # requests that it works on
+        self.running = set()  # requests that it is executing
         self.stream = None
 
     def receive(self, frames):
-        """Take one message, and return whether it comes of use."""
+        """Handle one message, and return whether it results from use."""
         start = frames.index(b"<IDS|MSG>") + 2
         header, parent = (json.loads(bytes(frame).decode("utf-8")) for frame in frames[start : start + 2])
         asked = parent.get("msg_type")
@@ -140,7 +140,7 @@ class Kernel:
             self.running.add(parent.get("msg_id"))
         elif state == "idle":
             self.running.discard(parent.get("msg_id"))
-        else:  # it has just been started, perhaps anew
+        else:  # it has just been started or restarted
             self.running.clear()
         return bool(asked)
 
@@ -152,12 +152,12 @@ class Kernel:
 
 
 def is_use(method, path, query, accept):
-    """Whether a request is a person's doing, as opposed to what an open tab asks for again and again."""
+    """Whether a request comes from a person's action, rather than from the polling of an open tab."""
     if method not in ("GET", "HEAD", "OPTIONS"):
         return not POLLS.search(path)
     if method != "GET":
         return False
-    if "/api/contents/" in path:  # the file browser's lists have no type
+    if "/api/contents/" in path:  # the file browser's listings have no type
         wanted = parse_qs(query)
         return wanted.get("type", [""])[0] in ("file", "notebook") and wanted.get("content", ["1"])[0] != "0"
     return "text/html" in accept or "/files/" in path
@@ -167,9 +167,9 @@ SHELLS = frozenset(("sh", "bash", "zsh", "fish", "tcsh", "csh", "ksh", "mksh", "
 
 
 def is_waiting_shell(arguments):
-    """Whether a process with these arguments is a shell that people type into: none that runs a script or a command.
+    """Whether a process with these arguments is an interactive shell, not one that runs a script or a command.
 
-    In the foreground of a terminal it is at its prompt: it gives every program that it starts a group of its own.
+    If it is in the foreground of a terminal, it is at its prompt, because it gives every program its own process group.
     """
     if not arguments or Path(arguments[0]).name.lstrip("-") not in SHELLS:
         return False
@@ -185,7 +185,7 @@ def is_waiting_shell(arguments):
 
 
 def is_terminal_busy(fd, shell):
-    """Whether a program runs in the foreground of a terminal. ``fd``: our side of it, ``shell``: its first process."""
+    """Whether a program runs in the foreground of a terminal. ``fd``: our end of it; ``shell``: its first process."""
     foreground = os.tcgetpgrp(fd)
     try:
         arguments = Path(f"/proc/{foreground}/cmdline").read_bytes().split(b"\0")[:-1]
@@ -197,7 +197,7 @@ def is_terminal_busy(fd, shell):
 class Usage:
     """Reads ``usage.csv`` as it grows. Its columns are those of ``notebook_launcher/core/usage_samples.py``.
 
-    ``longest``: seconds between two samples beyond which something is missing between them. Times are UTC, in seconds.
+    ``longest``: seconds between two samples; after a longer gap, samples are missing. Times are UTC, in seconds.
     """
 
     TIME, CORES, GPU, PERCENT, COLUMNS = 0, 2, 4, 6, 10
@@ -205,14 +205,14 @@ class Usage:
     def __init__(self, path, longest):
         self.path, self.longest = path, longest
         self.gpus = set()
-        self.idle_since = None  # since when every GPU was reported to do nothing
+        self.idle_since = None  # since when all GPUs have been reported idle
         self.sampled_at = None
-        self.computed_at = None  # when the last sample was taken in which something was computed
+        self.computed_at = None  # the time of the last sample that shows a computation
         self._offset, self._rest = 0, b""
         self._sample_time, self._rows = None, []
 
     def read(self):
-        """Take what is new."""
+        """Read new lines."""
         try:
             if self.path.stat().st_size < self._offset:
                 self._offset, self._rest = 0, b""
@@ -224,12 +224,12 @@ class Usage:
         self._offset += len(new)
         lines = (self._rest + new).split(b"\n")
         self._rest = lines.pop()
-        for line in lines:  # each by itself, so that a damaged one takes no other along
+        for line in lines:  # separately, so that a damaged line does not affect others
             for row in csv.reader([line.decode("utf-8", "replace").replace("\0", "")]):
                 self._take(row)
 
     def gpus_idle_since(self, now):
-        """Return since when no GPU did anything, ``None`` where that is not known for this very moment."""
+        """Return since when all GPUs have been idle; ``None`` if that is not known right now."""
         is_fresh = self.sampled_at is not None and -self.longest < now - self.sampled_at < self.longest
         return self.idle_since if is_fresh else None
 
@@ -246,11 +246,11 @@ class Usage:
         self._rows.append(row)
 
     def _judge(self):
-        """Take a sample all of whose rows have come."""
+        """Evaluate a sample whose rows have all been read."""
         if not self._rows:
             return
         if self.sampled_at is not None and self._sample_time <= self.sampled_at:
-            return  # read again: the file was thinned out
+            return  # read before: the file was thinned out
         last, self.sampled_at = self.sampled_at, self._sample_time
         percents = {row[self.GPU]: number(row[self.PERCENT]) for row in self._rows if row[self.GPU]}
         self.gpus.update(percents)
@@ -265,7 +265,7 @@ class Usage:
 
 
 def number(text):
-    """Return a number that was reported, ``None`` for none."""
+    """Return a reported number; ``None`` if there is none."""
     try:
         value = float(text)
     except ValueError:

@@ -1,17 +1,18 @@
 #!/bin/bash
-# Container images: which one a session runs in, and how one is made.
+# Container images: records and checks the image of a session, and makes images.
 #
 #   image.sh note SESSION_DIR                      write SESSION_DIR/image.json: the image, with its digest
-#   image.sh note-now SESSION_DIR                  the same, and not at low priority: somebody waits for it
+#   image.sh note-now SESSION_DIR                  the same, but not at low priority: somebody waits for it
 #   image.sh check SESSION_DIR                     fail unless the image has the digest that session.env demands
 #   image.sh build WORK_DIR IMAGE [force]          make IMAGE of WORK_DIR/definition.def
 #   image.sh pull WORK_DIR IMAGE SOURCE [force]    make IMAGE of SOURCE, docker://… and the like
 #
-# The digest is the SHA-256 of the image's file. Whoever makes an image here leaves it beside it, in IMAGE.json, with
-# the size and the time of change of the file that it was taken of: as long as these are the same it is not taken again.
+# The digest is the SHA-256 of the image's file. `build` and `pull` write it to IMAGE.json, with the size and
+# modification time of the file: as long as these are the same, it is not computed again.
 #
-# `build` and `pull` print what Apptainer says, and at last `nbl-image WORK JSON`, `nbl-failed WORK SENTENCE` or
-# `nbl-differs WORK DIGEST`, WORK being the name of WORK_DIR. IMAGE is put in place whole. WORK_DIR/session.env names modules, as a session's does.
+# `build` and `pull` print Apptainer's output, and finally `nbl-image WORK JSON`, `nbl-failed WORK SENTENCE` or
+# `nbl-differs WORK DIGEST`, where WORK is the name of WORK_DIR. IMAGE is put in place atomically. WORK_DIR/session.env
+# names modules, as a session's does.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -43,12 +44,12 @@ main() {
 
 readonly SESSION_NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
 
-# Written twice where the digest must be taken first, which takes a while with a large image: then `null` stands for it.
-# And `null` it stays where another image lies there than the one that was entered.
+# Written twice if the digest must be computed, which takes long for a large image: first with `null` in its place. It
+# stays `null` if the image has been replaced since the job entered it.
 note() {
   dir=$1
   find_job_id
-  read_settings "$dir/session.env" 2>/dev/null # the job has said what there is to say
+  read_settings "$dir/session.env" 2>/dev/null # the job has already reported problems
   [[ -n $want_container ]] || return 0
   find_kind "$want_container"
   if [[ $kind != file ]] || was_replaced; then
@@ -65,7 +66,7 @@ find_quiet_words() {
   ! type -P ionice >/dev/null || quietly+=(ionice -c 3)
 }
 
-# Somebody waits for it.
+# At normal priority, because somebody waits for it.
 check() {
   dir=$1
   read_settings "$dir/session.env" 2>/dev/null
@@ -75,7 +76,7 @@ check() {
  ${want_digest:0:19}…, which the environment demands."
   find_noted_digest "$want_container" || log "taking the digest of $want_container, which the environment demands"
   quietly=()
-  { : >"$dir/runtime/taking-digest"; } 2>/dev/null # for that time JupyterLab's does not run
+  { : >"$dir/runtime/taking-digest"; } 2>/dev/null # JupyterLab's start-up time does not run meanwhile
   take_digest "$want_container" ||
     fail image-unreadable "The digest of $want_container could not be taken on $(uname -n)."
   rm -f -- "$dir/runtime/taking-digest"
@@ -83,7 +84,7 @@ check() {
  demands: its digest is ${digest:0:19}… and should be ${want_digest:0:19}…."
 }
 
-# Set kind to what stands behind the name of an image.
+# Set kind to the kind of file that the name of an image refers to.
 find_kind() {
   digest='' told_by='' bytes=0 modified=0 identity=''
   case $1 in
@@ -95,14 +96,14 @@ find_kind() {
   identity=$(identity_of "$1")
 }
 
-# Print what distinguishes one state of a file from others, also where its size and time were kept. No device number: a
-# shared file system has another one on each node.
+# Print what identifies a version of a file, even if its size and time were preserved. No device number, because that of
+# a shared file system differs between nodes.
 identity_of() { stat -L -c '%i-%s-%Y-%Z' -- "$1" 2>/dev/null; }
 
-# Whoever entered the image has left there which file it was.
+# The program that entered the image has recorded which file it was.
 was_replaced() { read_line "$dir/runtime/image" && [[ $REPLY != "$identity" ]]; }
 
-# Set digest to what was noted of this very file: beside it, or by an earlier session of this user.
+# Set digest to the one recorded for exactly this file: beside it, or by an earlier session of this user.
 find_noted_digest() {
   local text=''
   [[ ! -f $1.json ]] || { IFS= read -r -n 16384 text <"$1.json"; } 2>/dev/null
@@ -116,8 +117,8 @@ find_noted_digest() {
   [[ -n $digest ]]
 }
 
-# read_own_note FILE: set REPLY to its first line, if it is ours and lies where nobody else may write: the folder for
-# sessions may be one for many. The file is asked itself, and not its name, which may lead to another one meanwhile.
+# read_own_note FILE: set REPLY to its first line, if it is ours and in a folder where nobody else may write: the
+# sessions' folder may be shared. The open file is checked, because its name may refer to another one meanwhile.
 read_own_note() {
   local note own=''
   REPLY=''
@@ -129,7 +130,7 @@ read_own_note() {
   [[ -n $own && -n $REPLY ]]
 }
 
-# take_digest FILE: set digest where it is not known yet, with the words of `quietly` before the command; not if the file
+# take_digest FILE: set digest if it is not known yet, with the words of `quietly` before the command; not if the file
 # changes meanwhile.
 take_digest() {
   local sum file image
@@ -147,7 +148,7 @@ take_digest() {
   fi
 }
 
-# Print where the digest of this file is kept for later sessions: beside the sessions, where we are in one.
+# Print the path at which this file's digest is saved for later sessions: beside the sessions, if this is one.
 noted_digest_file() {
   [[ ! ${dir##*/} =~ $SESSION_NAME ]] || printf '%s' "${dir%/*}/image-digests/$identity"
 }
@@ -173,7 +174,7 @@ write_note() {
 
 # ================================================================================================= making an image
 
-# Free space, in KiB, that a place for the unpacked image should have.
+# Free space in KiB that a folder for the unpacked image should have.
 readonly ENOUGH_ROOM=$((20 * 1024 * 1024))
 readonly ROOM=notebook-launcher-image
 
@@ -199,7 +200,7 @@ make_image() {
   if [[ -n $source ]]; then
     follow "$builder" pull --force "$temporary" "$source"
   else
-    # Beside the definition, as its %files may name them.
+    # In the definition's folder, because its %files may contain relative paths.
     cd -- "$work" || give_up "The folder $work cannot be entered."
     follow "$builder" build "${build_options[@]}" --force "$temporary" definition.def
   fi || give_up "${builder##*/} ended with exit code $? on $(uname -n)."
@@ -207,24 +208,24 @@ make_image() {
   put_in_place "$temporary" "$image" "$force"
 }
 
-# Images of the usual kind are made by these two alone.
+# Only these two programs make SIF images.
 find_builder() {
   local name
   build_options=()
   for name in apptainer singularity; do builder=$(type -P "$name") && break; done
   [[ -n $builder ]] || give_up "There is neither apptainer nor singularity on $(uname -n), which make images."
-  # Apptainer finds by itself how an ordinary user builds; Singularity needs a flag for it.
+  # Apptainer chooses itself how an unprivileged user builds; Singularity needs a flag.
   [[ $("$builder" --version 2>/dev/null) == *apptainer* ]] || build_options=(--fakeroot)
 }
 
-# Set room to a folder of our own where an image is unpacked: on the node itself if there is space, else where most is.
+# Set room to a new folder for unpacking an image: on the node itself if there is enough space, otherwise where most is.
 find_room() {
   local place free most=-1 best=''
   for place in "${SLURM_TMPDIR-}" "${TMPDIR-}" /tmp /var/tmp "$1"; do
     [[ -n $place && -d $place && -w $place ]] || continue
     free=$(df -Pk -- "$place" 2>/dev/null | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
     [[ $free =~ ^[0-9]+$ ]] || free=0
-    # What lies in memory is the job's memory.
+    # Files in a tmpfs use the job's memory.
     [[ $(stat -f -c %T -- "$place" 2>/dev/null) != tmpfs ]] || free=$((free / 1000))
     if ((free > most)); then most=$free best=$place; fi
     ((free < ENOUGH_ROOM)) || break
@@ -234,7 +235,7 @@ find_room() {
     give_up "There is no folder for temporary files on $(uname -n)."
 }
 
-# remove_old_rooms START: those on this node whose maker was killed, and could not remove them.
+# remove_old_rooms START: remove those on this node that were left behind because their process was killed.
 remove_old_rooms() {
   local folder maker
   for folder in "$1"-*-*; do
@@ -244,7 +245,7 @@ remove_old_rooms() {
   done
 }
 
-# remove_old_halves IMAGE: what other makers of it have left, and did not touch for a day.
+# remove_old_halves IMAGE: remove incomplete files of other builds that have not changed for a day.
 remove_old_halves() {
   local half
   touch -d '1 day ago' -- "$work/yesterday" 2>/dev/null || return 0
@@ -258,7 +259,7 @@ refuse_existing() {
   [[ ! -e $1 && ! -L $1 || $2 == force ]] || give_up "There is an image $1 already; --force replaces it."
 }
 
-# Where the launcher demands a digest, in WORK_DIR/digest: no session would start in another image.
+# If the launcher requires a digest (WORK_DIR/digest), reject other images: no session would start in them.
 refuse_other_digest() {
   read_line "$work/digest" && [[ $REPLY != "$digest" ]] || return 0
   tidy_up
@@ -287,10 +288,10 @@ put_in_place() {
   refuse_existing "$image" "$3"
   [[ $3 != force ]] || force=-f
   stop_if_asked
-  # Not into a folder, and not over an image that somebody else has made meanwhile.
+  # Not into a folder, and not over an image that somebody else has created meanwhile.
   { mv "$force" -T -- "$new" "$image" && [[ ! -e $new ]]; } || give_up "The image could not be put in place as $image."
   temporary=''
-  # Who may read the image may read what it is.
+  # Everybody who may read the image may read its digest.
   if write_file "$image.json" "$note"; then chmod --reference="$image" -- "$image.json"; chmod a-x -- "$image.json"; fi
   tidy_up
   tell_launcher image "$note"
@@ -306,7 +307,7 @@ tidy_up() {
   room=''
 }
 
-# Files of an image may be such that even their owner cannot remove them at once.
+# Permissions of an image's files may keep even their owner from removing them at once.
 remove_room() {
   chmod -R u+rwX -- "$1" 2>/dev/null
   rm -rf -- "$1"

@@ -1,17 +1,17 @@
-"""The modules that a program imports as it starts from an image in one file, kept in a file for the next start.
+"""Caches the modules that a program imports from an image file when it starts, in one file for the next start.
 
-In a container, each import asks for half a dozen files of the image, which a program in user space unpacks anew in
-each session: for a thousand modules, half of the start. Kept is what Python has compiled of each. It is run as usual,
-and a module has the same loader, specification and file names as without. So are the regular expressions that these
-modules compile as they run: 300, of which some take milliseconds.
+In a container, each import looks up half a dozen files of the image, which a program in user space decompresses again
+in each session: for a thousand modules, half of the start. The cache contains the compiled code of each module. The
+code runs as usual, with the same loader, specification and file names as without the cache. The 300 regular expressions
+that these modules compile are cached as well; some of them take milliseconds.
 
-Only what cannot have changed counts. The file's name says which image it is of (inode, size and times). It is used if
-it belongs to this user, for the same Python, the same ``sys.path`` and the same finders, where all folders of the path
-are on the image's own file system, which nobody can write to, and nothing is mounted inside of them.
+Only what cannot have changed is used. The name of the file identifies the image (inode, size and times). The file must
+belong to this user, and have been written for the same Python, the same ``sys.path`` and the same finders; all folders
+of the path must be on the image's own read-only file system, with nothing mounted inside of them.
 
-``quick_start.py`` loads this file in JupyterLab's own Python, and ``execute.py`` in that which runs a notebook, before
-nearly all other modules, so it imports none that Python has not loaded by itself. A process of its own writes what the
-next start uses:
+``quick_start.py`` loads this module in JupyterLab's Python, and ``execute.py`` in the one that runs a notebook, before
+nearly all other modules, so it imports none that Python has not loaded already. A separate process writes the file for
+the next start:
 
     python3 -I -S -B import_cache.py FILE           with conditions, sys.path and modules on standard input
 """
@@ -25,13 +25,13 @@ from importlib.util import MAGIC_NUMBER, cache_from_source
 
 FORMAT = b"notebook-launcher imports 2\n"
 MOST_BYTES = 256 * 1024 * 1024
-KEPT = 6  # files, of three images: for JupyterLab, and for what runs notebooks
-IMAGE = ("/", "/usr")  # these are the image's own; the first one may be made anew, to mount something in it
+KEPT = 6  # files, for three images: one for JupyterLab and one for execute.py each
+IMAGE = ("/", "/usr")  # on the image's own file system; "/" may be recreated in order to mount something in it
 DAMAGED = (OSError, ValueError, EOFError, TypeError, LookupError)
 
 
 def conditions():
-    """Return all that must be the same as when modules were kept; ``None`` where they may change any time."""
+    """Return everything that must be as it was when modules were cached; ``None`` if modules may change at any time."""
     folders = folders_of(sys.path)
     if folders is None or sys.flags.optimize:
         return None
@@ -40,12 +40,12 @@ def conditions():
 
 
 def folders_of(path):
-    """Return those of an import path that exist; ``None`` if what is in them may change, or is in archives."""
+    """Return the existing folders of an import path; ``None`` if their contents may change, or are in archives."""
     folders = [folder for folder in path if os.path.isdir(folder)]
     if not folders or any(os.path.isfile(name) or not os.path.isabs(name) for name in path):
         return None
     devices = {os.stat(folder).st_dev for folder in folders}
-    # a software tree on a server that is mounted read-only changes all the same
+    # a software tree on a file server may change even if it is mounted read-only
     if len(devices) > 1 or not devices <= {os.stat(place).st_dev for place in IMAGE if os.path.isdir(place)}:
         return None
     if not all(os.statvfs(folder).f_flag & os.ST_RDONLY for folder in folders):
@@ -54,17 +54,17 @@ def folders_of(path):
     with open("/proc/self/mountinfo", "rb") as lines:
         for line in lines:
             point = os.fsdecode(line.split(b" ", 5)[4])
-            # Apptainer's --overlay lays another image over this one
+            # Apptainer's --overlay mounts another image over this one
             if point.startswith(inside) or (point == "/" and b"overlay-images" in line):
                 return None
     return folders
 
 
 class Kept:
-    """Finds modules as Python does, but in one file.
+    """A finder of modules in the cache file.
 
-    ``modules``: by name their files, whether they are packages, and the places of what is kept of them in ``content``.
-    ``libraries``: what else is loaded from the image. ``patterns``: by pattern and flags what is compiled of them.
+    ``modules``: by name, the module's file, whether it is a package, and the position of its code in ``content``.
+    ``libraries``: shared libraries loaded from the image. ``patterns``: compiled patterns, by pattern and flags.
     """
 
     def __init__(self, path, libraries, patterns, modules, content):
@@ -72,7 +72,7 @@ class Kept:
         self.content = content
 
     def read_ahead(self):
-        """Have libraries read while modules run; who unpacks the image is another process."""
+        """Read libraries in the background while modules run; another process decompresses the image."""
         for library in self.libraries:
             try:
                 file = os.open(library, os.O_RDONLY)
@@ -82,7 +82,7 @@ class Kept:
                 pass
 
     def find_spec(self, name, path=None, _target=None):
-        """Return a module's specification, or nothing if it is not kept, or may be found elsewhere now."""
+        """Return a module's specification; ``None`` if it is not cached, or may now be found elsewhere."""
         place = self.modules.get(name)
         if place is None:
             return None
@@ -93,7 +93,7 @@ class Kept:
         loader = SourceFileLoader(name, file)
 
         def get_code(_name):
-            del loader.get_code  # from now on, as usual
+            del loader.get_code  # from now on, the usual method applies
             try:
                 return marshal.loads(os.pread(self.content.fileno(), end - begin, begin))
             except DAMAGED:
@@ -107,7 +107,7 @@ class Kept:
         return spec
 
     def is_first(self, folder, path):
-        """Whether Python would look into this folder before all that were not there when the modules were kept."""
+        """Whether Python would search this folder before all folders that are new since the modules were cached."""
         if path is not None:
             return next(iter(path), None) == folder
         for asked in sys.path:
@@ -119,7 +119,7 @@ class Kept:
 
 
 def kept_in(file, needed):
-    """Return the finder for what is kept in a file under these conditions, or nothing."""
+    """Return the finder for a cache file that was written under these conditions; ``None`` if there is none."""
     content = open(file, "rb", buffering=0)  # noqa: SIM115 - modules are read from it one by one
     kept = None
     try:
@@ -134,7 +134,7 @@ def kept_in(file, needed):
 
 
 def read_kept(content, size, needed):
-    """Return the finder for what this file of so many bytes keeps under these conditions, or nothing."""
+    """Return the finder for a cache file of ``size`` bytes; ``None`` if it was written under other conditions."""
     start = len(FORMAT) + 8
     head = content.read(start)
     end = start + int.from_bytes(head[len(FORMAT) :], "big")
@@ -148,14 +148,14 @@ def read_kept(content, size, needed):
 
 
 def loaded_libraries():
-    """Return the files of libraries that this process has loaded, in the order of their names."""
+    """Return the files of the libraries that this process has loaded, sorted by name."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
         files = {line.split(None, 5)[-1].rstrip("\n") for line in lines if " r-xp " in line}
     return sorted(file for file in files if ".so" in file)
 
 
 def pattern_compiler():
-    """Return the module by which ``re`` compiles patterns, if it is as expected; else nothing."""
+    """Return the module with which ``re`` compiles patterns; ``None`` if it is not as expected."""
     import re  # noqa: F401 - nearly the first module that is imported, so it comes from what is kept
 
     compiler = sys.modules.get("re._compiler") or sys.modules.get("sre_compile")
@@ -163,7 +163,7 @@ def pattern_compiler():
 
 
 class Patterns:
-    """Answers what asks ``re`` to compile a pattern that is kept, and notes the others."""
+    """Returns cached patterns when ``re`` is asked to compile them, and records the others."""
 
     def __init__(self, kept):
         self.noted, self.compiler = [], pattern_compiler()
@@ -186,13 +186,13 @@ class Patterns:
         self.compiler.compile = compile_as_kept
 
     def end(self):
-        """Have patterns compiled as usual."""
+        """Let patterns be compiled as usual."""
         if self.compiler is not None:
             self.compiler.compile = self.original
 
 
 def compiled_patterns(wanted):
-    """Return what ``re`` makes of these patterns, by type, flags and pattern; not of those about which it warns."""
+    """Return these patterns compiled by ``re``, by type, flags and pattern, except those that cause a warning."""
     import re
     import types
     import warnings
@@ -221,7 +221,7 @@ def compiled_patterns(wanted):
 
 
 class Imports:
-    """What a start does with the file: uses it, or has it written when the server answers."""
+    """The use of the cache by one start: uses the file, or has it written when the server answers."""
 
     def __init__(self, file):
         self.file, self.needed, self.finder = file, None, None
@@ -234,12 +234,12 @@ class Imports:
             sys.meta_path.insert(sys.meta_path.index(PathFinder), self.finder)
             try:  # noqa: SIM105 - contextlib is not loaded yet
                 _thread.start_new_thread(self.finder.read_ahead, ())
-            except RuntimeError:  # no more threads are allowed here
+            except RuntimeError:  # no more threads are allowed
                 pass
         self.patterns = Patterns(self.finder.patterns if self.finder else {}) if self.needed else None
 
     def end(self):
-        """Look for modules as usual from now on; have those that there are kept, if none were."""
+        """Search for modules as usual from now on; have the loaded ones cached if there was no cache."""
         finder, self.finder = self.finder, None
         if self.patterns:
             self.patterns.end()
@@ -250,7 +250,7 @@ class Imports:
             self.keep()
 
     def keep(self):
-        """Have the file written."""
+        """Start the process that writes the file."""
         import subprocess
 
         modules = []
@@ -264,11 +264,11 @@ class Imports:
 
 
 def write(file, needed, path, libraries, patterns, modules):
-    """Keep what Python has compiled of these modules, in a file for this user alone; remove those used longest ago."""
+    """Write the compiled code of these modules to a file of this user; remove the files used longest ago."""
     device, places, codes, place = os.stat(needed[-1][0]).st_dev, {}, [], 0
 
     def is_in_image(file):
-        try:  # an overlay's files have numbers of their own
+        try:  # files of an overlay have inode numbers of their own
             return os.stat(os.path.dirname(file)).st_dev == device
         except OSError:
             return False
@@ -291,7 +291,7 @@ def write(file, needed, path, libraries, patterns, modules):
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             out.writelines([FORMAT, len(about).to_bytes(8, "big"), about, *codes])
         os.replace(new, file)
-    except OSError:  # no half of it may fill a full home any further
+    except OSError:  # an incomplete file must not use space in a full home
         remove(new)
         return
     with os.scandir(os.path.dirname(file)) as entries:
@@ -301,7 +301,7 @@ def write(file, needed, path, libraries, patterns, modules):
 
 
 def remove(file):
-    """Remove a file, if it is there: another session may do the same."""
+    """Remove a file if it exists: another session may be doing the same."""
     import contextlib  # not needed at the start
 
     with contextlib.suppress(OSError):

@@ -1,19 +1,19 @@
 # shellcheck shell=bash
 #
-# Whether the job is still wanted, if it continues another one. What runs beside the program in a job: an SSH server into
-# the session, the sampler of what is used, and what notes the image's digest; and what removes the folders of jobs that
-# were killed. jupyterlab.sh sources this file; it is never run.
+# Services that run beside the program in a job: an SSH server into the session, the sampler of its usage, and the
+# program that records the image's digest. Also removes the folders of killed jobs, and checks whether a job that
+# continues another one is still wanted. jupyterlab.sh sources this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
-# --------------------------------------------------------------------------------------------------- the job before
+# --------------------------------------------------------------------------------------------------- the previous job
 
-# How much earlier than its walltime a session ends that somebody has cancelled.
+# A session that ends this many seconds before its walltime was cancelled.
 readonly EARLY_SECONDS=120
 
 # A session that somebody has shut down or cancelled, or that nobody used, does not continue in the next job
-# (continues=NAME). Nor do two jobs of one session run for long: one that was put back into the queue gives way to its
-# next job, if that runs by now (continues_in); and the next job to one that has started again since it was queued.
+# (continues=NAME). Nor do two jobs of a session run at the same time for long: a requeued job ends if its next job is
+# running by now (continues_in), and a next job ends if the job that it continues has started again since.
 leave_if_not_wanted() {
   local other sessions=${NBL_SESSION_DIR%/*}
   other=$sessions/$continues_in
@@ -36,8 +36,8 @@ leave_if_not_wanted() {
   leave finished 0 "Session $want_continues ended before its walltime was over, so it does not continue in this job."
 }
 
-# was_ended_early DIRECTORY: whether the session was ended by a signal long before its walltime was over, by what the
-# launcher has noted of that when it queued this job. It was cancelled, or preempted: an attached launcher then ends this
+# was_ended_early DIRECTORY: whether a signal ended the session long before the end of its walltime, which the launcher
+# recorded when it queued this job. Then it was cancelled or preempted, after which an attached launcher would end this
 # job as well. REPLY is the session's exit.json.
 was_ended_early() {
   local ended ends
@@ -48,8 +48,8 @@ was_ended_early() {
 
 # ------------------------------------------------------------------------------------------------- the SSH server
 
-# Start an SSH server into this session, where session.env asks for one. In a process group of its own, as JupyterLab: a
-# terminal's Ctrl-C is for this script, which ends the rest.
+# Start an SSH server into this session, if session.env asks for one. In its own process group, like JupyterLab: a
+# terminal's Ctrl-C is for this script, which ends the others.
 start_sshd() {
   [[ $want_sshd == yes ]] || return 0
   set -m
@@ -58,8 +58,8 @@ start_sshd() {
   set +m
 }
 
-# Set ssh_port to the port of the SSH server; to nothing where there is none, and the log then says why. It takes some
-# hundredths of a second; a program on a busy file server may take longer, and the tunnel has other ways.
+# Set ssh_port to the port of the SSH server; to nothing if there is none, with the reason in the log. This takes some
+# hundredths of a second; with sshd on a busy file server it may take longer, and the tunnel then uses other routes.
 await_ssh_port() {
   local looks
   ssh_port=''
@@ -76,11 +76,11 @@ await_ssh_port() {
   end_sshd
 }
 
-# Asked of bash, which knows its children: the number of one that has ended may be another process's by now.
+# Ask bash, which knows its children: the process id of one that has ended may have been reused.
 is_sshd_running() { [[ -n $ssh_server && $'\n'$(jobs -rp)$'\n' == *$'\n'"$ssh_server"$'\n'* ]]; }
 
-# sshd serves every connection in a session of its own and writes over its environment: no process group, no session and
-# no mark leads to it. But all of them write to one log.
+# sshd serves every connection in a new session and overwrites its environment, so that its processes cannot be found by
+# process group, session or mark. But all of them write to the same log.
 end_sshd() {
   [[ -n $ssh_server ]] || return 0
   if is_sshd_running; then kill -KILL "$ssh_server"; fi
@@ -90,8 +90,8 @@ end_sshd() {
 
 # ------------------------------------------------------------------------------------ connections to the login node
 
-# Answer the launchers that call the job from a login node (reverse.sh), where session.env asks for that. It ends when
-# this script does, which has the other end of its input.
+# Answer the launchers that call the job from a login node (reverse.sh), if session.env asks for that. It ends with this
+# script, which holds the other end of its input.
 start_reverse() {
   [[ $want_reverse == yes && -r $scripts/reverse.sh ]] || return 0
   local runtime=$NBL_SESSION_DIR/runtime
@@ -102,7 +102,7 @@ start_reverse() {
   exec {reverse}> >(exec "$BASH" "$scripts/reverse.sh" answer "$NBL_SESSION_DIR" 3>&2 2>"$runtime/reverse.log" >&2)
 }
 
-# All that it has started writes to these files.
+# All processes that it has started write to these files.
 end_reverse() {
   local file
   [[ -n ${reverse-} ]] || return 0
@@ -111,10 +111,10 @@ end_reverse() {
   for file in "$NBL_SESSION_DIR"/runtime/reverse{,-*}.log; do [[ ! -e $file ]] || end_writers "$file"; done
 }
 
-# ------------------------------------------------------------------------------------------------ what the node has
+# ------------------------------------------------------------------------------------------------ the node's survey
 
-# Look at the node, where session.env asks for that and a launcher has put survey.sh here: runtime/survey is what that
-# prints, once it is complete.
+# Run survey.sh on the node, if session.env asks for that and a launcher has sent it: runtime/survey is its complete
+# output.
 start_survey() {
   local file=$NBL_SESSION_DIR/runtime/survey
   [[ $want_survey == yes && -r $NBL_SESSION_DIR/survey.sh ]] || return 0
@@ -123,17 +123,17 @@ start_survey() {
 
 is_surveying() { [[ ${want_survey-} == yes && ! -e $NBL_SESSION_DIR/runtime/survey ]]; }
 
-# ------------------------------------------------------------------------------------------------ what the job uses
+# ------------------------------------------------------------------------------------------------ the job's usage
 
-# Start what watches the program, unless that is done.
+# Start the services that watch the program, unless they have been started.
 start_watching() {
   [[ -z $sampler$heartbeat ]] || return 0
   start_sampler
   [[ $want_program != jupyterlab ]] || start_heartbeat
 }
 
-# Sample it, where session.env asks for that. In a process group of its own, and behind everything else that wants to
-# run. A SIGPIPE is a signal again there: it ends an nvidia-smi to which nobody listens any more.
+# Sample the job's usage, if session.env asks for that. In its own process group, and at the lowest priority. SIGPIPE
+# has its default action there again, so that it ends an nvidia-smi whose output nobody reads any more.
 start_sampler() {
   ((want_usage)) || return 0
   if [[ ! -r $scripts/usage.sh ]]; then
@@ -152,7 +152,7 @@ start_sampler() {
 end_sampler() {
   local looks
   [[ -n $sampler ]] || return 0
-  # Asked, so that it can say what it has cost; it gets a processor after everybody else.
+  # TERM first, so that it can report what it has cost; at low priority, that may take a moment.
   kill -TERM "$sampler"
   for ((looks = 0; looks < 150; looks++)); do
     [[ $'\n'$(jobs -rp)$'\n' == *$'\n'"$sampler"$'\n'* ]] || break
@@ -164,7 +164,7 @@ end_sampler() {
 
 # ------------------------------------------------------------------------------------------------ the class's teacher
 
-# Report to the teacher of a course, where session.env asks for that. In a process group of its own, and behind all else.
+# Report to the teacher of a course, if session.env asks for that. In its own process group, and at low priority.
 start_heartbeat() {
   [[ -n $want_class_folder && -r $scripts/heartbeat.sh ]] || return 0
   set -m
@@ -174,7 +174,7 @@ start_heartbeat() {
   set +m
 }
 
-# Asked, so that it can report how the session has ended; a file server that does not answer is not waited for.
+# TERM first, so that it can report how the session has ended; but do not wait for a file server that does not answer.
 end_heartbeat() {
   local looks
   [[ -n $heartbeat ]] || return 0
@@ -189,7 +189,7 @@ end_heartbeat() {
 
 # -------------------------------------------------------------------------------------------------------- the image
 
-# Note in image.json which image it is. Only now: to take the digest of a large one means to read all of it.
+# Record in image.json which image is used. Only now, because computing the digest means reading the whole image.
 start_noting_image() {
   [[ -n $want_container && -r $scripts/image.sh ]] || return 0
   set -m
@@ -200,9 +200,9 @@ start_noting_image() {
 
 is_noting_image() { [[ -n $noter && $'\n'$(jobs -pr)$'\n' == *$'\n'"$noter"$'\n'* ]]; }
 
-# A run that took less time than the digest: it is fetched with its notes now, and they say which image it was. The
-# calculation may be nearly done. But at low priority, which only root may raise, it might never be on a busy node: then
-# it begins again; what was read is still in memory.
+# Wait for the digest at the end of a short run, because the results are fetched with the record of the image. The
+# computation may be nearly done. But at low priority, which only root may raise, it might never finish on a busy node:
+# then it is started again at normal priority; the data read so far is still cached.
 await_image_note() {
   local first=$noter patience=$DIGEST_NEARLY_DONE_SECONDS
   waiting=''
@@ -211,13 +211,13 @@ await_image_note() {
   ((patience < DIGEST_SECONDS)) || patience=0
   notes_image_for "$patience" || return 0
   end_noting_image
-  wait "$first" 2>/dev/null # bash would tell the log how it was killed
+  wait "$first" 2>/dev/null # bash would print to the log how it was killed
   start_noting_image note-now
   ! notes_image_for "$((DIGEST_SECONDS - patience))" ||
     log "the image's digest was not calculated within $DIGEST_SECONDS seconds after the notebook ended"
 }
 
-# notes_image_for SECONDS: wait so long at most. Fail once it is done, or the job was told to end.
+# notes_image_for SECONDS: wait at most that long. Fail once it is done, or the job is asked to end.
 notes_image_for() {
   local looks
   for ((looks = 0; looks < 10 * $1; looks++)); do
@@ -226,7 +226,7 @@ notes_image_for() {
   done
 }
 
-# Once it has ended, its number may be another's.
+# Once it has ended, its process id may have been reused.
 end_noting_image() {
   ! is_noting_image || kill -KILL -- "-$noter" 2>/dev/null
   noter=''
@@ -234,11 +234,11 @@ end_noting_image() {
 
 # ------------------------------------------------------------------------------------- copies on the node's own disk
 
-# How often a site's cleaner of /tmp has to see that a copy is in use: they take what is some days old.
+# Seconds after which a copy is touched: programs that clean /tmp remove files that are some days old.
 readonly TOUCH_SECONDS=${NBL_STAGE_TOUCH_SECONDS:-86400}
 
-# Lock the copies that the program uses (stage.sh) for as long as this script runs: nobody removes them meanwhile. In
-# folders that are locked, systemd-tmpfiles removes nothing.
+# Lock the copies that the program uses (stage.sh) for as long as this script runs, so that no job removes them.
+# systemd-tmpfiles removes nothing in locked folders.
 hold_staged() {
   local file lock
   while IFS= read -r file; do
@@ -249,7 +249,7 @@ hold_staged() {
   exec {holding}> >(keep_from_cleaners)
 }
 
-# Until the copies are made, the script has not begun, and signals are for this one.
+# Until the copies are made, the user's script has not started, and signals are handled by this one.
 await_copies() {
   until [[ -e $NBL_SESSION_DIR/runtime/staging-over ]] || ! is_running; do
     [[ -z $signal ]] || leave_on_signal
@@ -258,7 +258,7 @@ await_copies() {
   [[ ! -e $NBL_SESSION_DIR/runtime/staged ]] || hold_staged
 }
 
-# It ends when this script does, which has the other end of its input.
+# It ends with this script, which holds the other end of its input.
 keep_from_cleaners() {
   local file
   trap '' USR1 USR2
@@ -269,7 +269,7 @@ keep_from_cleaners() {
   done
 }
 
-# Make the archive that was not there yet (stage.sh), and the copy from it: for the next job, and behind all else.
+# Make the archive that did not exist yet (stage.sh), and the copy from it: for the next job, and at low priority.
 start_staging() {
   [[ -e $NBL_SESSION_DIR/runtime/stage-later && -r $scripts/stage.sh ]] || return 0
   set -m
@@ -278,7 +278,7 @@ start_staging() {
   set +m
 }
 
-# Asked, so that it can remove what is not finished.
+# TERM first, so that it can remove incomplete files.
 end_staging() {
   local looks
   for ((looks = 0; looks < 10; looks++)); do
@@ -286,14 +286,14 @@ end_staging() {
     ((looks)) || kill -TERM -- "-$stager" 2>/dev/null
     pause 0.05
   done
-  # Once it has ended, its number may be another's.
+  # Once it has ended, its process id may have been reused.
   ! is_staging || kill -KILL -- "-$stager" 2>/dev/null
   stager=''
   [[ -z ${holding-} ]] || exec {holding}>&-
   holding=''
 }
 
-# What was not finished when it was ended or killed.
+# Remove copies that were incomplete when it was ended or killed.
 remove_half_copies() {
   compgen -G "$NBL_SESSION_DIR/runtime/[cp]*ing-*" >/dev/null && [[ -r $scripts/stage_disk.sh ]] || return 0
   # shellcheck source=jobscripts/lib/stage_disk.sh
@@ -303,22 +303,22 @@ remove_half_copies() {
 
 is_staging() { [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]]; }
 
-# --------------------------------------------------------------------------- the folders of kernels, Ray's and Dask's
+# --------------------------------------------------------------------------- the folders of kernels, Ray and Dask
 
-# A job that was killed as a whole has not removed its folders: remove those in which no socket is open, and whose name no
-# process was started with, as JupyterLab and Ray are. Not those in $TMPDIR, which other machines may see, with processes
-# that are unseen here.
+# Remove the folders of jobs that were killed as a whole: those in which no socket is open, and whose name no process
+# has in its arguments, as JupyterLab and Ray have. Not those in $TMPDIR, which may be shared with other machines, whose
+# processes are not visible here.
 remove_left_folders() {
   local folder known folders=()
   for folder in {/tmp,/var/tmp}/nl-{kernels,dask}-* /tmp/nl-ray-*; do
-    # Ray's is there before a process has its name: while a container starts. Dask's has a socket that says so.
+    # Ray's folder exists before a process has its name, while a container starts. Dask's has an open socket.
     [[ $folder == */nl-kernels-* || -n $(find "$folder" -maxdepth 0 -mmin +10 2>/dev/null) ]] || continue
     [[ $folder != */nl-dask-* || -S $folder/in-use ]] || continue
     if is_session_folder "$folder"; then folders+=("$folder"); fi
   done
   ((${#folders[@]})) && [[ -r /proc/net/unix ]] || return 0
   known=$(cat /proc/net/unix /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n')
-  # Without the path of this job's own directory, what is running was not read.
+  # If this job's own directory is not among them, the processes could not be read.
   [[ $known == *"$NBL_SESSION_DIR"* ]] || return 0
   for folder in "${folders[@]}"; do
     [[ $known == *"$folder"* ]] || rm -rf -- "$folder"
@@ -329,7 +329,7 @@ is_session_folder() { [[ $1 =~ ^/.*/nl-(kernels|ray|dask)-[[:alnum:]_]{8}$ && -O
 
 # ------------------------------------------------------------------------------------------------------ a job array
 
-# The last task of an array that ends reports the end of all of them (see array_task.sh).
+# The last task of an array to end reports the end of all of them (see array_task.sh).
 conclude_array() {
   local all=${NBL_SESSION_DIR%/tasks/*} file count=0 failed=0 stopped=0 cause=finished code=0 text ended
   for file in "$all"/tasks/*/exit.json; do [[ ! -e $file ]] || ((count++)); done

@@ -1,12 +1,12 @@
-"""How JupyterLab is configured in a job: on one address of the node, on a free port, behind the session's token.
+"""Configures JupyterLab in a job: on one address of the node, on a free port, protected by the session's token.
 
 The address is 127.0.0.1 unless the job script names another in NBL_LISTEN.
 
-JupyterLab is given this file with ``--config``, in place of the user's ``jupyter_server_config.py``. What the user has
-in ``jupyter_config.json`` or ``jupyter_lab_config.py`` still counts, except for what is set here: a password-less or
-world-open server of old must not come back to life on a machine shared with others.
+JupyterLab gets this file with ``--config``, in place of the user's ``jupyter_server_config.py``. Settings in the user's
+``jupyter_config.json`` or ``jupyter_lab_config.py`` still apply, except for those set here: an old configuration
+without a password, or open to the world, must not take effect on a shared machine.
 
-The token is read from the session's file, so it stands in no process's arguments and in no kernel's environment.
+The token is read from the session's file, so that it is in no process's arguments and in no kernel's environment.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ c = get_config()  # noqa: F821 - Jupyter puts it into this file's names
 
 
 def end_quick_start() -> "types.ModuleType | None":
-    """Undo what ``quick_start.py`` leaves out, which is for this server's start alone; return it, if it did.
+    """Undo the changes of ``quick_start.py``, which are only for this server's start; return that module if it ran.
 
-    It has taken its folder from the path, unless Python ran without ``sitecustomize``.
+    It has removed its folder from the path, unless Python ran without ``sitecustomize``.
     """
     os.environ.pop("NBL_IMPORTS", None)
     quick_start = sys.modules.pop("notebook_launcher_quick_start", None)
@@ -55,7 +55,7 @@ def end_quick_start() -> "types.ModuleType | None":
 
 
 def session_token() -> str:
-    """The token of this session. Ends the server where there is none: it must never run open."""
+    """Return the token of this session. Ends the server if there is none: it must never run without protection."""
     try:
         token = Path(os.environ["NBL_SESSION_DIR"], "token").read_text().strip()
     except (KeyError, OSError) as problem:
@@ -64,7 +64,7 @@ def session_token() -> str:
 
 
 def listening_address() -> str:
-    """The one address to listen on. Ends the server where it is none, or stands for all of them."""
+    """Return the address to listen on. Ends the server if it is invalid, or stands for all addresses."""
     address = os.environ.get("NBL_LISTEN", "127.0.0.1")
     try:
         if ipaddress.ip_address(address).is_unspecified:
@@ -75,10 +75,10 @@ def listening_address() -> str:
 
 
 def free_port(address: str) -> int:
-    """A port that is free now.
+    """Return a port that is free now.
 
-    Not 0: with that, older servers listen on some port and say that it is 0. Should somebody else take the port
-    meanwhile, the server takes another, and its runtime file says which.
+    Not 0, with which older servers listen on some port and report it as 0. If somebody else takes the port meanwhile,
+    the server chooses another, and writes that to its runtime file.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
@@ -87,10 +87,10 @@ def free_port(address: str) -> int:
 
 
 def outdo_old_sections(server: dict) -> None:
-    """Repeat ``server`` in the sections that JupyterLab still moves to ServerApp.
+    """Repeat ``server`` in the old sections that JupyterLab still moves to ServerApp.
 
-    A ``NotebookApp`` or ``LabApp`` section of the user's ``jupyter_config.json`` would otherwise win over ours. It is
-    repeated only where the user set the same name, because JupyterLab warns about each.
+    Otherwise a ``NotebookApp`` or ``LabApp`` section of the user's ``jupyter_config.json`` would override ours. A
+    setting is repeated only if the user has set the same name, because JupyterLab warns about each.
     """
     for section in ("NotebookApp", "LabApp"):
         for name in server.keys() & app.config.get(section, {}).keys():
@@ -98,7 +98,7 @@ def outdo_old_sections(server: dict) -> None:
 
 
 def leave_out_announcements(_handler: object, page: dict) -> dict:
-    """Leave out the part of JupyterLab's page that asks whether it may fetch news, which `news_url` does not stop."""
+    """Remove the extension of JupyterLab's page that asks whether it may fetch news, which `news_url` does not stop."""
     disabled = [*page.get("disabledExtensions", []), "@jupyterlab/apputils-extension:announcements"]
     return {**page, "disabledExtensions": disabled}
 
@@ -106,10 +106,10 @@ def leave_out_announcements(_handler: object, page: dict) -> dict:
 def close_replaced_connections_at_once() -> None:
     """End a page's old connection to its kernel as soon as the page has a new one.
 
-    jupyter_server 2 waits up to 5 s for the old one to say goodbye, which after a network that failed in silence nobody
-    does. Where both end within that time, as when the network fails again, and the old one ends last, it keeps the old
-    one's channels for the page, and those reach the kernel no more: no cell of that page would ever be answered.
-    Version 1 waits for the old one's end first.
+    jupyter_server 2 waits up to 5 s for the closing handshake of the old one, which never comes after a silent network
+    failure. If both connections end within that time, because the network fails again, and the old one ends last, the
+    server keeps the old one's channels for the page, which no longer reach the kernel: no cell of that page would ever
+    be answered. Version 1 waits for the end of the old one first.
     """
     try:
         from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
@@ -128,17 +128,17 @@ def close_replaced_connections_at_once() -> None:
     KernelWebsocketHandler.close = close
 
 
-MOST_UPLOADS = 100  # of which it is remembered what was appended
+MOST_UPLOADS = 100  # uploads whose state is remembered
 
 
 class Upload:
-    """What has been appended to one file, part by part; and whose turn it is."""
+    """The parts that have been appended to one uploaded file, and a lock for appending the next."""
 
     def __init__(self) -> None:
         self.parts, self.is_whole, self.turn = [], False, asyncio.Lock()
 
     def has(self, number: int, content: object) -> bool:
-        """Whether it has this part already. Raises for one that cannot be the next."""
+        """Whether this part has been appended already. Raises if it cannot be the next one."""
         if number == 1 or not self.parts:
             return False
         place = number if number != -1 else len(self.parts) + (not self.is_whole)
@@ -149,7 +149,7 @@ class Upload:
         return False
 
     def add(self, number: int, content: object) -> None:
-        """Note a part that has been appended; the first begins anew. Of an upload not seen from there it is nothing."""
+        """Record an appended part; the first one starts a new upload. Ignores uploads whose first part was not seen."""
         if number == 1:
             self.parts = [content]
         elif self.parts:
@@ -158,7 +158,7 @@ class Upload:
 
 
 def append_each_part_once() -> None:
-    """Append no part of a large file twice: if a connection ends before the answer, a browser sends a part again.
+    """Never append a part of a large file twice: if a connection ends before the answer, a browser sends a part again.
 
     JupyterLab numbers the parts, the last being -1; jupyter_server appends all but the first.
     """
@@ -166,7 +166,7 @@ def append_each_part_once() -> None:
         from jupyter_server.services.contents import largefilemanager
     except ImportError:
         return
-    uploads = {}  # by path, the one used last at the end
+    uploads = {}  # by path, the most recently used last
 
     def upload_to(path: str) -> Upload:
         uploads[path] = upload = uploads.pop(path, None) or Upload()
@@ -213,7 +213,7 @@ def append_each_part_once() -> None:
 
 
 class PortHandler(APIHandler):
-    """Tells whose program listens on a port of this node, where the launcher's tunnel would reach it."""
+    """Tells whose program listens on a port of this node that the launcher's tunnel would connect to."""
 
     @web.authenticated
     def get(self, port: str) -> None:
@@ -221,13 +221,13 @@ class PortHandler(APIHandler):
         every_address = ("0.0.0.0", "::")  # noqa: S104
         reached = {name for ip in (address, *every_address) for name in own.names_of(ip, int(port))}
         owners = {owner for here, _, state, owner, _ in own.tcp_sockets() if state == own.LISTENING and here in reached}
-        # root's programs can be trusted as little or as much as the node itself
+        # programs of root are as trustworthy as the node itself
         owner = "nobody" if not owners else "yours" if owners <= {0, os.geteuid()} else "others"
         self.finish(json.dumps({"owner": owner}))
 
 
 def tell_whose_ports() -> None:
-    """Let the launcher ask before it leads a browser to a port: it may be another user's."""
+    """Let the launcher ask whose a port is before it forwards it to a browser: it may be another user's."""
     set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
 
     def set_up_and_tell() -> None:
@@ -240,10 +240,10 @@ def tell_whose_ports() -> None:
 
 
 def hide_kernels() -> None:
-    """Let kernels listen on sockets in a folder that nobody else may enter, and not on ports of 127.0.0.1.
+    """Let kernels listen on Unix sockets in a folder closed to other users, not on ports of 127.0.0.1.
 
-    By such a port, every user of the node can read what each cell runs and prints: there, a kernel asks nobody who they
-    are, and only what it is sent has to be signed. Kernels that are not known to take such sockets keep their ports.
+    On such a port, every user of the node can read what each cell runs and prints: a kernel does not authenticate
+    readers, only the messages sent to it are signed. Kernels not known to support Unix sockets keep their ports.
     """
     folder = os.environ.pop("NBL_KERNEL_FOLDER", "")
     if not folder:
@@ -271,7 +271,7 @@ def hide_kernels() -> None:
                 "notebook-launcher: other users of this node can read what cells of this kernel run and print"
             )
         elif manager.transport == "ipc" and not manager.ip.startswith(folder):
-            # by default beside the connection file, whose path is too long for a socket's
+            # the default is beside the connection file, whose path is too long for a socket
             manager.ip = f"{folder}/{secrets.token_hex(4)}"
         write(manager, *args, **options)
 
@@ -279,9 +279,9 @@ def hide_kernels() -> None:
 
 
 def load_beside(folder: str, name: str) -> types.ModuleType:
-    """Load a module of the session's directory; what is loaded after it may import it.
+    """Load a module from the session's directory, so that modules loaded later can import it.
 
-    Not by the import path, which kernels would see, and without a compiled file in the session's directory.
+    Without changing the import path, which kernels would inherit, and without bytecode in the session's directory.
     """
     path = Path(folder, f"{name}.py")
     module = sys.modules[name] = types.ModuleType(name)
@@ -290,7 +290,7 @@ def load_beside(folder: str, name: str) -> types.ModuleType:
 
 
 def send_files_compressed() -> None:
-    """Have JupyterLab's own files sent compressed, and kept by browsers. It starts in any case."""
+    """Send JupyterLab's own files compressed, and let browsers cache them. A failure does not prevent the start."""
     folder = os.environ["NBL_SESSION_DIR"]
     try:
         static_files = load_beside(folder, "static_files")
@@ -303,7 +303,7 @@ def send_files_compressed() -> None:
 
 
 def guard_against_idleness() -> None:
-    """Have this server watched, and ended when nobody uses it, where that is asked for. It starts in any case."""
+    """End this server when nobody uses it, if that is requested. A failure does not prevent the start."""
     idle_stop = int(os.environ.get("NBL_IDLE_STOP") or 0)
     if not idle_stop:
         return
@@ -317,7 +317,7 @@ def guard_against_idleness() -> None:
 
 
 def bring_panel() -> None:
-    """Have the session's panel shown in JupyterLab's page, unless that is not asked for. It starts in any case."""
+    """Show the session's panel in JupyterLab's page, if that is requested. A failure does not prevent the start."""
     folder = os.environ["NBL_SESSION_DIR"]
     if os.environ.pop("NBL_PANEL", "") != "yes" or not Path(folder, "panel.py").exists():
         return
@@ -330,7 +330,7 @@ def bring_panel() -> None:
 
 
 def start_apps() -> None:
-    """Have the programs started that were asked for beside JupyterLab (``apps.json``). It starts in any case."""
+    """Start the programs requested beside JupyterLab (``apps.json``). A failure does not prevent the start."""
     folder = os.environ["NBL_SESSION_DIR"]
     if not Path(folder, "apps.json").exists():
         return
@@ -341,14 +341,14 @@ def start_apps() -> None:
         app.log.warning("notebook-launcher: no programs are started beside JupyterLab: %r", problem)
 
 
-LOOKS, EVERY = 600, 0.2  # so often, and each so many seconds, it is looked for the job's word that the server answers
-NICER = 10  # by which what is done then yields to the server
+LOOKS, EVERY = 600, 0.2  # how often, and every how many seconds, to check whether the server answers
+NICER = 10  # increment of the niceness of work that is done later
 
 
 def do_later(steps: list, answers: Path) -> None:
-    """Do these things one after the other once there is a file ``answers``, which the job writes as the server does so.
+    """Do these steps one after the other, once the job has written the file ``answers`` because the server answers.
 
-    Until then the start has the processor, and the launcher's tunnel; then they yield to everything else.
+    Until then, the start and the launcher's tunnel need the processor; afterwards the steps run at low priority.
     """
 
     def do() -> None:
@@ -357,7 +357,7 @@ def do_later(steps: list, answers: Path) -> None:
                 break
             time.sleep(EVERY)
         with contextlib.suppress(OSError):
-            if sys.platform == "linux":  # where each thread has a priority
+            if sys.platform == "linux":  # where each thread has its own priority
                 os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICER))
         for step in steps:
             with contextlib.suppress(Exception):
@@ -367,7 +367,7 @@ def do_later(steps: list, answers: Path) -> None:
 
     def set_up_and_do() -> None:
         set_up()
-        with contextlib.suppress(RuntimeError):  # no more threads are allowed here: the server does without
+        with contextlib.suppress(RuntimeError):  # no more threads are allowed: skip these steps
             threading.Thread(target=do, name="after-start", daemon=True).start()
 
     if steps:
@@ -391,8 +391,8 @@ server: dict = {
     "base_url": "/",
     "allow_origin": "",
     "allow_origin_pat": "",
-    # Also where the address is not the loopback's: requests come through the tunnel, with 127.0.0.1 as their host. By
-    # default Jupyter would take any host name then, and with it a web page that points its own name at this node.
+    # Even if the address is not the loopback's: requests come through the tunnel, with the host 127.0.0.1. By default
+    # Jupyter would then accept any host name, and with it a website whose name resolves to this node (DNS rebinding).
     "allow_remote_access": False,
     "local_hostnames": ["localhost"],
     "allow_root": os.geteuid() == 0,
@@ -416,13 +416,13 @@ c.ServerApp.update(server)
 c.ServerApp.tornado_settings = {"page_config_hook": leave_out_announcements}
 outdo_old_sections(server)
 
-# No setting keeps Jupyter from writing a page that holds the token and that others may read: older versions do not know
-# the attribute, and newer ones do not take it from a configuration.
+# No setting prevents Jupyter from writing a page that contains the token and that others may read: older versions do
+# not know the attribute, and newer ones do not accept it from a configuration.
 app.no_browser_open_file = True
 app.write_browser_open_files = lambda: None
 
-# A compute node often has no way to the internet, and a course no use for the question about news. JupyterLab 3 knows
-# only some of these, and refuses to start with the others.
+# A compute node often has no internet access, and a course does not need the question about news. JupyterLab 3 knows
+# only some of these settings, and refuses to start with the others.
 lab: dict = {
     "open_browser": False,
     "news_url": None,

@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2034   # what the functions set is used by the scripts that source this file
 #
-# What the job scripts share. Needs bash 4.2 or newer and nothing else: a compute node may lack jq, curl and Python.
+# Functions shared by the job scripts. They need only bash 4.2 or newer: a compute node may lack jq, curl and Python.
 #
 # Sourced, never run. There is no `set -eu` here: environment modules, conda and activation code, which run in the
-# same shell, do not survive it, so every failure is handled where it can happen.
+# same shell, would break under it, so every failure is handled where it can happen.
 
-# ---------------------------------------------------------------------------------------------- words on the log
+# ---------------------------------------------------------------------------------------------- the log
 
 log_fd=2
 log() { printf '%(%H:%M:%S)T notebook-launcher: %s\n' -1 "$*" >&"$log_fd"; }
@@ -134,7 +134,7 @@ read_settings() {
     log "html='$want_html' is neither yes nor no; no HTML copy is made"
     want_html=no
   fi
-  # Names and no paths: they are those of files in the session's directory.
+  # Names without a path: the files are in the session's directory.
   want_notebook=${want_notebook##*/} want_script=${want_script##*/}
   [[ $want_notebook == ?*.ipynb ]] || want_notebook=${want_notebook:-notebook}.ipynb
   [[ -z $want_folder || $want_folder == /* ]] || want_folder=$PWD/$want_folder
@@ -158,7 +158,7 @@ apply_paths() {
   export PATH
 }
 
-# Drop what a login session, a JupyterHub or another JupyterLab left in the environment.
+# Remove variables that a login session, a JupyterHub or another JupyterLab left in the environment.
 #
 # XDG_RUNTIME_DIR names a directory of the login node. JPY_* and JUPYTER* may carry another server's token, port or
 # hub; only the variables that say where the user keeps kernels, data and settings are kept.
@@ -175,7 +175,7 @@ clean_environment() {
   done
 }
 
-# On the node: everything up to the container's door, or up to the activation where there is no container.
+# On the node: prepare everything outside the container, or before the activation if there is no container.
 set_up_node() {
   clean_environment
   apply_env
@@ -183,8 +183,8 @@ set_up_node() {
   apply_paths
 }
 
-# Set as_inherited to the words before a program of the user's, which gets the shell options that came in the
-# environment: a script puts them aside at its start, in users_options.
+# Set as_inherited to the words before a program of the user, with which it gets the shell options that came in the
+# environment: each script saves them at its start, in users_options.
 find_inherited_options() {
   as_inherited=()
   ! is_exported SHELLOPTS || as_inherited+=("SHELLOPTS=${users_options[0]}")
@@ -193,7 +193,7 @@ find_inherited_options() {
   ((!${#as_inherited[@]})) || as_inherited=(env "${as_inherited[@]}")
 }
 
-# is_exported NAME: bash 4.4 knows it without another process.
+# is_exported NAME: bash 4.4 can tell without another process.
 is_exported() {
   local attributes
   if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)); then
@@ -204,7 +204,7 @@ is_exported() {
   fi
 }
 
-# In the container: what comes through its door from outside is not all of use there.
+# In the container: remove variables from outside that do not apply there.
 set_up_container() {
   come_in
   clean_environment
@@ -220,7 +220,7 @@ set_up_container() {
 # json_string TEXT: set REPLY to TEXT as a JSON string, with its quotes.
 json_string() {
   local text=$1 code char escape backslash=\\ quote='"'
-  # The replacements stand in variables: bash 5.2 gives backslashes and & in a literal replacement a meaning.
+  # The replacements are in variables, because in a literal one bash 5.2 interprets backslashes and &.
   text=${text//"$backslash"/"$backslash$backslash"}
   text=${text//"$quote"/"$backslash$quote"}
   if [[ $text == *[[:cntrl:]]* ]]; then
@@ -243,9 +243,9 @@ json_list() {
   REPLY="[${list#,}]"
 }
 
-# write_file FILE TEXT: replace FILE by one line TEXT at once, so that no reader ever sees half of it.
+# write_file FILE TEXT: replace FILE atomically by the line TEXT.
 #
-# `cat` and not `printf >FILE`, because cat also notices the "quota exceeded" that NFS reports only on closing.
+# `cat` and not `printf >FILE`, because cat also notices "quota exceeded", which NFS reports only on closing.
 write_file() {
   local temporary=$1.new.$$
   if printf '%s\n' "$2" | (umask 077 && exec cat >"$temporary") && mv -f -- "$temporary" "$1"; then return 0; fi
@@ -253,14 +253,14 @@ write_file() {
   return 1
 }
 
-# Set REPLY to this shell's umask; Linux tells it without another process.
+# Set REPLY to this shell's umask; on Linux without another process.
 find_umask() {
   local name
   { while read -r name REPLY; do [[ $name != Umask: ]] || return 0; done </proc/self/status; } 2>/dev/null
   REPLY=$(umask)
 }
 
-# read_line FILE: set REPLY to the first line of FILE, to nothing when there is none.
+# read_line FILE: set REPLY to the first line of FILE, or to nothing if there is none.
 read_line() {
   REPLY=''
   { IFS= read -r REPLY <"$1"; } 2>/dev/null
@@ -271,7 +271,7 @@ utc_now() { TZ=UTC0 printf '%(%Y-%m-%dT%H:%M:%SZ)T\n' -1; }
 
 # ----------------------------------------------------------------------------------------------------- failures
 
-# fail CAUSE SENTENCE: leave the cause where the script's outer part finds it, and end this part.
+# fail CAUSE SENTENCE: write the cause to a file for the script's outer part, and end this part.
 fail() {
   # shellcheck disable=SC2154  # the scripts that use this export it
   write_file "$NBL_CAUSE_FILE" "$1 $2"
@@ -288,7 +288,7 @@ pause() {
   if [[ $pause_fd == none ]]; then
     sleep "$1"
   else
-    # The descriptor is both ends of a pipe into which nobody ever writes: the read always times out.
+    # The descriptor is both ends of a pipe to which nothing is ever written, so the read always times out.
     read -r -t "$1" -u "$pause_fd" || :
   fi
 }
@@ -299,20 +299,20 @@ open_pause_fd() {
 
 # -------------------------------------------------------------------------------------- the node and the scheduler
 
-# Set job_id, whatever scheduler started us. The local scheduler removes the others' variables from its jobs, so a
-# NBL_JOB_ID that came along into another scheduler's job loses here.
+# Set job_id, whatever scheduler started us. The local scheduler removes the others' variables from its jobs, so an
+# NBL_JOB_ID inherited by another scheduler's job comes last here.
 find_job_id() { job_id=${SLURM_JOB_ID:-${PBS_JOBID:-${LSB_JOBID:-${JOB_ID:-${NBL_JOB_ID:-}}}}}; }
 
-# Is this a job of a scheduler with a queue, and not of local.sh or started by hand?
+# Whether this is a job of a scheduler with a queue, and not of local.sh or started by hand.
 has_queue() { [[ -n ${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${JOB_ID:-} ]]; }
 
-# Set node; its other names are not asked for yet. $HOSTNAME is not asked: a batch job may inherit the login node's.
+# Set node; find_node_names adds its other names. $HOSTNAME is not used: a batch job may inherit the login node's.
 find_node() {
   read_line /proc/sys/kernel/hostname || REPLY=$(uname -n)
   node=$REPLY node_names=()
 }
 
-# Set node_names to all names this machine answers to.
+# Set node_names to all names of this machine.
 find_node_names() {
   local name
   find_node
@@ -322,7 +322,7 @@ find_node_names() {
   done
 }
 
-# A broken name server must not hold up the job.
+# A broken name server must not delay the job.
 full_hostname() {
   if command -v timeout >/dev/null; then timeout 2 hostname -f; else hostname -f; fi 2>/dev/null
 }
@@ -341,9 +341,9 @@ find_listen_address() {
   fi
 }
 
-# A node has several networks, and the one that its name stands for is the one over which the others talk to it. Its own
-# /etc/hosts may say otherwise, as Debian's does with 127.0.1.1, or be that of another machine: only what an interface
-# here has counts. Where the name leads nowhere, the first interface has to do.
+# A node may have several networks; other nodes use the one to which its name resolves. Its own /etc/hosts may differ,
+# as Debian's does with 127.0.1.1, or come from another machine: only addresses of its interfaces are accepted. If the
+# name does not resolve, use the first interface.
 find_node_address() {
   local name address own
   own=" $(own_addresses) "
@@ -359,7 +359,7 @@ find_node_address() {
   return 1
 }
 
-# Print the IPv4 addresses of this machine's interfaces, in one line; nothing where no program lists them.
+# Print the IPv4 addresses of this machine's interfaces on one line; nothing if no program lists them.
 own_addresses() {
   local words
   words=$(hostname -I 2>/dev/null || ip -4 -o addr show 2>/dev/null)
@@ -367,17 +367,17 @@ own_addresses() {
   for words in $words; do printf '%s ' "${words%%/*}"; done
 }
 
-# A broken name server must not hold up the job.
+# A broken name server must not delay the job.
 addresses_of() {
   local address _
   if command -v timeout >/dev/null; then timeout 2 getent ahostsv4 "$1"; else getent ahostsv4 "$1"; fi 2>/dev/null |
     while read -r address _; do printf '%s\n' "$address"; done
 }
 
-# An IPv4 address that is neither this machine's own affair nor one that nobody routes.
+# Whether an IPv4 address is neither a loopback nor a link-local one.
 is_reachable() { [[ $1 =~ ^[0-9]+(\.[0-9]+){3}$ && $1 != 127.* && $1 != 0.* && $1 != 169.254.* ]]; }
 
-# Set host_keys to this machine's public SSH host keys: with them the launcher knows the node it connects to.
+# Set host_keys to this machine's public SSH host keys, with which the launcher verifies the node.
 find_host_keys() {
   local file type key _
   host_keys=()
@@ -388,8 +388,8 @@ find_host_keys() {
 
 # --------------------------------------------------------------------------------------------------- other parts
 
-# How images are run, and how modules, conda, venv and uv are made use of. bash says which one is missing; without it
-# nothing goes on, as a step that does nothing would pass for one that went well.
+# How images are run, and how modules, conda, venv and uv are activated. If a file is missing, bash reports it, and we
+# exit, because a step that does nothing would otherwise count as successful.
 nbl_parts=${BASH_SOURCE[0]%/*}
 [[ ${BASH_SOURCE[0]} == */* ]] || nbl_parts=.
 # shellcheck source=jobscripts/lib/containers.sh
@@ -400,22 +400,22 @@ unset nbl_parts
 
 # ----------------------------------------------------------------------------------------------------- processes
 
-# list_session: set members to the ids of all other processes in the session that this shell leads; to none where it
-# leads none, as in somebody's terminal. A scheduler starts every batch job as the leader of a session.
+# list_session: set members to the ids of all other processes in the session that this shell leads; to none if it leads
+# none, as in a terminal. A scheduler starts every batch job as the leader of a session.
 list_session() {
   local file line fields
   members=()
   for file in /proc/[0-9]*/stat; do
     line=''
     { IFS= read -r -d '' line <"$file"; } 2>/dev/null
-    # after the name, which may hold anything, line ends as well: state, parent, process group, session
+    # after the name, which may contain anything, even newlines: state, parent, process group, session
     read -r -a fields <<<"${line##*) }"
     [[ ${fields[3]-} == "$$" && ${line%% *} != "$$" ]] && members+=("${line%% *}")
   done
 }
 
-# end_writers FILE: kill all processes whose standard error is FILE, and what they start meanwhile. Without /proc none is
-# found.
+# end_writers FILE: kill all processes whose standard error is FILE, and those they start meanwhile. Without /proc, none
+# is found.
 end_writers() {
   local tries link pid found
   for ((tries = 0; tries < 100; tries++)); do
@@ -430,11 +430,11 @@ end_writers() {
   done
 }
 
-# list_tagged NAME=VALUE: set tagged to the ids of all processes, but this shell, that have this in their environment.
+# list_tagged NAME=VALUE: set tagged to the ids of all processes, except this shell, with this in their environment.
 #
-# Jupyter starts every kernel in a session of its own, so neither a process group nor a session finds what a job has
-# left behind; the environment, which all of them inherit, does. A batch job that was submitted from a notebook may
-# have inherited it too, but has a scheduler's id of its own, and is not ours. Without /proc nothing is found.
+# Jupyter starts every kernel in a new session, so that a job's remaining processes cannot be found by process group or
+# session, but by the environment, which all of them inherit. A batch job submitted from a notebook may inherit it as
+# well, but has another job id, and is not ours. Without /proc, nothing is found.
 list_tagged() {
   local file pid seen unsure=()
   tagged=()
@@ -446,7 +446,7 @@ list_tagged() {
     fi
   done
   ((${#unsure[@]})) || return 0
-  # A program that is just being started has no environment for a moment.
+  # A process that is just calling exec has no environment for a moment.
   pause 0.05
   for pid in "${unsure[@]}"; do
     if is_tagged "$pid" "$1"; then tagged+=("$pid"); fi
@@ -457,7 +457,7 @@ list_tagged() {
 is_tagged() {
   local entry entries=() own='' foreign=''
   seen=''
-  # Bash 4.4 reads all of it at once. Most processes have nothing like it, and need no look at each entry.
+  # Bash 4.4 reads all of it at once. Most processes do not have the variable, which saves checking each entry.
   if ! mapfile -d '' entries <"/proc/$1/environ"; then
     while IFS= read -r -d '' entry; do entries+=("$entry"); done <"/proc/$1/environ"
   fi 2>/dev/null
@@ -474,7 +474,7 @@ is_tagged() {
   [[ -n $own && -z $foreign ]]
 }
 
-# Not so a dead process, or a thread of the kernel.
+# Whether a process may have an environment: not a dead one or a kernel thread.
 may_get_environment() {
   local text='' fields
   { IFS= read -r -d '' text <"/proc/$1/stat"; } 2>/dev/null
@@ -482,9 +482,9 @@ may_get_environment() {
   ((${#fields[@]} > 6)) && [[ ${fields[0]} != [ZX] ]] && ((!(fields[6] & 0x200000)))   # PF_KTHREAD
 }
 
-# end_tagged NAME=VALUE: end all processes that list_tagged finds, and set ended to their number. To look at all that run
-# may take seconds on a busy node, so it is done once for each signal; what was found then has a second or two. The second
-# KILL is for what was started meanwhile.
+# end_tagged NAME=VALUE: end all processes that list_tagged finds, and set ended to their number. Checking all processes
+# may take seconds on a busy node, so it is done once for each signal; those found then have a second or two. The second
+# KILL is for processes started meanwhile.
 end_tagged() {
   local how pid seen patience
   ended=0

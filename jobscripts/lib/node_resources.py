@@ -1,6 +1,6 @@
-"""What a node of a session has for a distributed framework, and how the framework's part there reports.
+"""The resources of a session's node for a distributed framework, and how the framework's processes there report.
 
-Shared by ``dask_node.py`` and ``ray_node.py``. Needs nothing but Python.
+Shared by ``dask_node.py`` and ``ray_node.py``. Needs only Python.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ MIB = 2**20
 
 
 def write_line(name: str, text: str) -> None:
-    """Replace a file in the session's ``runtime`` at once, readable by its user alone."""
+    """Replace a file in the session's ``runtime`` folder atomically, readable only by its user."""
     path = FOLDER / "runtime" / name
     new = path.with_name(f"{name}.new.{os.getpid()}")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -22,7 +22,7 @@ def write_line(name: str, text: str) -> None:
 
 
 def cores_here() -> int:
-    """Return how many cores of this node the job has."""
+    """Return the number of cores that the job has on this node."""
     with contextlib.suppress(KeyError, ValueError):
         return max(1, int(os.environ["SLURM_CPUS_ON_NODE"]))
     allowed = len(os.sched_getaffinity(0))
@@ -32,7 +32,7 @@ def cores_here() -> int:
 
 
 def memory_here(cores: int, most: int) -> int:
-    """Return how many bytes of this node's memory the workers get. ``most``: what a process may use at all."""
+    """Return the memory for the workers on this node, in bytes. ``most``: the limit for a process."""
     gpus = len(gpus_here())
     for name, times in (("SLURM_MEM_PER_NODE", 1), ("SLURM_MEM_PER_CPU", cores), ("SLURM_MEM_PER_GPU", gpus)):
         with contextlib.suppress(KeyError, ValueError):
@@ -44,13 +44,13 @@ def memory_here(cores: int, most: int) -> int:
 
 
 def gpus_here() -> "list[str]":
-    """Return the GPUs of this node that the job has, as CUDA names them."""
+    """Return the GPUs that the job has on this node, by their CUDA ids."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return [] if named in ("NoDevFiles", "-1") else [gpu for gpu in named.split(",") if gpu]
 
 
 def memory_limit() -> int:
-    """Return how many bytes a process of the job may use: those of the machine, or of the smallest cgroup around it."""
+    """Return how many bytes a process of the job may use: the machine's memory, or the lowest limit of its cgroups."""
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():

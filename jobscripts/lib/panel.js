@@ -1,26 +1,26 @@
-// The session's panel in JupyterLab's page: what it knows, its warnings before the end, and what it saves by then. What
-// is to be seen of it is in `panel_view.js`, which `panel.py` puts in front of this file, with a function around both.
+// The session's panel in JupyterLab's page: its data, its warnings before the end, and saving before the end. Its
+// appearance is in `panel_view.js`, which `panel.py` puts before this file, wrapping both in a function.
 //
-// There is no build step: this is a module-federation container, written by hand, as JupyterLab's loader takes it.
-// `panel.py` answers it. Nothing that fails here may concern the page, so everything that JupyterLab calls is guarded.
+// There is no build step: this is a hand-written module-federation container for JupyterLab's loader. `panel.py` is the
+// server side. A failure here must not affect the page, so everything that JupyterLab calls is guarded.
 const ADDRESS = 'api/notebook-launcher/session';
-const SAVE = 'https://notebook-launcher.invalid/save'; // the server's event, as panel_saving.py has it
-const SECONDS = 5; // between two requests, while the page is to be seen
+const SAVE = 'https://notebook-launcher.invalid/save'; // the schema id of the server's event, as in panel_saving.py
+const SECONDS = 5; // between two requests, while the page is visible
 const PATIENCE = 10; // seconds for an answer
-const LONGEST_PAUSE = 60; // seconds between two requests, where none is answered
+const LONGEST_PAUSE = 60; // seconds between two requests, if none is answered
 const WARN_AT = [900, 300, 60]; // seconds before the end, as the terminal does
-const LONGER_BY = 4 / 3; // who asks for ten minutes knows that they pass
+const LONGER_BY = 4 / 3; // no warning if the requested time is barely longer
 const SAVE_FROM = 60; // seconds before the end
-const SAVE_UNTIL = 300; // seconds after the end: it was another one, then
-const AGAIN_AFTER = 30; // seconds; each try that fails brings a dialog of JupyterLab's
-const QUEUED_WITHIN = 100; // seconds for an attached launcher to queue the next job, while the page is to be seen
-const LOOK_EVERY = 2; // seconds, meanwhile
-const SAVED_WITHIN = 5; // seconds; what takes longer is not saved yet
-const SAVED_AT_THE_END_WITHIN = 2; // the same, where the server waits 2.5 s for the answer
+const SAVE_UNTIL = 300; // seconds after the end: if the session still runs, its end was a later one
+const AGAIN_AFTER = 30; // seconds; each failed attempt opens a dialog of JupyterLab
+const QUEUED_WITHIN = 100; // seconds for an attached launcher to queue the next job, while the page is visible
+const LOOK_EVERY = 2; // seconds between two requests meanwhile
+const SAVED_WITHIN = 5; // seconds; a document that takes longer counts as not saved
+const SAVED_AT_THE_END_WITHIN = 2; // the same when the server waits 2.5 s for the answer
 
-// --------------------------------------------------------------------------------------------------- what is known
+// --------------------------------------------------------------------------------------------- the session's data
 
-// What the server tells, asked for while the page is to be seen, and once more as soon as it is to be seen again.
+// The server's data, requested while the page is visible, and again as soon as it becomes visible.
 class Session {
   constructor(services, settings, changed) {
     this.services = services;
@@ -34,7 +34,7 @@ class Session {
     this.asking = false;
     this.over = false;
     this.name = '';
-    this.moved = () => {}; // another session answers at this address: it goes on from this one
+    this.moved = () => {}; // called when another session answers at this address, which continues this one
     document.addEventListener('visibilitychange', () => this.ask());
   }
 
@@ -87,7 +87,7 @@ class Session {
   }
 
   async request() {
-    // The last one again: not all of its rows may have been there.
+    // Request the last sample again, which may have been incomplete.
     const newest = this.samples.length > 1 ? this.samples[this.samples.length - 2].time : 0;
     const facts = await (await this.send(newest ? `${ADDRESS}?since=${newest}` : ADDRESS, {})).json();
     this.skew = facts.now - Date.now() / 1000;
@@ -103,9 +103,9 @@ class Session {
   }
 }
 
-// ----------------------------------------------------------------------------------------- saved before it is too late
+// ----------------------------------------------------------------------------------------- saving before the end
 
-// Saves the documents that are open, and reports those that could not be saved.
+// Saves the open documents, and reports those that could not be saved.
 class Saver {
   constructor(shell, documents, report) {
     this.shell = shell;
@@ -113,17 +113,17 @@ class Saver {
     this.report = report;
     this.page = Math.random().toString(36).slice(2);
     this.saving = new Map();
-    this.failed = new WeakMap(); // when, by document
+    this.failed = new WeakMap(); // the time of the last failure, by document
     this.reported = '';
   }
 
-  // `asked`: whether somebody waits for the answer. `within`: seconds. Returns the paths of what is not saved.
+  // `asked`: whether somebody waits for the answer. `within`: seconds. Returns the paths of unsaved documents.
   async save(asked, within = SAVED_WITHIN) {
     const unsaved = [];
     await Promise.all(this.unsaved().map(async context => {
       const waits = !asked && Date.now() - (this.failed.get(context) || 0) < 1000 * AGAIN_AFTER;
       const isSaved = !waits && await this.saved(context, within);
-      if (!isSaved && !context.model.collaborative) { // the server saves those, and tells what it could not
+      if (!isSaved && !context.model.collaborative) { // the server saves shared documents, and reports failures
         unsaved.push(context.path);
       }
     }));
@@ -148,7 +148,7 @@ class Saver {
     return [...found];
   }
 
-  // Where the file has changed on disk, or cannot be written, JupyterLab asks, and the answer may never come.
+  // If the file has changed on disk or cannot be written, JupyterLab asks the user, who may never answer.
   saved(context, within) {
     if (!this.saving.has(context)) {
       const saving = context.contentsModel && !context.contentsModel.writable ? Promise.resolve(false)
@@ -178,7 +178,7 @@ function* each(iterator) {
 
 // ------------------------------------------------------------------------------------------------------- warnings
 
-// JupyterLab's notifications, which are read aloud; where it has none, the panel says it.
+// JupyterLab's notifications, which screen readers announce; versions without them show the text in the panel.
 class Warnings {
   constructor(notification, sayInPanel, keep) {
     this.notification = notification;
@@ -202,13 +202,13 @@ class Warnings {
     const idle = facts.idle && facts.idle.message ? `${facts.idle.message} ${facts.idle.ends}` : '';
     if (idle !== this.idle) {
       this.idle = idle;
-      // An unused GPU can only be kept by using it.
+      // No "Keep it" for an unused GPU, which can be kept only by using it.
       const keep = { label: 'Keep it', callback: () => guarded(this.keep) };
       this.say('idle', idle && facts.idle.message, idle && facts.idle.why === 'unused' ? [keep] : []);
     }
   }
 
-  // Of a teacher who ends the class. It says when, so a warning that is due at the same time would only repeat it.
+  // The notice of a teacher who ends the class. It contains the time, so a warning at the same time is redundant.
   showNotice(facts, left) {
     const notice = noticeOf(facts);
     if (notice !== this.notice) {
@@ -221,7 +221,7 @@ class Warnings {
   warnOfTheEnd(facts, left) {
     const whole = facts.ends - facts.began;
     if (left > WARN_AT[0]) {
-      this.given.clear(); // it was put off
+      this.given.clear(); // the end was postponed
       this.say('end', '');
     }
     const due = WARN_AT.filter(before => left <= before && whole >= before * LONGER_BY);
@@ -237,7 +237,7 @@ class Warnings {
     this.say('end', `${inWords}: the session ends ${moment(facts.ends)}.${next} ${what}`);
   }
 
-  // One of each kind at a time; without a text, none.
+  // Show one notification of each kind at a time; without a text, none.
   say(kind, text, actions) {
     if (!this.notification) {
       this.sayInPanel(text || '');
@@ -258,7 +258,7 @@ class Warnings {
 // ------------------------------------------------------------------------------------------------------- in JupyterLab
 
 let shared = {}; // packages of the page, by name and version
-// The page's own version: services are known by objects of it.
+// Load the page's own version of a package: its services are identified by objects of that package.
 async function load(name) {
   const versions = Object.values(shared[name] || {});
   const own = versions.find(version => version.loaded) || versions[0];
@@ -311,7 +311,7 @@ function activate(packages, app, documents, statusBar, launcher) {
     item.node.append(view.status);
     statusBar.registerStatusItem(`${NAME}:session`, { item, align: 'right', rank: 1, isActive: () => true });
   }
-  const { events } = app.serviceManager; // older ones have none, nor a server that tells when to save
+  const { events } = app.serviceManager; // older versions have no events, nor has their server
   if (events && events.stream) {
     events.stream.connect((_, event) => guarded(() => saveAsAsked(event, saver, warnings)));
   }
@@ -321,11 +321,12 @@ function activate(packages, app, documents, statusBar, launcher) {
   app.restored.then(() => guarded(() => sayWhereItGoesOn(warnings)), () => {});
 }
 
-// Ask once, with the price; then the launcher that is attached queues the next job, and says so in the session's files.
+// Confirm once, with the price; then the attached launcher queues the next job, and records that in the session's
+// files.
 async function renewSession(packages, session, post, say) {
   const { Dialog, showDialog } = packages;
   const { facts } = session;
-  const whole = known(facts.walltime) ? facts.walltime : null; // a class may end this session before
+  const whole = known(facts.walltime) ? facts.walltime : null; // a class may end this session earlier
   const price = facts.price && whole !== null
     ? `, for at most ${`${amount((whole / 3600) * facts.price.per_hour)} ${facts.price.unit || ''}`.trim()}` : '';
   const words = [`The same request is queued again${whole === null ? '' : `: ${duration(whole)}`}${price}.`,
@@ -344,7 +345,7 @@ async function renewSession(packages, session, post, say) {
   for (let waited = 0; waited < QUEUED_WITHIN;) {
     await new Promise(later => setTimeout(later, 1000 * LOOK_EVERY));
     if (document.hidden) {
-      continue; // nothing is asked then
+      continue; // a hidden page requests nothing
     }
     waited += LOOK_EVERY;
     await session.ask();
@@ -357,7 +358,7 @@ async function renewSession(packages, session, post, say) {
     + `job. To queue the next job, type in a terminal: ${facts.renew}`);
 }
 
-// The documents are still here; the kernels are not. The page is loaded anew once nothing can be lost by that.
+// The documents are still open, but their kernels are gone. Reload the page once nothing can be lost by that.
 async function goOn(facts, saver, warnings) {
   const unsaved = await saver.save(true).catch(() => ['?']);
   if (unsaved.length) {
@@ -377,7 +378,7 @@ function sayWhereItGoesOn(warnings) {
   }
 }
 
-// Ask once, naming what would be lost; then end the server, and with it the job.
+// Confirm once, naming what would be lost; then shut down the server, and with it the job.
 async function endSession(app, packages, session, saver) {
   const { Dialog, showDialog } = packages;
   const unsaved = await saver.save(true);
@@ -393,7 +394,7 @@ async function endSession(app, packages, session, saver) {
     defaultButton: 0
   });
   if (answer.button.accept) {
-    await session.request().catch(() => {}); // what it has cost by now
+    await session.request().catch(() => {}); // to show the cost so far
     const bill = billOf(session);
     await session.send('api/shutdown', { method: 'POST' });
     session.over = true;
@@ -401,7 +402,7 @@ async function endSession(app, packages, session, saver) {
   }
 }
 
-// What it used, in sentences; the whole report is the terminal's.
+// The usage in sentences; the terminal shows the complete report.
 function billOf(session) {
   const { facts, cost } = session;
   const words = [];
@@ -415,8 +416,8 @@ function billOf(session) {
   return facts && facts.bill ? [...words, `The usage report is in the terminal, or by: ${facts.bill}`] : words;
 }
 
-// The server tells in the last minute, also a page that is not to be seen; when its job is being ended; and when
-// somebody is about to end the session in a terminal, where they wait for the answer.
+// The server sends this event in the last minute, also to hidden pages; when its job is being ended; and when a user is
+// about to end the session in a terminal, which waits for the answer.
 function saveAsAsked(event, saver, warnings) {
   if (event.schema_id !== SAVE) {
     return;
@@ -428,7 +429,7 @@ function saveAsAsked(event, saver, warnings) {
     }
     if (event.last) {
       const words = unsaved.length ? ` Not saved: ${unsaved.join(', ')}.` : ' Open documents were saved.';
-      // What shows notifications may not be loaded yet, and cannot be any more.
+      // The package for notifications may not be loaded yet, and can no longer be.
       const why = 'its time is over, or its job was cancelled or preempted.';
       warnings.sayInPanel(`The session is being ended: ${why}${words}`);
     }

@@ -1,7 +1,7 @@
-"""The panel in JupyterLab's page: what it is told about the session. The page's half of it is ``panel.js``.
+"""The server side of the panel in JupyterLab's page, which ``panel.js`` shows: answers with the session's data.
 
-Loaded by ``jupyter_server_config.py`` into JupyterLab's server. Python 3.6 must be able to read it, beside JupyterLab 3
-or 4, and it needs nothing but what the server needs itself. Whatever goes wrong here is no reason not to start.
+Loaded by ``jupyter_server_config.py`` into JupyterLab's server. Python 3.6 must be able to read it, with JupyterLab 3
+or 4, and it needs only what the server needs itself. A failure here does not prevent the start.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from panel_saving import Saving
 from tornado import web
 
 ADDRESS = "api/notebook-launcher/session"
-EXTENSION = "notebook-launcher"  # the name under which JupyterLab loads the page's half
+EXTENSION = "notebook-launcher"  # the name of the JupyterLab extension
 SCRIPT = "static/panel.js"
-ANSWERS_WITHIN = 2  # seconds for the session's files; after that the page gets what was read before
+ANSWERS_WITHIN = 2  # seconds to read the session's files; after that the page gets the previous data
 
 
 class Reader:
-    """Reads the session's files in a thread: a file system that hangs must not hold the server."""
+    """Reads the session's files in a thread: a file system that hangs must not block the server."""
 
     def __init__(self, folder):
         self.folder, self.samples = Path(folder), Samples(Path(folder, "usage.csv"))
         self.last, self.pending = {}, None
 
     async def read(self):
-        """Return what is known of the session now; if its files cannot be read in time, what was known before."""
+        """Return the session's data; if its files cannot be read in time, the previous data."""
         if self.pending is None:
             self.pending = self._begin()
         pending = self.pending
@@ -45,7 +45,7 @@ class Reader:
         return self.last
 
     async def end(self):
-        """Return when the session ends, ``None`` if that is not known. What is known of it stays."""
+        """Return when the session ends; ``None`` if that is not known. A known end is kept if reading fails later."""
         known = self.last if self.last.get("began") else await self.read()
         return known.get("ends")
 
@@ -55,9 +55,9 @@ class Reader:
 
         def read():
             found = self.last
-            with contextlib.suppress(Exception):  # or nothing would be answered any more
+            with contextlib.suppress(Exception):  # an exception would end the thread, and all later answers
                 found = dict(session_facts(self.folder, os.environ), samples=self.samples.read())
-            with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the server has been shut down meanwhile
                 loop.call_soon_threadsafe(facts.set_result, found)
 
         threading.Thread(target=read, name="panel", daemon=True).start()
@@ -65,12 +65,12 @@ class Reader:
 
 
 class SessionHandler(APIHandler):
-    """Tells the panel about the session."""
+    """Answers the panel's requests."""
 
-    _track_activity = False  # a page that is open is not use
+    _track_activity = False  # an open page is not use
 
     def initialize(self, reader, saving):
-        """Take what Tornado was given for this address."""
+        """Store the arguments that Tornado passes for this URL."""
         super().initialize()
         self.reader, self.saving = reader, saving
 
@@ -88,10 +88,10 @@ class SessionHandler(APIHandler):
 
     @web.authenticated
     async def post(self):
-        """Take ``unsaved``, a list of paths, of a ``page``; or a person's ``renew``, for the next job, or ``keep``.
+        """Handle a page's ``unsaved``, a list of paths; or a person's ``renew``, for the next job, or ``keep``.
 
-        To a launcher's ``save`` it answers when the pages have saved. That all this is use of the session, the idle
-        guard sees by itself.
+        A launcher's ``save`` is answered when the pages have saved. The idle guard itself sees that these requests are
+        use of the session.
         """
         report = self.get_json_body()
         if not isinstance(report, dict):
@@ -111,7 +111,7 @@ class SessionHandler(APIHandler):
 
 
 def apps_of(host):
-    """Return what is known of the programs beside JupyterLab. ``host``: of the page's request."""
+    """Return the state of the programs beside JupyterLab. ``host``: of the page's request."""
     module = sys.modules.get("session_apps")
     return module.running.facts(host) if module and module.running else []
 
@@ -119,14 +119,14 @@ def apps_of(host):
 def ask_for_next_job(folder):
     """Write ``renew.json``, which an attached launcher reads."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    new = folder / f"renew.json.new.{os.getpid()}.{threading.get_ident()}"  # two pages may ask at once
+    new = folder / f"renew.json.new.{os.getpid()}.{threading.get_ident()}"  # two pages may do so at once
     with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(json.dumps({"version": 1, "at": now}) + "\n")
     new.replace(folder / "renew.json")
 
 
 def lay_out(folder):
-    """Put the page's half where JupyterLab looks for it, and return the folder to name to it."""
+    """Write the JupyterLab extension, and return the folder in which JupyterLab should look for extensions."""
     place = Path(folder, "runtime", "labextensions")
     parts = [Path(folder, name).read_bytes() for name in ("panel_view.js", "panel_apps.js", "panel.js")]
     script = b"(function () {\n'use strict';\n" + b"".join(parts) + b"})();\n"
@@ -146,11 +146,11 @@ def lay_out(folder):
 
 
 def bring(app, config, folder):
-    """Have the panel loaded with JupyterLab's page, and answered. ``config``: the one that ``app`` reads just now."""
+    """Load the panel with JupyterLab's page, and answer its requests. ``config``: the one that ``app`` is reading."""
     place = lay_out(folder)
-    for name in ("LabApp", "JupyterNotebookApp"):  # and Notebook 7, which may be in the same environment
+    for name in ("LabApp", "JupyterNotebookApp"):  # Notebook 7 may be in the same environment
         config[name].extra_labextensions_path.append(place)
-    set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
+    set_up = app.init_shutdown_no_activity  # the last step of the setup in JupyterLab 3 and 4
 
     def set_up_and_answer():
         set_up()

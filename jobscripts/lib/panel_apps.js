@@ -1,9 +1,10 @@
-// The panel's cards in JupyterLab's Launcher for programs beside it (--app). A part of the one file that panel.py lays out.
+// The panel's cards in JupyterLab's Launcher for programs beside it (--app). panel.py joins this file with the others.
 
 const ICONS = 'api/notebook-launcher/app-icons';
-// A picture comes from whoever wrote the profile or the course. It is only ever an image's address, so nothing in it runs.
+// A picture comes from the author of the profile or course. It is used only as the URL of an image, so no code in it
+// runs.
 const PICTURE = /^data:image\/(svg\+xml|png);base64,[A-Za-z0-9+/]{1,32000}={0,2}$/;
-// names in a profile, and those of JupyterLab's own icons
+// names in a profile, and the corresponding JupyterLab icons
 const OWN_ICONS = {
   code: 'codeIcon', console: 'consoleIcon', image: 'imageIcon', list: 'listIcon', notebook: 'notebookIcon',
   table: 'spreadsheetIcon', text: 'textEditorIcon'
@@ -11,7 +12,7 @@ const OWN_ICONS = {
 const CHART = '<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">' +
   '<path class="jp-icon3" fill="#616161" d="M3 3h2v16h16v2H3zm4 10.6 4-4 3 3L20.6 6 22 7.4l-8 8-3-3-2.6 2.6z"/></svg>';
 
-// A card in JupyterLab's Launcher for each program that the launcher has opened a port for; and a word if one fails.
+// A card in JupyterLab's Launcher for each program whose port has been forwarded; and a notification if one fails.
 class Cards {
   constructor(app, launcher, warnings, icons, get) {
     this.app = app;
@@ -62,7 +63,7 @@ class Cards {
     return this.icons[Object.prototype.hasOwnProperty.call(OWN_ICONS, name) ? OWN_ICONS[name] : 'launcherIcon'];
   }
 
-  // The class of an element that shows a program's own picture; empty if it has none. They are asked for once.
+  // The CSS class of an element with a program's own picture; empty if it has none. Pictures are requested once.
   async picture(name) {
     this.all = this.all || this.get(ICONS).then(answer => answer.json());
     const { icons } = await this.all;

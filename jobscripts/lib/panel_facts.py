@@ -1,6 +1,6 @@
-"""What the panel in JupyterLab's page shows of a session, from the files in its directory and the job's environment.
+"""The session's data for the panel in JupyterLab's page, from the files in its directory and the job's environment.
 
-Nothing here needs JupyterLab, waits or writes. Python 3.6 must be able to read it.
+It does not need JupyterLab, wait or write. Python 3.6 must be able to read it.
 """
 
 import csv
@@ -11,17 +11,17 @@ import os
 from collections import deque
 from pathlib import Path
 
-MOST_SAMPLES = 60  # five minutes, at one every 5 s
-MOST_BYTES = 64 * 1024  # of a file that is read at once
+MOST_SAMPLES = 60  # five minutes, with one every 5 s
+MOST_BYTES = 64 * 1024  # read of a file at once
 LONGEST_TEXT = 300
-FAR_AWAY = 10 * 365 * 86400  # seconds: an end that is later is how Slurm says that there is none
+FAR_AWAY = 10 * 365 * 86400  # seconds: Slurm's end time is later than that if there is no time limit
 
 
 def session_facts(folder, environ):
-    """Return what is known of a session; ``None`` for what is not. Times are seconds since 1970, memory is in MiB.
+    """Return the data of a session; ``None`` for unknown values. Times are seconds since 1970, memory is in MiB.
 
-    ``panel.json`` has what the launcher knows of the request, ``environ`` what Slurm says to its jobs; a job that was
-    submitted by hand has only the latter.
+    ``panel.json`` has the launcher's data on the request, ``environ`` Slurm's variables; a job that was submitted by
+    hand has only the latter.
     """
     names = ("panel", "started", "idle", "notice", "next_job")
     requested, started, idle, notice, next_job = (read_object(folder / f"{name}.json") for name in names)
@@ -57,12 +57,12 @@ def session_facts(folder, environ):
 
 
 def earlier(end, class_ends):
-    """Return when the session ends: with its walltime, or before with its class."""
+    """Return when the session ends: with its walltime, or earlier with its class."""
     return min(end, class_ends) if end and class_ends else end or class_ends
 
 
 def end_of(began, requested, environ):
-    """Return when the walltime is over, by the scheduler's word, or else by what was asked for."""
+    """Return when the walltime ends, according to the scheduler, or else by the requested walltime."""
     end = number(environ.get("SLURM_JOB_END_TIME"))
     walltime = number(requested.get("walltime_seconds"))
     if not end and began and walltime:
@@ -71,20 +71,20 @@ def end_of(began, requested, environ):
 
 
 def memory_of(environ):
-    """Return how much memory Slurm gives to the job on this node."""
+    """Return the memory that Slurm has allocated to the job on this node."""
     whole, cores = number(environ.get("SLURM_MEM_PER_NODE")), number(environ.get("SLURM_CPUS_ON_NODE"))
     each = number(environ.get("SLURM_MEM_PER_CPU"))
     return whole or (each and cores and each * cores)
 
 
 class Samples:
-    """The newest samples in ``usage.csv``, read on as it grows."""
+    """The newest samples in ``usage.csv``, read as it grows."""
 
     COLUMNS = 10
 
     def __init__(self, path):
         self.path = path
-        self._file, self._rest = None, b""  # the file by its number and how far it is read; half a line
+        self._file, self._rest = None, b""  # the file's inode and read position; an incomplete line
         self._samples = deque(maxlen=MOST_SAMPLES)
 
     def read(self):
@@ -130,11 +130,11 @@ class Samples:
             )
 
 
-# ------------------------------------------------------------------------------------------------- what files contain
+# ----------------------------------------------------------------------------------------------- reading values
 
 
 def read_object(path):
-    """Return the object in a JSON file, empty if there is none."""
+    """Return the object in a JSON file; an empty one if there is none."""
     try:
         with Path(path).open("rb") as file:
             value = json.loads(file.read(MOST_BYTES).decode("utf-8", "replace"))
@@ -144,7 +144,7 @@ def read_object(path):
 
 
 def number(value):
-    """Return a number that is not negative, ``None`` for anything else."""
+    """Return a number that is not negative; ``None`` for anything else."""
     try:
         found = float(value)
     except (TypeError, ValueError):
@@ -153,7 +153,7 @@ def number(value):
 
 
 def seconds_of_zone(stamp):
-    """Return a time with a zone (``2026-11-21T02:45:00+01:00``) in seconds since 1970."""
+    """Return a time with a zone (``2026-11-21T02:45:00+01:00``) as seconds since 1970."""
     try:
         return datetime.datetime.strptime(stamp[:-3] + stamp[-2:], "%Y-%m-%dT%H:%M:%S%z").timestamp()
     except (TypeError, ValueError):
@@ -161,12 +161,12 @@ def seconds_of_zone(stamp):
 
 
 def text(value):
-    """Return a string, not too long; ``None`` for anything else, and for an empty one."""
+    """Return a string, shortened if too long; ``None`` for anything else, and for an empty one."""
     return value[:LONGEST_TEXT] if isinstance(value, str) and value else None
 
 
 def seconds(stamp):
-    """Return a time as files of a session have it (``2026-11-21T01:45:00Z``) in seconds since 1970."""
+    """Return a time in the format of the session's files (``2026-11-21T01:45:00Z``) as seconds since 1970."""
     try:
         time = datetime.datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ")
     except (TypeError, ValueError):

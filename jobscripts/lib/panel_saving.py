@@ -1,10 +1,9 @@
-"""Open documents are saved before a session ends: the server tells the pages of JupyterLab when.
+"""Saves open documents before a session ends: the server tells JupyterLab's pages when to save.
 
-In the last minute it tells them every few seconds, so what is typed by then is saved, too; and once more when the job
-is being ended, or when a launcher asks for that before it ends the session. It is an event of jupyter_server 2, on a
-connection that each page of JupyterLab has open anyway, so it also reaches pages that are not to be seen, whose own
-clocks browsers hold back. ``panel.js`` saves, and reports what it could not save. Python 3.6 must be able to read this
-file.
+In the last minute it does so every few seconds, so that text typed until then is saved as well; and again when the job
+is being ended, or when a launcher asks for it before it ends the session. It is an event of jupyter_server 2, sent on a
+connection that each page of JupyterLab has open anyway, so it also reaches hidden pages, whose timers browsers
+throttle. ``panel.js`` saves, and reports what it could not save. Python 3.6 must be able to read this file.
 """
 
 import asyncio
@@ -20,12 +19,12 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from tornado.ioloop import IOLoop, PeriodicCallback
 
 SAVE_FROM, SAVE_EVERY = 60, 5  # seconds: before the end, and between two times
-GIVEN_UP_AFTER = 300  # seconds after the end: it was another one, then
-ANSWERS_WITHIN = 2.5  # seconds that the pages have when the job is being ended; kernels have 5 afterwards, of 8 in all
-SHARED_WITHIN = 1.2  # seconds of these that documents have that several people edit
+GIVEN_UP_AFTER = 300  # seconds after the end: if the session still runs, its end was a later one
+ANSWERS_WITHIN = 2.5  # seconds for the pages when the job is being ended; kernels then have 5, of 8 in all
+SHARED_WITHIN = 1.2  # seconds of these for documents that several people edit
 MOST_PAGES, MOST_PATHS, LONGEST_PATH = 20, 50, 1000
-SHARED = "shared documents"  # in place of a page's name
-UNNAMED = "a shared document"  # in place of a path that is not known
+SHARED = "shared documents"  # instead of a page's name
+UNNAMED = "a shared document"  # instead of an unknown path
 
 EVENT = "https://notebook-launcher.invalid/save"
 SCHEMA = {
@@ -45,8 +44,8 @@ SCHEMA = {
 class SharedDocuments:
     """The documents that several people edit together, in rooms of jupyter-collaboration 1 or later.
 
-    It saves a document a second after the last change, or when its user's configuration says; so not while a cell goes
-    on printing, and not what was changed just before the end. It has no public way to have one saved.
+    jupyter-collaboration saves a document a second (configurable) after the last change: so not while a cell keeps
+    printing, and not changes just before the end. It has no public method for saving a document.
     """
 
     def __init__(self, app):
@@ -54,30 +53,30 @@ class SharedDocuments:
         self.locks = WeakValueDictionary()  # of the rooms that are being saved, by their ids
 
     def has_changed(self):
-        """Whether there are some to save."""
+        """Whether there are documents to save."""
         return bool(self._changed())
 
     async def save(self):
-        """Save those that have changed, within ``SHARED_WITHIN``; return the paths of those that could not be saved."""
+        """Save changed documents in ``SHARED_WITHIN`` seconds; return the paths of those that could not be saved."""
         return [path for path in await asyncio.gather(*map(self._not_saved, self._changed())) if path]
 
     def _changed(self):
         try:
             return [room for room in self._rooms() if self._has_changed(room)]
-        except Exception:  # another version, with other names
+        except Exception:  # another version, with other attributes
             return []
 
     def _has_changed(self, room):
-        """Whether it waits to be saved, or, where nobody wants autosave, is known to be different."""
+        """Whether a document is waiting to be saved, or, without autosave, is known to differ from its file."""
         try:
             waits = room._saving_document is not None and not room._saving_document.done()
             return waits or self._is_dirty(room) is True
-        except Exception:  # one of another shape must not keep the others from being saved
+        except Exception:  # an unexpected room must not prevent the others from being saved
             return False
 
     @staticmethod
     def _is_dirty(room):
-        """Whether it differs from the file; ``None``: not known, as before the first save in version 1."""
+        """Whether a document differs from its file; ``None``: not known, as before the first save in version 1."""
         try:
             return room._document.dirty
         except KeyError:
@@ -87,13 +86,13 @@ class SharedDocuments:
         extensions = getattr(getattr(self.app, "extension_manager", None), "extension_apps", {})
         servers = [getattr(one, "ywebsocket_server", None) for group in extensions.values() for one in group]
         rooms = [room for server in servers for room in list(getattr(server, "rooms", {}).values())]
-        # Without a delay, somebody has configured that they are never saved.
+        # Without a delay, documents are configured never to be saved.
         return [room for room in rooms if getattr(room, "_save_delay", None) is not None]
 
     async def _not_saved(self, room):
         try:
             await asyncio.wait_for(self._save(room), SHARED_WITHIN)
-        except Exception:  # also that the time is over
+        except Exception:  # including a timeout
             return self._path(room)
         return ""
 
@@ -115,13 +114,13 @@ class SharedDocuments:
         room._save_delay = 0
         try:
             while True:
-                # The former saves also where its users have turned autosave off; older versions have the latter alone.
+                # The first method saves even if users have turned autosave off; older versions have only the second.
                 getattr(room, "_save_to_disc", lambda: room._on_document_change("", None))()
                 if room._saving_document is not None:
                     await asyncio.wait([room._saving_document])
                 if self._saved_at(room) != before or self._is_dirty(room) is False:
                     return
-                await asyncio.sleep(0.2)  # another change has cancelled it, or the disk is full
+                await asyncio.sleep(0.2)  # another change has cancelled the save, or the disk is full
         finally:
             room._save_delay = delay
 
@@ -131,20 +130,20 @@ class SharedDocuments:
 
 
 class Saving:
-    """Tells the open pages when to save. ``when``: returns when the session ends, if that is known, in seconds."""
+    """Tells the open pages when to save. ``when``: returns the time at which the session ends, if known, in seconds."""
 
     def __init__(self, app, folder, when):
         self.app, self.path, self.when = app, Path(folder, "unsaved.json"), when
         self.shared = SharedDocuments(app)
-        self.pages = set()  # connections of pages that hear events; those of a network that broke are closed late
-        self.heard_at = WeakKeyDictionary()  # when each has last answered a ping
+        self.pages = set()  # connections of pages that receive events; after a network failure they are closed late
+        self.heard_at = WeakKeyDictionary()  # when each last answered a ping
         self.unsaved = {}  # paths, by page
-        self.requests = []  # those that wait: of each, the pages that have answered
+        self.requests = []  # pending requests: for each, the pages that have answered
         self.is_looking = self.is_ending = False
         self.content, self.writing = "", threading.Lock()
 
     def start(self):
-        """Begin. Raises ``ImportError`` or ``AttributeError`` where the server has no events."""
+        """Start. Raises ``ImportError`` or ``AttributeError`` if the server does not support events."""
         self.loop = IOLoop.current()
         self.app.event_logger.register_event_schema(SCHEMA)
         self._count_pages()
@@ -172,7 +171,7 @@ class Saving:
         SubscribeWebsocket.open, SubscribeWebsocket.on_close, SubscribeWebsocket.on_pong = opened, closed, answered
 
     def heard(self, page):
-        """Note that a page's browser answers."""
+        """Record that a page's browser has answered."""
         self.heard_at[page] = time.monotonic()
         self.pages.add(page)
 
@@ -180,13 +179,13 @@ class Saving:
         self.app.event_logger.emit(schema_id=EVENT, data={"last": last, "asked": asked})
 
     async def _save_shared(self):
-        """Save what several people edit; report what could not be saved as a page does."""
+        """Save shared documents; report those that could not be saved as a page does."""
         self._note(SHARED, await self.shared.save())
 
     async def _ask(self, until, last):
-        """Have the pages save, and return those that have answered by then. Several may ask at the same time.
+        """Ask the pages to save, and return those that have answered in time. Several calls may run at the same time.
 
-        A browser answers a ping also for a tab that sleeps. A connection without an answer is nobody's any more.
+        A browser answers pings even for a sleeping tab. A connection that does not answer has been abandoned.
         """
         began, answered = time.monotonic(), set()
         self.requests.append(answered)
@@ -204,7 +203,7 @@ class Saving:
         return answered
 
     async def save_now(self):
-        """Have the pages save, and return how many there are, how many have answered, and what they could not save."""
+        """Ask the pages to save; return how many there are, how many have answered, and what they could not save."""
         until = time.monotonic() + ANSWERS_WITHIN
         await self._save_shared()
         answered = await self._ask(until, last=False) if self.pages else ()
@@ -250,7 +249,7 @@ class Saving:
     # --- what could not be saved
 
     def report(self, page, paths):
-        """Note what a page could not save. Raises ``ValueError`` for what is no such report."""
+        """Record what a page could not save. Raises ``ValueError`` for an invalid report."""
         if not isinstance(page, str) or len(page) > 100 or not isinstance(paths, list):
             raise ValueError("not a report of a page")
         if not all(isinstance(path, str) and len(path) <= LONGEST_PATH for path in paths):
@@ -274,7 +273,7 @@ class Saving:
     def _write(self):
         new = self.path.with_name(f"unsaved.json.new.{os.getpid()}")
         try:
-            with self.writing:  # several pages report at once; what is written last is the newest
+            with self.writing:  # several pages may report at once; the newest state must be written last
                 with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                     file.write(self.content + "\n")
                 new.replace(self.path)

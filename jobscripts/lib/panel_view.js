@@ -1,10 +1,10 @@
-// What the session's panel in JupyterLab's page shows: words in the status bar, and the panel itself. `panel.py` puts
-// this file in front of `panel_apps.js` and `panel.js`, with a function around them.
+// The view of the session's panel in JupyterLab's page: the item in the status bar, and the panel itself. `panel.py`
+// puts this file before `panel_apps.js` and `panel.js`, and wraps all of them in a function.
 //
 // What comes from the server is shown as text and never as HTML.
 const NAME = 'notebook-launcher';
 const SAMPLES = 60; // in a graph
-const SOON = 300; // seconds before the end from which the time that is left stands out
+const SOON = 300; // seconds before the end from which the time left is highlighted
 
 const ICON = '<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">' +
   '<path class="jp-icon3" fill="#616161" d="M12 3a9 9 0 1 0 9 9 9 9 0 0 0-9-9zm0 16a7 7 0 1 1 7-7 7 7 0 0 1-7 7z' +
@@ -39,7 +39,7 @@ const STYLE = `
 
 const two = number => String(number).padStart(2, '0');
 
-// A time as people read it at a glance: 1:58 h, 42 min, 4:59 min, 12 s.
+// A short form of a duration: 1:58 h, 42 min, 4:59 min, 12 s.
 function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   if (whole >= 3600) {
@@ -61,7 +61,7 @@ function moment(seconds) {
     : `on ${date.toLocaleDateString([], { weekday: 'long', day: 'numeric', month: 'long' })} at ${clock(seconds)}`;
 }
 
-// What the teacher of the class says, "" if nothing.
+// The teacher's notice to the class, "" if there is none.
 function noticeOf(facts) {
   const { message, ends } = facts.notice || {};
   return known(ends) ? `The teacher ends the class ${moment(ends)}: ${message || 'Please save your work.'}` : '';
@@ -92,7 +92,7 @@ function button(label, act) {
   return made;
 }
 
-// A name with a value, and its course in the last minutes. The graph says nothing that the words do not say.
+// A name with a value, and a graph of the last minutes. The graph adds nothing that screen readers would need.
 class Graph {
   constructor(parent, label) {
     this.value = element('span');
@@ -107,7 +107,7 @@ class Graph {
     parent.append(this.node);
   }
 
-  // `values`: the newest last, null where nothing is known. `most`: what fills the graph's height.
+  // `values`: the newest last, null if unknown. `most`: the value that fills the graph's height.
   show(words, values, most) {
     setText(this.value, words);
     const top = Math.max(most || 0, ...values.filter(known)) || 1;
@@ -121,7 +121,7 @@ class Graph {
 // ------------------------------------------------------------------------------------------------- what is to be seen
 
 class View {
-  // `acts`: what the buttons do: open, keep, renew, end, copy.
+  // `acts`: the actions of the buttons: open, keep, renew, end, copy.
   constructor(acts) {
     this.status = element('button', { class: 'nbl-status', type: 'button', title: 'Open the session panel' });
     this.status.addEventListener('click', () => guarded(acts.open));

@@ -1,6 +1,6 @@
-"""What there is in an environment, reported by its own Python as lines of JSON; see `launch-notebook env check`.
+"""Reports the contents of an environment as lines of JSON, run by its own Python; see `launch-notebook env check`.
 
-Python 3.6 or newer and nothing else: an environment may be old, and may be broken.
+Needs only Python 3.6 or newer: an environment may be old, and may be broken.
 """
 
 import json
@@ -13,7 +13,7 @@ try:
 except ImportError:
     metadata = None
 
-# begins the lines for the launcher, which says what it is: what runs here prints as well
+# the prefix, chosen by the launcher, of the lines for it: other code prints here as well
 MARK = sys.argv[2]
 
 LOOK = """
@@ -41,12 +41,12 @@ print("nbl-kernel " + json.dumps(found))
 
 
 def tell(**values):
-    """Print a line for the launcher."""
+    """Print a line of JSON for the launcher."""
     print(MARK + " " + json.dumps(values), flush=True)
 
 
 def version(name):
-    """Return a package's version, None where it is not there."""
+    """Return a package's version; ``None`` if it is not installed."""
     try:
         return metadata.version(name)
     except Exception:
@@ -54,7 +54,7 @@ def version(name):
 
 
 def check():
-    """Tell the versions, start a kernel, and import in it what a GPU is for."""
+    """Report the versions, start a kernel, and import the frameworks that use a GPU in it."""
     tell(jupyterlab=version("jupyterlab"), ipykernel=version("ipykernel"))
     try:
         from jupyter_client.manager import start_new_kernel
@@ -83,7 +83,7 @@ def check():
 
 
 def freeze():
-    """Tell the packages with their versions: conda's by what conda has noted, all others by pip's names."""
+    """Report the packages with their versions: conda's from its records, all others by their pip names."""
     conda, channels = [], []
     for file in sorted(Path(sys.prefix, "conda-meta").glob("*.json")):
         note = json.loads(file.read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def freeze():
 
 
 def main():
-    """Tell what is asked for, and that this was all."""
+    """Report what is asked for, and that the report is complete."""
     tell(python=".".join(map(str, sys.version_info[:3])), prefix=sys.prefix)
     {"check": check, "freeze": freeze}[sys.argv[1]]()
     tell(end=True)

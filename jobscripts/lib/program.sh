@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 #
-# The program of a job, which is JupyterLab, execute.py or a user's script: how it is started, awaited and ended.
-# jupyterlab.sh sources this file; it is never run.
+# Starts, awaits and ends the program of a job: JupyterLab, execute.py or a user's script. jupyterlab.sh sources this
+# file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
-# It gets a process group of its own, so that a signal reaches the container command and all below it, and not this
-# script; and the umask the user has, for the files made in notebooks.
+# It gets its own process group, so that a signal reaches the container command and all its children, but not this
+# script; and the user's umask, for files created in notebooks.
 start_program() {
   set -m
   (
@@ -16,16 +16,16 @@ start_program() {
   ) </dev/null &
   program=$!
   set +m
-  # The connections below may break under our hands.
+  # The connections made below may break at any time.
   trap '' PIPE
 }
 
 is_running() { [[ -n $program ]] && kill -0 "$program" 2>/dev/null; }
 
-# After how many looks at a program that has not begun yet it is watched all the same: some seconds.
+# Checks (some seconds) after which the services start although the program is not ready yet.
 readonly LOOKS_UNWATCHED=${NBL_LOOKS_UNWATCHED:-300}
 
-# Wait until JupyterLab answers, or the notebook is read. Return 1 when the program has ended instead.
+# Wait until JupyterLab answers, or the notebook has been read. Return 1 if the program ends instead.
 await_program() {
   local said=15 looks=0 begin=listen
   [[ $want_program != notebook ]] || begin=begin
@@ -44,7 +44,7 @@ await_program() {
       log "waiting for $program_name to $begin ($SECONDS s)"
       ((said += 15))
     fi
-    # Until then, all of the node is for the program; but what a slow start uses is of interest, too.
+    # Until the program is ready, it has the node for itself; but the usage of a slow start is of interest as well.
     ((++looks != LOOKS_UNWATCHED)) || start_watching
     if ((SECONDS < 10)); then pause 0.01; else pause 0.05; fi
   done
@@ -54,7 +54,7 @@ has_begun() {
   if [[ $want_program == notebook ]]; then [[ -e $NBL_SESSION_DIR/progress.json ]]; else find_server; fi
 }
 
-# Find where JupyterLab listens, from the file it writes for others of its kind, and try it.
+# Read where JupyterLab listens from its runtime file, and try to connect.
 find_server() {
   local file text
   local +x token   # not exported, even if the user has a variable of this name
@@ -76,7 +76,7 @@ find_server() {
   return 1
 }
 
-# Succeed when the server answers, and turns away who has no token. On a shared node others could come in otherwise.
+# Succeed if the server answers, and rejects a request without a token. Otherwise other users of the node could get in.
 ask_as_a_stranger() {
   local connection status='' path=${server_base_url//\"/}
   { exec {connection}<>"/dev/tcp/$listen_address/$server_port"; } 2>/dev/null || return 1
@@ -91,7 +91,7 @@ leave_open_door() {
   leave jupyter-failed 1 "JupyterLab on $node $1, so it was ended at once: look for an unusual setting in ~/.jupyter."
 }
 
-# TERM, some seconds of patience, then KILL.
+# Send TERM, wait some seconds, then send KILL.
 end_program() {
   local waited=0
   if is_running; then
@@ -106,16 +106,16 @@ end_program() {
   [[ -z $program ]] || kill -KILL -- "-$program" 2>/dev/null
 }
 
-# Containers, and whatever else the program has left behind.
+# End containers, and all other processes that the program has left behind.
 end_what_is_left() {
   end_containers
   [[ -n $program || -n $workers_begun || -e $NBL_SESSION_DIR/runtime/podman ]] || is_surveying || return 0
   end_stragglers
 }
 
-# A scheduler may not wait until all has ended, and kill this script with its children. The process in which Podman rests
-# is none of these, and would stay for ever: so another one that is none waits until the script is gone, and ends what is
-# left. Where the script comes to its end, end_stragglers ends both.
+# A scheduler may kill this script and its children before everything has ended. Podman's pause process is not one of
+# these, and would stay for ever: so another detached process waits until the script is gone, and ends what is left. If
+# the script reaches its end, end_stragglers ends both.
 stand_by_podman() {
   [[ -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
   set -m
@@ -133,9 +133,9 @@ outlast_job() {
     kill -0 "$$" || break
     pause 0.1
   done
-  # One that still takes its leave ends what is left itself.
+  # A script that is still shutting down ends everything itself.
   ! kill -0 "$$" || return 0
-  # The container learns that nobody is there any more (`guard`), and takes itself off Podman's record.
+  # The container notices that the job is gone (`guard`), and is removed from Podman's storage.
   for ((looks = 0; looks < 100; looks++)); do
     is_conmon_running || break
     pause 0.1
@@ -143,16 +143,16 @@ outlast_job() {
   end_tagged "NBL_RUN=$NBL_RUN"
 }
 
-# The program's, and those of shells (shell.sh).
+# End the containers of the program and of shells (shell.sh).
 end_containers() {
   local file files=()
   for file in "$NBL_SESSION_DIR"/runtime/container{,-*}; do [[ ! -e $file ]] || files+=("$file"); done
   ((!${#files[@]})) || end_container "${files[@]}"
 }
 
-# Kernels have sessions of their own, and outlive a JupyterLab that was killed; a scheduler finds them. What mounts a
-# container's image has a process group of its own and an empty environment, and outlives a container command that was
-# stopped half-way; not every scheduler finds that, nor what holds a container of Podman's.
+# Kernels run in their own sessions, and outlive a JupyterLab that is killed; schedulers find them. The process that
+# mounts a container's image has its own process group and an empty environment, and outlives a container command that
+# is stopped while starting; not every scheduler finds that one, or the process that supervises a Podman container.
 end_stragglers() {
   local how
   for how in TERM KILL KILL; do
@@ -162,7 +162,7 @@ end_stragglers() {
     elif [[ -e $NBL_SESSION_DIR/endpoint.json || -e $NBL_SESSION_DIR/progress.json ]]; then
       return 0
     fi
-    # A container that was still being put together may bring forth another one meanwhile.
+    # A container that was still starting may have started another process meanwhile.
     pause 0.4
   done
 }
@@ -185,21 +185,21 @@ wait_for_program() {
   [[ -z $signal ]] || leave_on_signal
   wait "$program" 2>/dev/null
   code=$?
-  # A signal that was passed on ends `wait`, and perhaps not the script.
+  # A forwarded signal interrupts `wait`, but does not necessarily end the script.
   while [[ -n $passed_on ]]; do
     passed_on=''
     wait "$program" 2>/dev/null
     code=$?
   done
   waiting=''
-  # Some schedulers send a signal to all processes of a job: the program may have had it first.
+  # Some schedulers signal all processes of a job: the program may have received the signal first.
   ((code <= 128)) || pause 0.3
   [[ -z $signal ]] || leave_on_signal
   return "$code"
 }
 
-# A user's script may answer signals itself: save what there is when the walltime nears (`sbatch --signal=B:USR1@60`),
-# and go on. It gets them as if it were the job's own script, and what ends it is the script, or the scheduler's SIGKILL.
+# A user's script may handle signals itself: save a checkpoint before the walltime ends (`sbatch --signal=B:USR1@60`),
+# and go on. It gets them as if it were the job's own script; only itself or the scheduler's SIGKILL ends it.
 pass_signals_on() {
   local name
   for name in USR1 USR2 TERM INT HUP; do
@@ -229,7 +229,7 @@ leave_with_script() {
   fi
 }
 
-# Wait for the program to end, and say why it did.
+# Wait for the program to end, and report why it did.
 await_end() {
   local code
   wait_for_program

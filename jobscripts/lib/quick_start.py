@@ -1,8 +1,9 @@
-"""What JupyterLab does as it starts and nobody needs then, left out: docs/job-script.md says what and why.
+"""Skips or postpones slow steps of JupyterLab's start that nobody needs: docs/job-script.md says which and why.
 
-The job lays this file as `sitecustomize.py` into a folder in front of PYTHONPATH: Python runs it before anything else.
-It takes that folder away at once, so that nothing this process starts will find it, and has the `sitecustomize` run
-that would have been found without it. Nothing here may end the start: what is not as expected stays as it is.
+The job puts this file as `sitecustomize.py` into a folder at the front of PYTHONPATH, so that Python runs it before
+anything else. It removes that folder at once, so that processes started later do not find it, and runs the
+`sitecustomize` that would have been found without it. It must never prevent the start: what is not as expected stays
+unchanged.
 """
 
 import os
@@ -12,9 +13,9 @@ FOLDER = os.path.dirname(__file__)
 
 
 def leave_import_path():
-    """Take the folder from the path of this process, and of those that it starts.
+    """Remove the folder from the import path of this process, and of those that it starts.
 
-    In the variable it is as the job wrote it, such as with a double slash; Python tidies what it has from there.
+    The variable has the path as the job wrote it, perhaps with a double slash; Python normalises it in ``sys.path``.
     """
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [folder for folder in folders if os.path.normpath(folder) != FOLDER]
@@ -26,7 +27,7 @@ def leave_import_path():
 
 
 def begin_imports():
-    """Import what was kept of an earlier start (``import_cache.py``), where the job names a file for that."""
+    """Use the import cache of an earlier start (``import_cache.py``), if the job names a file for it."""
     file, module = os.environ.pop("NBL_IMPORTS", ""), {}
     if not file:
         return None
@@ -44,7 +45,7 @@ if __name__ == "sitecustomize":
     leave_import_path()
     imports = begin_imports()
 
-# after that, as even these are imported sooner then
+# imported afterwards, because the cache makes even these imports faster
 import contextlib  # noqa: E402
 import functools  # noqa: E402
 import gc  # noqa: E402
@@ -53,17 +54,17 @@ import importlib.machinery  # noqa: E402
 import importlib.util  # noqa: E402
 import types  # noqa: E402
 
-NAME = "notebook_launcher_quick_start"  # by which jupyter_server_config.py finds this module
+NAME = "notebook_launcher_quick_start"  # the name by which jupyter_server_config.py finds this module
 undone_later = []
-done_later = []  # once the server answers
-asked_for = set()  # modules that are being looked for
+done_later = []  # functions to call once the server answers
+asked_for = set()  # modules that are being searched for
 
 
 def around(change):
-    """Return what has a loader's module run inside of ``change``, a context manager.
+    """Return a function that lets a loader execute its module inside of ``change``, a context manager.
 
-    If that fails, the module is run once more, as it is: it may be another than ``change`` was written for. What is
-    wrong in the module itself is then said as without us.
+    If that fails, the module is executed again without the change: it may be another version than ``change`` was
+    written for. An error in the module itself is then reported as usual.
     """
 
     def alter(loader):
@@ -86,7 +87,7 @@ def around(change):
 
 @contextlib.contextmanager
 def without_yarn(commands):
-    """Do not run node, for half a second, to learn whence packages come: that is for building JupyterLab anew."""
+    """Do not run node, which takes half a second, to find the package registry: only building JupyterLab needs it."""
     yield
     original = getattr(commands, "_yarn_config", None)
     if original is not None:
@@ -96,7 +97,7 @@ def without_yarn(commands):
 
 @contextlib.contextmanager
 def without_pypi(extensions):
-    """Import what installs extensions from PyPI, and httpx, when they are used: a session has the read-only manager."""
+    """Postpone importing the PyPI extension manager, and httpx, until used: a session has the read-only manager."""
     module, manager = "jupyterlab.extensions.pypi", "PyPIExtensionManager"
     if getattr(sys.modules.get("jupyterlab._version"), "version_info", (0,))[0] != 4:
         yield
@@ -128,9 +129,9 @@ def without_pypi(extensions):
 
 @contextlib.contextmanager
 def own_managers_alone(extensions):
-    """Ask JupyterLab alone which managers of extensions it has, and all packages, for 0.02 s, once the server answers.
+    """Look for extension managers only in JupyterLab itself; search all packages (0.02 s) once the server answers.
 
-    The configuration asks for one of JupyterLab's own.
+    The configuration selects one of JupyterLab's own.
     """
     from importlib import metadata
 
@@ -154,9 +155,9 @@ def own_managers_alone(extensions):
 
 
 class StandIn(types.ModuleType):
-    """Stands for a module, which is imported as soon as anything of it is asked for.
+    """A stand-in for a module, which is imported when one of its attributes is used.
 
-    ``noted``: names of its functions; their calls until then are made then.
+    ``noted``: names of functions whose calls are recorded until then, and made afterwards.
     """
 
     def __init__(self, name, noted=()):
@@ -182,10 +183,10 @@ class StandIn(types.ModuleType):
 
 
 def putting_off(name, *noted, needs=()):
-    """Return a change for ``around``: let a module import ``name`` when it uses that, or the server answers.
+    """Return a change for ``around``: postpone a module's import of ``name`` until it is used, or the server answers.
 
-    The module does so by ``import name``. It may call the functions that are ``noted`` as it is run. Nothing is put off
-    if ``name``, or what that ``needs``, is not there: the module may know what to do then.
+    The module must contain ``import name``. While it is executed, it may call the functions in ``noted``. Nothing is
+    postponed if ``name``, or a module in ``needs``, is not installed: the module may handle that.
     """
 
     @contextlib.contextmanager
@@ -207,7 +208,7 @@ def putting_off(name, *noted, needs=()):
 
 @contextlib.contextmanager
 def without_ipython(nbserver):
-    """Do not import IPython for the value of one property, where names are listed and shown by the server as well."""
+    """Do not import IPython for the value of one property, when the server's members are listed and proxied."""
     yield
     list_names, show = nbserver.public_members, nbserver.proxy
 
@@ -239,26 +240,26 @@ ALTERED = {
 
 
 class Finder:
-    """Finds modules as Python does, and alters how some are run."""
+    """A finder that finds modules as Python does, and changes how some of them are executed."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        """Return the module's spec; of all but a few nothing, so that the next finder is asked."""
-        if name not in ALTERED or name in asked_for:  # a finder may itself ask all others
+        """Return the spec of the few modules to change; otherwise ``None``, so that the next finder is used."""
+        if name not in ALTERED or name in asked_for:  # other finders may call all finders themselves
             return None
         asked_for.add(name)
         try:
             spec = cls.find_as_without_us(name, path, target)
         finally:
             asked_for.discard(name)
-        # Another loader may be that of somebody who waits for this module, to alter it as well.
+        # Another loader may belong to a program that wants to change this module as well.
         if type(getattr(spec, "loader", None)) is importlib.machinery.SourceFileLoader:
             ALTERED[name](spec.loader)
         return spec
 
     @classmethod
     def find_as_without_us(cls, *what):
-        """Return what the other finders find, in their order; nothing where Python has to ask one in an old way."""
+        """Return what the other finders find, in order; ``None`` if one of them has only the old interface."""
         for finder in [finder for finder in sys.meta_path if finder is not cls]:
             if not hasattr(finder, "find_spec"):
                 return None
@@ -269,12 +270,12 @@ class Finder:
 
 
 def begin():
-    """Begin to leave out; the configuration ends it, when JupyterLab's own modules are there."""
-    # Hundreds of thousands of objects come with the modules, and all of them stay: looking through them again and again
-    # for garbage finds none.
+    """Start the changes; the configuration ends them, when JupyterLab's own modules have been imported."""
+    # Importing the modules creates hundreds of thousands of objects, and all of them stay: collecting garbage again and
+    # again would find none.
     undone_later.append(functools.partial(gc.set_threshold, *gc.get_threshold()))
     gc.set_threshold(1_000_000)
-    # With this library, jsonschema builds 38 grammars, for two formats that nothing in JupyterLab uses.
+    # With this library, jsonschema builds 38 grammars for two formats that JupyterLab does not use.
     sys.modules["rfc3987_syntax"] = None
     sys.meta_path.insert(0, Finder)
     sys.modules[NAME] = sys.modules.pop(__name__)
@@ -282,20 +283,20 @@ def begin():
 
 
 def end():
-    """Have everything there again for what is imported and run from now on."""
+    """Undo the changes for everything that is imported and run from now on."""
     if sys.modules.get("rfc3987_syntax", ...) is None:
         del sys.modules["rfc3987_syntax"]
     for undo in undone_later:
         undo()
     if "notebook_shim" in sys.modules:
-        # JupyterLab imports it as its next step, without us; what is wrong in it is said then.
+        # JupyterLab imports it as its next step, without our changes, and then reports its errors.
         with contextlib.suppress(Exception):
             importlib.import_module("notebook_shim.nbserver")
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not Finder]
 
 
 def import_what_was_put_off():
-    """Have what is put off imported now: the server answers."""
+    """Make the postponed imports now, because the server answers."""
     for step in done_later:
         with contextlib.suppress(Exception):
             step()

@@ -3,8 +3,8 @@
     ray_node.py scheduler
     ray_node.py workers
 
-Started by ``worker_node.sh`` in the session's environment. All of it is Ray's own, as ``ray start`` starts it; what is
-here says what Ray has of this node, keeps others out, and reports that the node has joined.
+Started by ``worker_node.sh`` in the session's environment. The processes are Ray's own, started by ``ray start``; this
+file sets the resources that Ray may use on this node, keeps other users out, and reports that the node has joined.
 
 Ray's processes talk to each other by gRPC, with TLS on both sides (``RAY_USE_TLS``) and the session's token
 (``RAY_AUTH_MODE``), and answer HTTP only with that token. ``workers_ray.sh`` sets the variables for both.
@@ -25,47 +25,47 @@ from node_resources import FOLDER, cores_here, gpus_here, memory_here, memory_li
 
 del sys.path[0]
 
-STORE_PART, LEAST_STORE = 0.3, 100 * 2**20  # of the memory, for objects: as Ray by itself, which needs 75 MiB
+STORE_PART, LEAST_STORE = 0.3, 100 * 2**20  # share of memory for objects, as Ray's default; it needs 75 MiB
 STARTED = "Ray runtime started."
 ENDS_WITHIN = 2  # seconds
-#: Ray gives a node half a minute to start, which is little for a slow file system or a busy machine: who gives up so
-#: late may try again. By then, most of what is read is in memory.
+#: Ray allows a node half a minute to start, which is little for a slow file system or a busy machine: an attempt that
+#: fails after so long is repeated. By then, most of the files are in the page cache.
 SLOW_SECONDS, TRIES = float(os.environ.get("NBL_RAY_SLOW_SECONDS") or 25), 3
-#: the command ``ray`` of this Python, which takes no modules from the working directory
+#: the command ``ray`` of this Python, without importing modules from the working directory
 RAY = "import sys; del sys.path[0]; from ray.scripts.scripts import main; main()"
 
-#: Ports that would answer everybody: Prometheus' metrics. No port has that number, so that these do not open.
+#: Prometheus' metrics would be open to everybody. An invalid port number keeps them from being served.
 WITHOUT_METRICS = {
     "RAY_enable_metrics_collection": "0",
     "AUTOSCALER_METRIC_PORT": "-1",
     "DASHBOARD_METRIC_PORT": "-1",
 }
-#: No wait for what somebody might still ask of it.
+#: Shut down without waiting for further requests.
 ENDS_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
 
 
 def free_port(address: str) -> int:
-    """Return a port of this address on which nothing listens now."""
+    """Return a port that is free now on this address."""
     with socket.socket() as listener:
         listener.bind((address, 0))
         return listener.getsockname()[1]
 
 
 def has(*modules: str) -> bool:
-    """Are they all in this environment?"""
+    """Whether all these modules are installed."""
     with contextlib.suppress(ImportError):
         return all(importlib.util.find_spec(module) for module in modules)
     return False
 
 
 def store_and_memory(memory: int, shared: int) -> "tuple[int, int]":
-    """Split a node's memory, in bytes: for objects, and for what computes. ``shared``: what /dev/shm can hold."""
+    """Split a node's memory, in bytes, between object store and workers. ``shared``: the free size of /dev/shm."""
     store = max(LEAST_STORE, min(int(memory * STORE_PART), int(shared * 0.95)))
     return store, max(memory - store, LEAST_STORE)
 
 
 def shared_memory() -> int:
-    """Return how many bytes /dev/shm can hold now; Ray keeps its objects there."""
+    """Return the free size of /dev/shm in bytes; Ray keeps its objects there."""
     with contextlib.suppress(OSError):
         there = os.statvfs("/dev/shm")  # noqa: S108
         return there.f_bavail * there.f_frsize
@@ -73,16 +73,16 @@ def shared_memory() -> int:
 
 
 def options(cores: int, memory: int) -> "list[str]":
-    """Return the options of ``ray start`` that are the same on each node: what it has, and where."""
+    """Return the options of ``ray start`` for every node: its resources, and its folders."""
     store, rest = store_and_memory(memory, shared_memory())
     given = {
         "node-ip-address": os.environ["NBL_NODE_ADDRESS"],
-        "temp-dir": os.environ["NBL_RAY_FOLDER"] + "/r",  # Ray lets everybody into this one
+        "temp-dir": os.environ["NBL_RAY_FOLDER"] + "/r",  # Ray makes this folder accessible to everybody
         "num-cpus": cores,
         "num-gpus": len(gpus_here()),
         "memory": rest,
         "object-store-memory": store,
-        # whichever are free: another user may have a Ray on this node
+        # any free ports: another user may run Ray on this node
         "min-worker-port": 0,
         "max-worker-port": 0,
         "dashboard-agent-listen-port": 0,
@@ -91,7 +91,7 @@ def options(cores: int, memory: int) -> "list[str]":
 
 
 def head_options() -> "list[str]":
-    """Choose the ports of the head, write them down for who looks for it, and return them as options."""
+    """Choose the ports of the head, write them to a file for the other processes, and return them as options."""
     address = os.environ["NBL_NODE_ADDRESS"]
     port, dashboard = free_port(address), free_port("127.0.0.1")
     shows = has("aiohttp", "aiohttp_cors", "grpc", "opencensus", "prometheus_client")
@@ -107,10 +107,10 @@ def head_options() -> "list[str]":
 
 
 def keep_dashboard_port() -> "socket.socket | None":
-    """Keep the dashboard's port of this node's 127.0.0.1 from everybody, as long as what is returned is kept.
+    """Occupy the dashboard's port on this node's 127.0.0.1, for as long as the returned socket is kept.
 
-    Ray's agents on all nodes look for the dashboard there, and send the token along; on the first one they find it.
-    Raises ``OSError`` if somebody has it.
+    Ray's agents on all nodes look for the dashboard there, and send the token to whatever listens; the dashboard itself
+    is on the first node. Raises ``OSError`` if another program has the port.
     """
     port = int(os.environ.get("NBL_DASHBOARD_PORT") or 0)
     if not port:
@@ -121,17 +121,17 @@ def keep_dashboard_port() -> "socket.socket | None":
 
 
 class Node:
-    """Ray's processes on this node, under ``ray start``: when that ends, they do."""
+    """Ray's processes on this node, children of ``ray start``: when that ends, they end."""
 
     def __init__(self) -> None:
         self.child = None
         self.stopped = self.started = False
         self.kept = None
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # the last: the end of a step
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # SIGUSR2: the end of a step
             signal.signal(number, self.stop)
 
     def stop(self, *_signal) -> None:
-        """End them, or start none."""
+        """End the processes, or do not start them."""
         self.stopped = True
         if self.child:
             self.child.terminate()
@@ -139,13 +139,13 @@ class Node:
             signal.alarm(ENDS_WITHIN)
 
     def await_head(self) -> None:
-        """Wait until the first node has joined; the job gives up if that takes too long."""
+        """Wait until the first node has joined; if that takes too long, the job fails."""
         first = FOLDER / "runtime" / f"ray-joined-{os.environ['NBL_FIRST_NODE']}"
         while not self.stopped and not first.exists():
             time.sleep(0.1)
 
     def run(self, role: str) -> int:
-        """Be the head, or a node that joins it, until a signal comes."""
+        """Run the head, or a node that joins it, until a signal comes."""
         cores = cores_here()
         memory = memory_here(cores, memory_limit())
         if role == "scheduler":
@@ -174,7 +174,7 @@ class Node:
         return code
 
     def follow(self, report: str, has: str) -> int:
-        """Report the node while it is there. What ``ray start`` says besides errors is for people at a terminal."""
+        """Report the node while it runs. Of the output of ``ray start``, only errors are kept."""
         try:
             for line in self.child.stdout:
                 if STARTED in line:

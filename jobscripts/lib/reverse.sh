@@ -1,19 +1,19 @@
 #!/bin/bash
-# A connection into a job that the job itself makes: where nobody may connect to a compute node, but the node to the login
-# node. The job opens an ssh connection to the login node on which it is called, as its user does, and there is an SSH
-# server into the session (sshd.sh step) at its near end. Nothing listens anywhere: the two ends meet in a folder of the
-# user's own on the login node, which is new and gone as soon as they have met.
+# A connection into a job that the job itself opens, for sites where nobody may connect to a compute node, but the node
+# may connect to the login node. The job opens an ssh connection to the login node from which it is called, as its user,
+# with an SSH server into the session (sshd.sh step) at the job's end. No port is opened: the launcher and the job meet
+# in a new private folder on the login node, which is removed as soon as they have met.
 #
 #   bash reverse.sh answer SESSION_DIR      in the job: answer each call, until standard input ends
-#   bash reverse.sh call SESSION_DIR        on the login node: call the job, and print how that went:
+#   bash reverse.sh call SESSION_DIR        on the login node: call the job, and print the outcome:
 #     open TAG                                it is connected, and waits for `join TAG`, 30 s at most
 #     closed|no-host-key|unsafe|silent|no-sshd|denied|unknown-host|elsewhere|unreached WHY
 #   bash reverse.sh join SESSION_DIR TAG    there: the connection, on standard input and output
 #   bash reverse.sh meet SESSION_DIR TAG    there, over the job's own ssh connection: its far end
 #
-# In SESSION_DIR/runtime/reverse, `calls` has the tags of all calls, in the order in which they came: without that file,
-# none are answered any more. TAG says by which names the login node is called, TAG.hosts has its host keys, and
-# TAG.answer why the job could not connect.
+# In SESSION_DIR/runtime/reverse, `calls` has the tags of all calls, in order; without that file, calls are no longer
+# answered. TAG has the names of the login node, TAG.hosts its host keys, and TAG.answer the reason why the job could
+# not connect.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -24,16 +24,16 @@ IFS=$' \t\n'; unset GLOBIGNORE
 
 set -u
 
-# How long a call waits for the job, how long the job tries, and how long it then waits for `join`.
+# Seconds that a call waits for the job, that the job tries, and that it then waits for `join`.
 readonly CALL_SECONDS=40 TRY_SECONDS=30 JOIN_SECONDS=30
-# How long one address may take to be reached, and then the login there, with the user's start-up files.
+# Seconds for connecting to one address, and then for the login there, with the user's start-up files.
 readonly CONNECT_SECONDS=5 LOGIN_SECONDS=20
-# Seconds between two looks at whether somebody calls: in the first half minute, while the launcher waits for the session,
-# and after each call; later; and where nobody has called for long.
+# Seconds between two checks for calls: in the first half minute, while the launcher waits for the session, and after
+# each call; later; and after a long time without calls.
 readonly FIRST_SECONDS=30 FIRST_LOOK=0.2 LATER_LOOK=1 RARE_AFTER=600 RARE_LOOK=2
-# The most names of a login node that are tried, and the most lines that its start-up files may print.
+# The maximum number of names of a login node to try, and of lines that start-up files may print there.
 readonly MOST_NAMES=5 MOST_LINES=500
-# The name under which TAG.hosts has the login node's keys, whichever of its names is tried.
+# The name for which TAG.hosts lists the login node's keys, whichever of its names is tried.
 readonly KNOWN_AS=login-node
 
 main() {
@@ -61,12 +61,12 @@ usage() {
 
 is_tag() { [[ $1 =~ ^[[:alnum:]]{8}$ ]]; }
 
-# What a name or an address of a host consists of; the first character keeps it from being an option.
+# Whether a word is a valid host name or address; the first character ensures that it cannot be an option.
 is_host() { [[ $1 =~ ^[[:alnum:]:][[:alnum:]._:-]*$ ]]; }
 
 # ------------------------------------------------------------------------------------------------- on the login node
 
-# What is told is one line, whatever it came from.
+# Print a message on one line, whatever it contains.
 tell() {
   local words=${2-}
   printf '%s %s\n' "$1" "${words//[[:cntrl:]]/ }"
@@ -78,7 +78,7 @@ call() {
   [[ -e $place/calls ]] || tell closed
   find_host_keys
   ((${#host_keys[@]})) || tell no-host-key
-  # Whoever may rename what others have put there could put something else in its place.
+  # Anybody who may rename other users' files there could replace them.
   [[ -k /tmp && $(stat -c %u /tmp) == 0 ]] || tell unsafe
   remove_left_calls
   folder=$(mktemp -d /tmp/nl-call-XXXXXXXX) || tell unsafe
@@ -92,15 +92,15 @@ call() {
       trap - EXIT
       tell open "$tag"
     fi
-    # Opened at each look: only then an NFS client asks whether another machine has written it.
+    # Opened at each check: only then does an NFS client ask whether another machine has written it.
     ! read_line "$place/$tag.answer" || tell "${REPLY%% *}" "${REPLY#* }"
     pause 0.1
   done
   tell silent
 }
 
-# Files first that the job reads, then the line by which it finds them. The answer is a file that is there already: an NFS
-# client does not look for a new one each time.
+# Write the files that the job reads, then the line by which it finds them. The file for the answer is created here,
+# because an NFS client does not look for a new file each time.
 place_call() {
   local key lines='' name
   for key in "${host_keys[@]}"; do lines+="$KNOWN_AS $key"$'\n'; done
@@ -112,8 +112,8 @@ place_call() {
   write_file "$place/$tag" "$lines" && printf '%s\n' "$tag" >>"$place/calls"
 }
 
-# Set names to what this machine is called, the best first, and ports to where its SSH server listens. The server that
-# let the launcher in has told its own address and port.
+# Set names to the names of this machine, the best first, and ports to those of its SSH server. The SSH server of the
+# launcher's connection has put its own address and port into the environment.
 find_own_names() {
   local name address='' port='' _
   names=() ports=()
@@ -132,21 +132,22 @@ hang_up() {
   rm -f -- "$place/$tag" "$place/$tag".{hosts,answer}
 }
 
-# What is left of calls that were killed before the two ends had met.
+# Remove the folders of calls that were killed before the two ends had met.
 remove_left_calls() {
   find "$place" -maxdepth 1 -type f \( -name '????????' -o -name '????????.*' \) -mmin +10 -exec rm -f -- {} + 2>/dev/null
   find /tmp -maxdepth 1 -type d -name 'nl-call-????????' -user "$(id -u)" -mmin +10 -exec rm -rf -- {} + 2>/dev/null
 }
 
-# Work inside the folder of a call from now on, whatever happens to its name. Fail if it is not there, or not ours alone.
+# Change to the folder of a call, so that later changes of its name have no effect. Fail unless it exists and is
+# private.
 enter_folder() {
   is_tag "$1" || usage
   folder=/tmp/nl-call-$1
   [[ ! -L $folder ]] && cd -P -- "$folder" 2>/dev/null && [[ -O . && -p up && -p down ]] && chmod 700 .
 }
 
-# The launcher's end. Each pipe is opened for both directions first, which never waits for the other end: if that has
-# gone, there is nothing to read, and it ends.
+# The launcher's end. Each pipe is first opened for reading and writing, which does not block: if the other end is gone,
+# there is nothing to read, and the connection ends.
 join() {
   enter_folder "$1" || exit 1
   exec 3<&0 6<>down 7<>up
@@ -160,8 +161,8 @@ join() {
   await_either
 }
 
-# The job's end. What is printed before the first of its lines is the user's start-up files'. Both pipes are open before
-# the other end may come, and stay so until it has come: what has no other end ends.
+# The job's end. Output before its first line comes from the user's start-up files. Both pipes are opened before the
+# other end may connect, and stay open until it has: a pipe without another end would end.
 meet() {
   local tries tag=$1
   enter_folder "$1" || { printf '\nnl-call-%s elsewhere\n' "$1"; exit 0; }
@@ -181,8 +182,8 @@ meet() {
   await_either
 }
 
-# When one direction is over, so is the connection. The programs themselves have told both ends so, at once; only what is
-# left has to go.
+# When one direction has ended, the connection has ended. The programs notify both ends at once; only the remaining
+# processes must be ended.
 await_either() {
   while kill -0 "$from" && kill -0 "$to"; do pause 1; done 2>/dev/null
   kill "$from" "$to" 2>/dev/null
@@ -191,12 +192,12 @@ await_either() {
 
 # -------------------------------------------------------------------------------------------------------- in the job
 
-# Descriptor 3 is the job's log. Each call has a file of its own for what its programs say, by which the job finds all of
-# them at its end.
+# Descriptor 3 is the job's log. Each call has its own file for the errors of its programs, by which the job finds all
+# of them at its end.
 answer() {
   local answered=0 last_call=0
   log_fd=3
-  # A scheduler may send these to all of a job's processes; they are for others.
+  # A scheduler may send these to all processes of a job; they are meant for others.
   trap '' USR1 USR2
   cd -- "$place" || exit 1
   while await_look && read_calls; do
@@ -208,7 +209,7 @@ answer() {
   done
 }
 
-# Wait for the next look. Fail when the job script has ended, which has the other end of standard input.
+# Wait for the next check. Fail when the job script has ended, which holds the other end of standard input.
 await_look() {
   local code look=$FIRST_LOOK quiet=$((SECONDS - last_call))
   ((quiet < FIRST_SECONDS)) || look=$LATER_LOOK
@@ -218,7 +219,7 @@ await_look() {
   ((code == 0 || code > 128))
 }
 
-# Opened at each look, as the answer above. Fail if it is not there any more.
+# Opened at each check, like the answer above. Fail if it does not exist any more.
 read_calls() {
   local line
   calls=()
@@ -238,17 +239,17 @@ answer_call() {
   for port in "${ports[@]}"; do
     for name in "${names[@]}"; do
       ((SECONDS < deadline)) || give_up "$1"
-      # The first one in any case: the user's own ssh may have another way there.
+      # Try the first one in any case: the user's ssh configuration may have another route to it.
       if ((count == 0)) || is_reached "$count"; then connect "$1" "$name" "$port"; fi
       ((count++))
-      # It is the same server under its other names: more attempts only fill its log.
+      # The other names are those of the same server: more attempts would only fill its log.
       [[ $cause != denied ]] || give_up "$1"
     done
   done
   give_up "$1"
 }
 
-# Try all addresses but the first for a TCP connection, at the same time: where packets are dropped, each takes as long as
+# Try a TCP connection to all addresses but the first, at the same time: if packets are dropped, each takes
 # CONNECT_SECONDS. Set looks to the processes, in the order of the addresses.
 look_for_others() {
   local name port
@@ -261,7 +262,7 @@ look_for_others() {
   done 2>/dev/null
 }
 
-# is_reached NUMBER: whether that address answers; it has CONNECT_SECONDS for that, since the look at all of them began.
+# is_reached NUMBER: whether that address answers within CONNECT_SECONDS of the start of look_for_others.
 is_reached() {
   while kill -0 "${looks[$1]}" 2>/dev/null; do
     ((SECONDS <= looks_began + CONNECT_SECONDS)) || return
@@ -296,14 +297,14 @@ read_request() {
   [[ -n $user ]] && ((${#names[@]} && ${#ports[@]}))
 }
 
-# connect TAG NAME PORT: become the SSH server behind a connection to the login node; else set cause and why.
+# connect TAG NAME PORT: exec the SSH server over a connection to the login node; if that fails, set cause and why.
 connect() {
   local from to line='' lines meet ssh
   quote "$dir/reverse.sh"
   meet="exec bash $REPLY meet"
   quote "$dir"
   meet+=" $REPLY $1"
-  # It waits for a line: bash forgets the descriptors of one that has ended.
+  # The coprocess waits for a line first: bash closes the descriptors of one that has ended.
   coproc ssh_connection { read -r _ && exec ssh "${ssh_options[@]}" -o "UserKnownHostsFile=$1.hosts" -l "$user" -p "$3" \
     -- "$2" "$meet"; }
   ssh=$!
@@ -323,8 +324,8 @@ connect() {
   note_failure "$line" "$1"
 }
 
-# The user's own way to log in, keys and all; what matters here is not left to a configuration file. Words that an older
-# ssh does not know are ignored.
+# ssh uses the user's own configuration and keys; these options are set because they must not depend on it. Options that
+# an older ssh does not know are ignored.
 readonly ssh_options=(
   -T -o BatchMode=yes -o LogLevel=ERROR -o "ConnectTimeout=$CONNECT_SECONDS" -o ConnectionAttempts=1
   -o StrictHostKeyChecking=yes -o GlobalKnownHostsFile=/dev/null -o "HostKeyAlias=$KNOWN_AS" -o CheckHostIP=no
@@ -337,12 +338,12 @@ readonly ssh_options=(
 
 # quote TEXT: set REPLY to TEXT as a word for the login shell there, whichever that is.
 quote() {
-  # In variables: bash 5.2 gives backslashes in a literal replacement a meaning.
+  # In variables, because bash 5.2 interprets backslashes in a literal replacement.
   local mark="'" escaped="'\\''"
   REPLY=$mark${1//"$mark"/"$escaped"}$mark
 }
 
-# note_failure LINE TAG: what was the matter, unless something more telling is known already.
+# note_failure LINE TAG: set cause and why from a line, unless a more specific cause is already known.
 note_failure() {
   read_said
   if [[ $REPLY == *'ermission denied'* || $REPLY == *'authentication failures'* ]]; then
@@ -356,7 +357,7 @@ note_failure() {
   fi
 }
 
-# Set REPLY to the last line that a program has said.
+# Set REPLY to the last line that a program has printed.
 read_said() {
   REPLY=''
   { IFS= read -r -d '' REPLY <"$said"; } 2>/dev/null

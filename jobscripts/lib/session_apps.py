@@ -1,9 +1,9 @@
-"""Further programs in the session (``--app``), such as TensorBoard, each behind a port of its own.
+"""Further programs in the session (``--app``), such as TensorBoard, each behind its own port.
 
 Loaded by ``jupyter_server_config.py`` into JupyterLab's server, so that they run in its environment, and end with it.
-An app listens on a Unix socket in a folder that only the session's user may enter: a port of 127.0.0.1 could be reached
-by every user of the node. In front of it is a port for the launcher's tunnel, which lets in only connections of this
-user's programs, and only requests that carry the app's own secret. Python 3.6 must be able to read this file.
+An app listens on a Unix socket in a folder that only the session's user may enter, because every user of the node could
+connect to a port of 127.0.0.1. A proxy in front of it has a port for the launcher's tunnel; it accepts only connections
+of this user's programs, and only requests with the app's own secret. Python 3.6 must be able to read this file.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ from urllib.parse import urlencode
 from app_requests import SECRET, answered, body_length, judge, response, sent
 
 ADDRESS, ICONS = "api/notebook-launcher/apps", "api/notebook-launcher/app-icons"
-MOST_HEAD = 64 * 1024  # bytes of a request's first lines
+MOST_HEAD = 64 * 1024  # bytes of a request's head
 HEAD_WITHIN, STARTS_WITHIN, ANSWERS_WITHIN, HANGS_UP_WITHIN = 30, 120, 5, 2  # seconds
-RESTARTED_AFTER = 3  # seconds, and longer each time; a job that is ended sends SIGTERM to both
-NOT_FOUND = 127  # the exit code of a shell, or of env, whose program is not there
-MOST_DEATHS, FORGOTTEN_AFTER = 3, 600  # so many times it is started again, unless it ran so many seconds
+RESTARTED_AFTER = 3  # seconds, and longer each time; when a job is ended, the app and JupyterLab get SIGTERM
+NOT_FOUND = 127  # the exit code of a shell or env if the program does not exist
+MOST_DEATHS, FORGOTTEN_AFTER = 3, 600  # deaths after which it is given up; forgotten if it ran for so many seconds
 LAST_LINES, LAST_BYTES, LONGEST_LINE = 5, 4096, 200
-MOST_OUTPUT, OUTPUT_EVERY = 16 * 1024 * 1024, 10  # bytes of its output that are kept, and seconds between two looks
+MOST_OUTPUT, OUTPUT_EVERY = 16 * 1024 * 1024, 10  # bytes of its output that are kept, and seconds between two checks
 ENDS_WITHIN = 3  # seconds; JupyterLab itself has a few more
 PORTS_TRIED = 20
-MOST_LAUNCHERS = 100  # of whose ports it is known; the oldest is forgotten
+MOST_LAUNCHERS = 100  # launchers whose ports are remembered; the oldest is forgotten
 LONGEST_PLACE = 60  # bytes; a socket's path may have 107
 
 
 class App:
-    """One of them: its process, its state for the page and the launcher, and the port in front of it.
+    """One app: its process, its state for the page and the launcher, and the port of its proxy.
 
-    ``state`` is ``starting``, ``running`` or ``failed``; ``message`` says why, and ``last`` are the lines that it
-    printed last.
+    ``state`` is ``starting``, ``running`` or ``failed``; ``message`` says why, and ``last`` are the last lines that it
+    printed.
     """
 
     def __init__(self, wanted, place, session, own, log):
@@ -55,7 +55,7 @@ class App:
         self.socket, self.session, self.own, self.log = place, session, own, log
         self.secret = secrets.token_urlsafe(32)
         self.state, self.message, self.process, self.ends = "starting", "", None, threading.Event()
-        self.last, self.missing = [], False  # missing: to start it again would change nothing
+        self.last, self.missing = [], False  # missing: starting it again would not help
         self.restarts, self.news = 0, threading.Event()
         self.output = Path(session, "runtime", f"app-{self.name}.log")
         self.listeners = listening_sockets()
@@ -64,7 +64,7 @@ class App:
     # --- its process
 
     def keep_running(self):
-        """Start it, and again if it ends; give up after ``MOST_DEATHS`` in a row."""
+        """Start it, and restart it if it ends; give up after ``MOST_DEATHS`` in a row."""
         deaths = 0
         while not self.ends.is_set():
             began = time.monotonic()
@@ -85,7 +85,7 @@ class App:
         self.log("notebook-launcher: %s is not running. %s", self.title, self.why())
 
     def change_to(self, state):
-        """Be in another state, and have it recorded."""
+        """Change the state, and have it recorded."""
         self.state = state
         self.news.set()
 
@@ -101,12 +101,12 @@ class App:
             return
         descriptor = os.open(str(self.output), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "wb") as output:
-            # With a process group of its own, by which all that it starts is ended with it.
+            # In its own process group, so that its child processes are ended with it.
             self.process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
         try:
-            if not self.ends.is_set():  # it was not yet there to be ended
+            if not self.ends.is_set():  # not ended while it was being started
                 self.watch()
         finally:
             self.stop()
@@ -127,16 +127,16 @@ class App:
         self.message, self.last = f"It ended with exit code {code}.", self.last_lines()
         if code == NOT_FOUND and not has_answered:
             self.missing = True
-            if self.last:  # such as "There is no TensorBoard"
+            if self.last:  # for example: "There is no TensorBoard"
                 self.message, self.last = self.last[-1], []
 
     def why(self):
-        """Return why it ended, and below that the end of its log."""
+        """Return why it ended, followed by the end of its log."""
         end = ["The end of its log:", *(f"| {line}" for line in self.last)] if self.last else []
         return "\n".join([self.message, *end])
 
     def argv(self):
-        """Return the first of its commands whose program is there, filled in."""
+        """Return the first of its commands whose program is installed, filled in."""
         words = {"socket": self.socket, "folder": self.folder, "session": str(self.session), "python": sys.executable}
         for command in self.commands:
             argv = [filled(word, words) for word in command]
@@ -145,7 +145,7 @@ class App:
         return None
 
     def answers(self):
-        """Does it answer on its socket, to a request for ``health``?"""
+        """Whether it answers a request for ``health`` on its socket."""
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(ANSWERS_WITHIN)
@@ -157,13 +157,13 @@ class App:
             return False
 
     def limit_output(self):
-        """Begin its output anew when that has become long: it may fill the user's home."""
+        """Truncate its output when that has become long, because it could fill the user's home."""
         with contextlib.suppress(OSError):
             if self.output.stat().st_size > MOST_OUTPUT:
                 os.truncate(str(self.output), 0)
 
     def last_lines(self):
-        """Return the last lines that it printed, as text that changes no terminal."""
+        """Return the last lines that it printed, without control characters."""
         try:
             with self.output.open("rb") as output:
                 output.seek(max(0, self.output.stat().st_size - LAST_BYTES))
@@ -174,11 +174,11 @@ class App:
         return [line[:LONGEST_LINE] for line in lines if line][-LAST_LINES:]
 
     def is_alive(self):
-        """Is its process there?"""
+        """Whether its process is running."""
         return self.process is not None and self.process.poll() is None
 
     def signal(self, how):
-        """Send a signal to it, and to what it has started."""
+        """Send a signal to its process group."""
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, how)
 
@@ -194,11 +194,11 @@ class App:
     # --- the port in front of it
 
     def listen(self):
-        """Return what serves its port, to be awaited."""
+        """Return the coroutine that starts serving its port."""
         return [asyncio.start_server(self.serve, sock=one, limit=MOST_HEAD) for one in self.listeners]
 
     async def serve(self, reader, writer):
-        """Serve one connection, which carries one request."""
+        """Serve one connection, with a single request."""
         try:
             if is_strangers(self.own, writer.get_extra_info("socket")):
                 writer.transport.abort()
@@ -218,7 +218,7 @@ class App:
             writer.close()
 
     async def pass_on(self, head, reader, writer):
-        """Carry a request to the app, and what comes of it back."""
+        """Copy a request to the app, and its answer back."""
         there, to_there = await asyncio.open_unix_connection(self.socket, limit=MOST_HEAD)
         try:
             to_there.write(head)
@@ -227,23 +227,23 @@ class App:
             answering = asyncio.ensure_future(answered(there, writer, upgraded))
             await asyncio.wait([sending, answering], return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
-                # What is sent to the end is read, though nobody needs it: else the browser would lose the answer.
+                # Read everything that the browser sends, though it is not needed: otherwise it would lose the answer.
                 writer.write_eof()
                 await asyncio.wait([sending], timeout=HANGS_UP_WITHIN)
-            for way in (sending, answering):  # a browser that ends one way ends both
+            for way in (sending, answering):  # if one direction ends, end both
                 way.cancel()
         finally:
             to_there.close()
 
     def not_running(self):
-        """Return the page to be shown meanwhile."""
+        """Return the page shown while the app is not running."""
         if self.state == "failed":
             text = f"{self.title} is not running. {self.why()}"
             return response("503 Service Unavailable", text)
         return response("503 Service Unavailable", f"{self.title} is starting …", "Refresh: 2\r\n")
 
     def record(self):
-        """Return what ``status`` shows of it. Without the secret: this goes into a file."""
+        """Return what ``status`` shows of it, without the secret, because this is written to a file."""
         return {
             "name": self.name,
             "title": self.title,
@@ -254,9 +254,9 @@ class App:
         }
 
     def facts(self, local_port):
-        """Return what the page and the launcher are told; ``local_port`` leads to it, 0: not known."""
+        """Return its data for the page and the launcher. ``local_port``: the forwarded port; 0: not known."""
         address = f"http://port-{local_port}.localhost:{local_port}/?{urlencode({SECRET: self.secret})}"
-        icon = "file" if self.icon.startswith("data:") else self.icon  # the page asks for a picture once
+        icon = "file" if self.icon.startswith("data:") else self.icon  # the page requests a picture once
         return dict(self.record(), port=self.port, secret=self.secret, url=address if local_port else "", icon=icon)
 
 
@@ -266,7 +266,7 @@ def filled(word, words):
 
 
 def is_strangers(own, connection):
-    """Does this connection come from another user's program?"""
+    """Whether a connection comes from another user's program."""
     return Path("/proc/net/tcp").exists() and own.stranger_behind(connection) is not None
 
 
@@ -286,7 +286,7 @@ def listening_sockets():
             second.listen(128)
             return [first, second]
         except OSError as problem:
-            if problem.errno != errno.EADDRINUSE:  # there is no IPv6
+            if problem.errno != errno.EADDRINUSE:  # there is no IPv6 here
                 return [first]
             first.close()
     raise OSError("no port is free on 127.0.0.1 and ::1")
@@ -296,12 +296,12 @@ def listening_sockets():
 
 
 class Apps:
-    """All apps of the session, and the local ports by which launchers have opened them."""
+    """All apps of the session, and the local ports to which launchers have forwarded them."""
 
     def __init__(self, wanted, session, own, log):
         self.place = private_folder()
         atexit.register(shutil.rmtree, self.place, ignore_errors=True)
-        # Another job of this user's removes such a folder if no socket is open in it, as when an app has just died.
+        # Another job of this user would remove the folder if no socket were open in it, when an app has just died.
         self.held = socket.socket(socket.AF_UNIX)
         self.held.bind(f"{self.place}/held")
         self.apps = [App(one, f"{self.place}/{at}", session, own, log) for at, one in enumerate(wanted)]
@@ -309,10 +309,10 @@ class Apps:
         for one in self.apps:
             one.news = self.news
         self.states = Path(session, "runtime", "apps.json")
-        self.opened = {}  # by the local port of JupyterLab: by name, the app's local port
+        self.opened = {}  # by JupyterLab's local port: the apps' local ports by name
 
     def start(self):
-        """Start all of them, and what serves their ports."""
+        """Start all apps and their proxies."""
         atexit.register(self.end)
         threading.Thread(target=self.serve, name="apps", daemon=True).start()
         threading.Thread(target=self.keep_files, name="apps-files", daemon=True).start()
@@ -320,7 +320,7 @@ class Apps:
             threading.Thread(target=app.keep_running, name="app-" + app.name, daemon=True).start()
 
     def serve(self):
-        """Serve the ports, in a thread: what passes there must not hold JupyterLab up."""
+        """Serve the ports in a thread, so that their traffic does not delay JupyterLab."""
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         for app in self.apps:
@@ -329,9 +329,9 @@ class Apps:
         loop.run_forever()
 
     def keep_files(self):
-        """Record their states, and keep what they print within bounds.
+        """Record their states, and limit the size of their output.
 
-        A thread of its own: the home's file server may not answer.
+        In a separate thread, because the home's file server may not answer.
         """
         recorded = None
         while not self.ended.is_set():
@@ -344,7 +344,7 @@ class Apps:
             self.news.wait(OUTPUT_EVERY)
 
     def write_states(self, states):
-        """Write how they are for ``status``, and return whether that worked."""
+        """Write their states for ``status``, and return whether that worked."""
         new = self.states.with_name("apps.json.new")
         try:
             with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -355,7 +355,7 @@ class Apps:
         return True
 
     def end(self):
-        """End all of them, within the same few seconds. Python 3.12 starts no thread any more when it ends."""
+        """End all of them within the same few seconds; not with threads, which Python 3.12 cannot start at exit."""
         self.ended.set()
         self.news.set()
         for app in self.apps:
@@ -370,12 +370,12 @@ class Apps:
             app.signal(signal.SIGKILL)
 
     def facts(self, host):
-        """Return what is known of each. ``host``: of the request, which says by which launcher's tunnel it comes."""
+        """Return the data of each app. ``host``: of the request, which tells by which launcher's tunnel it came."""
         ports = self.opened.get(port_in(host), {})
         return [app.facts(ports.get(app.name, 0)) for app in self.apps]
 
     def note_opened(self, host, ports):
-        """Note by which local ports a launcher has opened them."""
+        """Record the local ports to which a launcher has forwarded them."""
         known = {app.name for app in self.apps}
         kept = {name: port for name, port in ports.items() if name in known and type(port) is int and 0 < port < 65536}
         self.opened.pop(port_in(host), None)
@@ -385,7 +385,7 @@ class Apps:
 
 
 def port_in(host):
-    """Return the port in a Host header; 0: none."""
+    """Return the port in a Host header; 0 if there is none."""
     port = host.rpartition(":")[2]
     return int(port) if re.match(r"[0-9]{1,5}\Z", port) else 0
 
@@ -394,7 +394,7 @@ def private_folder():
     """Return a new folder for sockets that only this user may enter, with a path short enough for them."""
     for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"):  # noqa: S108
         if place.startswith("/") and len(place.encode()) < LONGEST_PLACE and is_safe(place):
-            # By this name the job removes what one that was killed has left (job_services.sh).
+            # By this name, a later job finds and removes the folder if this one is killed (job_services.sh).
             folder = Path(place, f"nl-kernels-{secrets.token_hex(4)}")
             folder.mkdir(mode=0o700)
             return str(folder)
@@ -402,7 +402,7 @@ def private_folder():
 
 
 def is_safe(place):
-    """May this user create a folder there, and no other user rename or remove it?"""
+    """Whether this user may create a folder there, and no other user may rename or remove it."""
     try:
         known = Path(place).stat()
     except OSError:
@@ -412,11 +412,11 @@ def is_safe(place):
 
 
 def bring(app, own, folder):
-    """Start the apps that ``apps.json`` names, and have the launcher and the page told of them."""
+    """Start the apps named in ``apps.json``, and answer requests of the launcher and the page about them."""
     wanted = json.loads(Path(folder, "apps.json").read_text(encoding="utf-8"))["apps"]
     global running
     running = apps = Apps(wanted, folder, own, app.log.warning)
-    set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
+    set_up = app.init_shutdown_no_activity  # the last step of the setup in JupyterLab 3 and 4
 
     def set_up_and_start():
         set_up()
@@ -427,28 +427,28 @@ def bring(app, own, folder):
 
 
 def when_it_listens(act):
-    """Do this once the server listens. Call it before that is prepared.
+    """Call ``act`` once the server listens. Must be called before the server opens its port.
 
-    The server tries its port first, closes it, and opens it again in the loop's first round. A process that is started
-    in between has a copy of it for a moment, and the server would end: its port is in use.
+    The server first tries its port, closes it, and opens it again in the first iteration of the event loop. A process
+    started in between inherits the socket for a moment, and the server would exit because its port is in use.
     """
     from tornado.ioloop import IOLoop
 
     loop = IOLoop.current()
-    loop.add_callback(loop.add_callback, act)  # in the second round
+    loop.add_callback(loop.add_callback, act)  # in the second iteration
 
 
 running = None
 
 
 def answer(app, apps):
-    """Let the server answer what the launcher asks about apps."""
+    """Let the server answer the launcher's requests about apps."""
     from jupyter_server.base.handlers import APIHandler
     from jupyter_server.utils import url_path_join
     from tornado import web
 
     class AppsHandler(APIHandler):
-        """Tells the launcher the apps, and is told where it has opened them."""
+        """Tells the launcher about the apps, and receives the ports to which it has forwarded them."""
 
         _track_activity = False
 
@@ -465,7 +465,7 @@ def answer(app, apps):
             self.finish(json.dumps({"apps": apps.facts(self.request.host)}))
 
     class IconsHandler(APIHandler):
-        """Tells the page the pictures for the cards of apps."""
+        """Sends the page the pictures for the cards of apps."""
 
         _track_activity = False
 

@@ -1,23 +1,24 @@
 #!/bin/bash
 #
-# A shell in a session's job: in its environment or, outside of that, on the plain node.
+# A shell in a session's job: inside its environment, or outside of it on the plain node.
 #
 #   shell.sh SESSION_DIR inside|outside [COMMAND]
 #
-# Run on the job's node, by a step of the job. Without COMMAND it is a terminal's interactive bash, with the user's
-# ~/.bashrc and a prompt that says where it is. session.env counts as it does for jupyterlab.sh, and what goes wrong is
-# reported in the same sentences. SESSION_DIR/runtime/shell-PID shows the job that it runs, first-shell that there was one.
+# Run on the job's node by a job step. Without COMMAND it is an interactive bash, with the user's ~/.bashrc and a prompt
+# that says where it is. session.env applies as it does for jupyterlab.sh, and errors are reported in the same
+# sentences. SESSION_DIR/runtime/shell-PID tells the job that a shell is running, first-shell that there was one.
 #
-# It has three parts: the outer one stays, the inner one (--here) becomes the shell, in the container if there is one.
-# The third is read by the interactive bash as its start-up file: what ~/.bashrc does comes before the environment.
+# It has three parts: the outer part keeps running, the inner part (--here) execs the shell, in the container if there
+# is one. The third is the start-up file of the interactive bash: it sources ~/.bashrc before it activates the
+# environment.
 
 if [[ ${BASH_SOURCE[0]} != "$0" ]]; then
   nbl_path=$PATH nbl_condas=${CONDA_SHLVL:-0}
-  # The container command's way to have a prompt of its own.
+  # Variables with which the container command sets its own prompt.
   [[ ${PROMPT_COMMAND-} != *[aA]pptainer* && ${PROMPT_COMMAND-} != *[sS]ingularity* ]] || unset PROMPT_COMMAND
   # shellcheck disable=SC1090
   [[ -r ~/.bashrc ]] && source ~/.bashrc
-  # What it has set counts again at the end, but not in what follows: some people's rm is an alias, and asks.
+  # Its settings are restored at the end, but must not affect the code here: some people's rm is an interactive alias.
   nbl_options=$(trap -p DEBUG ERR RETURN; set +o; shopt -p; declare -p IFS GLOBIGNORE 2>/dev/null || :)
 fi
 
@@ -29,7 +30,7 @@ shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfai
 IFS=$' \t\n'; unset GLOBIGNORE
 
 if [[ ${BASH_SOURCE[0]} != "$0" ]]; then
-  # What is defined here goes again; a function of the user's with the same name comes back.
+  # Functions defined here are removed again, and functions of the user with the same names are restored.
   nbl_ours=$(while IFS= read -r line; do
     [[ $line =~ ^([a-z_]+)\(\) ]] && printf '%s ' "${BASH_REMATCH[1]}"
   done < <(cat -- "$NBL_SESSION_DIR"/{lib,containers,shell}.sh))
@@ -47,7 +48,7 @@ main() {
 
 # ================================================================================================= the outer part
 
-# It marks that there is a shell, and says what went wrong in it.
+# Mark that there is a shell, run it, and report errors.
 run_shell() {
   local way=("$BASH")
   know "${1%/}" "$2" "$$"
@@ -55,7 +56,7 @@ run_shell() {
   trap 'finish $?' EXIT
   { write_file "$mark" "$$" && write_file "$NBL_SESSION_DIR/runtime/first-shell" "$$"; } ||
     say "the session directory $NBL_SESSION_DIR cannot be written on $(uname -n)"
-  # Where the job is: an image and a bind may be relative to it.
+  # The job's working directory, because paths of an image or a bind may be relative to it.
   if read_line "$NBL_SESSION_DIR/runtime/folder"; then cd -- "$REPLY" || :; fi
   read_settings "$NBL_SESSION_DIR/session.env"
   if [[ $NBL_SHELL == inside && -n $want_container ]]; then
@@ -71,14 +72,14 @@ run_shell() {
   quietly "${way[@]}" "$NBL_SESSION_DIR/shell.sh" --here "$NBL_SESSION_DIR" "$NBL_SHELL" "$$" "$3"
 }
 
-# As JupyterLab has it (enter.sh), in a job; `env check` runs this script on the login node too.
+# As for JupyterLab (enter.sh), in a job; `env check` also runs this script on the login node.
 use_staged() {
   local told=0
   staged_way=()
   [[ $want_stage == yes && -r $NBL_SESSION_DIR/stage_squash.sh && -e $NBL_SESSION_DIR/started.json ]] || return 0
   # shellcheck source=jobscripts/lib/stage.sh
   source "$NBL_SESSION_DIR/stage.sh"
-  # Every five seconds, and what went wrong is said by log.
+  # Every five seconds; errors are reported by log.
   tell_staging() {
     [[ -n ${2-} ]] && ((SECONDS >= told + 5)) || return 0
     told=$SECONDS
@@ -87,7 +88,7 @@ use_staged() {
   if [[ $NBL_SHELL == container ]]; then stage_image; else stage_folders; fi
 }
 
-# quietly COMMAND...: without bash's own words on how it died, which name this file.
+# quietly COMMAND...: without bash's message on how it died, which names this file.
 quietly() {
   local code err
   exec {err}>&2 2>/dev/null
@@ -127,8 +128,8 @@ become_shell() {
   fi
 }
 
-# be_followed COMMAND...: become it, but for what it leaves running. A container is not left, and a step of a job does not
-# end, before that has ended; and the scheduler would end it in any case.
+# be_followed COMMAND...: run it, and end the processes that it leaves running: a container and a job step do not end
+# before all of their processes have ended, and the scheduler would end them anyway.
 be_followed() {
   local code
   export "${shell_run?}"
@@ -141,7 +142,7 @@ be_followed() {
 }
 
 set_up() {
-  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has already reported problems
   case $NBL_SHELL in
     outside)    clean_environment; return ;;
     container)  set_up_container ;;
@@ -152,7 +153,7 @@ set_up() {
 
 # ========================================================================================== the shell's start-up file
 
-# The session's environment comes before what ~/.bashrc has put in front of everything: often a conda of the user's own.
+# Put the session's environment before what ~/.bashrc has put at the front of PATH: often the user's own conda.
 make_way() {
   [[ $NBL_SHELL != outside ]] || return 0
   if [[ ${CONDA_SHLVL:-0} -gt $nbl_condas && $(type -t conda) == function ]]; then conda deactivate; fi
@@ -170,16 +171,16 @@ set_prompt() {
   else
     nbl_where="$(environment_name) on $node"
   fi
-  # A variable's value is not expanded once more, whatever a name contains.
+  # The value of a variable in the prompt is not expanded again, whatever a name contains.
   # shellcheck disable=SC2016
   PS1='($nbl_where) \u:\w\$ '
 }
 
-# Print by which name the user knows the environment.
+# Print the name by which the user knows the environment.
 environment_name() {
   local name=''
   read_line "$NBL_SESSION_DIR/session.json"
-  # Not in "flags", where a flag may have this name: behind it comes "route".
+  # Not a flag of this name in "flags": after the environment comes "route".
   if [[ $REPLY =~ \"environment\":\ *\"([^\"]+)\",\ *\"route\": ]]; then name=${BASH_REMATCH[1]}
   elif [[ -n $want_conda$want_venv$want_uv ]]; then name=${want_conda:-${want_venv:-$want_uv}}
   elif [[ -n $want_container ]]; then name=$want_container
@@ -192,7 +193,7 @@ environment_name() {
 
 # ---------------------------------------------------------------------------------------------------------- all parts
 
-# know SESSION_DIR KIND PID: what each part has to know; PID is the outer part's.
+# know SESSION_DIR KIND PID: set the variables that each part needs; PID is the outer part's.
 know() {
   export NBL_SESSION_DIR=$1 NBL_SHELL=$2
   export NBL_CAUSE_FILE=$1/runtime/cause-$3 NBL_INSIDE_FILE=$1/runtime/inside-$3
@@ -201,7 +202,7 @@ know() {
   use_lib
 }
 
-# What the user's programs need not know.
+# Remove variables that the user's programs do not need.
 forget() { unset NBL_SESSION_DIR NBL_SHELL NBL_CAUSE_FILE NBL_INSIDE_FILE NBL_CONTAINER NBL_CONTAINER_FILE; }
 
 use_lib() {
@@ -210,7 +211,7 @@ use_lib() {
   log() { say "$*"; }
 }
 
-# There is no log here: what a command has said stands above.
+# There is no log here: the output of a command is directly above.
 say() {
   local as_in_the_log=": see the job's log"
   printf 'notebook-launcher: %s\n' "${1//"$as_in_the_log"/: see above}" >&2

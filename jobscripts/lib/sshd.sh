@@ -1,14 +1,15 @@
 #!/bin/bash
-# An SSH server, run as the user, into one session: it lets in the session's keys and nobody else, and forwards to this
-# node's 127.0.0.1 and does nothing else. There is no shell, no command, no file transfer behind it.
+# An SSH server for one session, run as the user: it accepts only the session's keys, and only forwards to this node's
+# 127.0.0.1. It allows no shell, no command and no file transfer.
 #
-#   bash sshd.sh step SESSION_DIR      over standard input and output, for one connection: what a job step carries
+#   bash sshd.sh step SESSION_DIR      on standard input and output, for one connection, through a job step
 #   bash sshd.sh listen SESSION_DIR    on a free port, until the process that has started this one ends
-#   bash sshd.sh check SESSION_DIR     no server: only whether there could be one
+#   bash sshd.sh check SESSION_DIR     no server: only check whether one could run
 #
-# SESSION_DIR/authorized_keys lists the public keys that are let in, and is read at every login. The server shows
-# SESSION_DIR/ssh_host_key, which is made if it is not there. `listen` writes its port into SESSION_DIR/runtime/ssh_port
-# as soon as it can be reached. Exit code 1: there is no such server here, and standard error says why.
+# SESSION_DIR/authorized_keys lists the accepted public keys, and is read at every login. The host key is
+# SESSION_DIR/ssh_host_key, which is created if it does not exist. `listen` writes its port to
+# SESSION_DIR/runtime/ssh_port as soon as it accepts connections. Exit code 1: no server can run here, and standard
+# error says why.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -19,10 +20,10 @@ IFS=$' \t\n'; unset GLOBIGNORE
 
 set -u
 
-# The ports from which `listen` takes one: above those that Linux gives to outgoing connections.
+# The ports from which `listen` chooses one: above those that Linux uses for outgoing connections.
 readonly FIRST_PORT=61000 PORTS=4500
 
-# How many of them are tried. On a node where that many are taken something else is wrong.
+# How many of them are tried. If that many are in use, something else is wrong on the node.
 readonly TRIES=20
 
 main() {
@@ -51,7 +52,7 @@ usage() {
   exit 2
 }
 
-# Not a word to standard output, ever: with `step` that is the connection.
+# Never print to standard output: with `step` that is the connection.
 refuse() {
   log "there is no SSH server into this session on $(uname -n): $1"
   exit 1
@@ -60,13 +61,13 @@ refuse() {
 # ------------------------------------------------------------------------------------------------- what is needed
 
 check_session_dir() {
-  # Who can write it decides who comes in.
+  # Anybody who could write to it could add keys.
   [[ -O $dir ]] || refuse "the session directory $dir is not there, or belongs to somebody else"
-  # What sshd's configuration has no way to say in every version.
+  # sshd's configuration cannot express these characters in every version.
   [[ $dir != *[\"\\[:cntrl:]]* ]] || refuse "the session directory $dir has a quote, backslash or control character"
 }
 
-# Set sshd to the program's absolute path: it starts itself anew for every connection, and refuses to do so without.
+# Set sshd to the program's absolute path, which it requires, because it re-executes itself for every connection.
 find_sshd() {
   local place
   for place in "$(type -P sshd)" {/usr/sbin,/usr/local/sbin,/sbin,/usr/lib/ssh,/opt/ssh/sbin}/sshd; do
@@ -76,7 +77,7 @@ find_sshd() {
   refuse "sshd is not installed (neither on the PATH nor in /usr/sbin)"
 }
 
-# The launcher has made a key; this is for whoever works by hand.
+# The launcher has created a key already; this is for a session started by hand.
 make_host_key() {
   local key=$dir/ssh_host_key new=$dir/ssh_host_key.new.$$
   if [[ ! -s $key ]]; then
@@ -87,15 +88,15 @@ make_host_key() {
   chmod 600 -- "$key" || refuse "$key cannot be closed to others"
 }
 
-# `ln` does not replace: of two that make a key in the same moment, one wins, and both use it.
+# `ln` does not overwrite: if two processes create a key at the same time, one wins, and both use that key.
 keep_host_key() {
   if ln -- "$new" "$key" 2>/dev/null; then mv -f -- "$new.pub" "$key.pub"; fi
   rm -f -- "$new" "$new.pub"
   [[ -s $key ]]
 }
 
-# One content for all servers of a session, however many start at once; so it is written only where it is not there yet,
-# and a home that has become full meanwhile keeps nobody out.
+# The content is the same for all servers of a session, even if several start at once; so the file is written only if it
+# does not exist yet, and a home that has become full meanwhile does not prevent logins.
 write_config() {
   local config text
   config=$dir/sshd_config
@@ -104,17 +105,17 @@ write_config() {
   [[ ${text-} == "$REPLY"$'\n' ]] || write_file "$config" "$REPLY" || refuse "$config could not be written"
 }
 
-# Set REPLY to the configuration, in words that OpenSSH 8.0 knows.
+# Set REPLY to the configuration, with keywords that OpenSSH 8.0 knows.
 #
-# StrictModes looks at the modes of everything from the file up to the home or the root: a group-writable home or
-# project directory, or a file server with rights of its own, would keep the user out. What it is there for is done
-# otherwise: the session directory is the user's and closed to others, and the scripts come from it as well.
+# StrictModes would check the modes of all folders from the file up to the home or the root, so that a group-writable
+# home or project directory, or a file server with other permissions, would prevent logins. Its purpose is met
+# otherwise: the session directory is the user's and closed to others, and the scripts are read from it as well.
 #
 # MaxSessions 0 forbids shells, commands and subsystems, and still lets forwarding through.
 compose_config() {
-  local user keys=${dir//%/%%}/authorized_keys   # % has a meaning there
+  local user keys=${dir//%/%%}/authorized_keys   # % is special in this keyword
   user=$(id -un) || refuse "the user $EUID has no name here"
-  # In AllowUsers these have a meaning: user@host, and patterns. Nobody but the user gets in anyway, unless it is root.
+  # AllowUsers interprets user@host and patterns. Only the user can log in anyway, unless sshd runs as root.
   user=${user//[^[:alnum:]._-]/?}
   REPLY="# Written by sshd.sh.
 HostKey \"$dir/ssh_host_key\"
@@ -157,11 +158,11 @@ listen() {
   starter=$PPID ending=''
   pid_file=$dir/runtime/sshd.pid
   words=$dir/runtime/sshd.log
-  # Where many users share a login node, one of them must not lock it out by knocking with a wrong key. OpenSSH 9.8 and
-  # newer do that; older ones do not know the word.
+  # On a login node with many users, one of them must not get it blocked by trying wrong keys, as OpenSSH 9.8 and newer
+  # would do by default; older versions do not know the keyword.
   options=(-o 'PerSourcePenalties=no')
   [[ -d ${words%/*} ]] || mkdir -p -- "${words%/*}" || refuse "$dir cannot be written"
-  # Only noted: a trap that runs inside `read -t` may be broken off.
+  # Only note the signal: a trap that runs inside `read -t` may be aborted.
   trap 'ending=yes' TERM INT HUP
   find_port
   write_file "$dir/runtime/ssh_port" "$port" || {
@@ -188,7 +189,7 @@ find_port() {
   refuse "none of $TRIES ports could be had: $REPLY"
 }
 
-# Start the server, and succeed when it listens: sshd writes its PidFile only then.
+# Start the server, and succeed when it listens, which is when sshd writes its PidFile.
 try_port() {
   [[ ! -e $pid_file && ! -L $pid_file ]] || rm -f -- "$pid_file"
   "$sshd" -D -e -f "$dir/sshd_config" -p "$port" -o "PidFile=\"$pid_file\"" ${options[@]+"${options[@]}"} \
@@ -199,14 +200,15 @@ try_port() {
     kill -0 "$server" 2>/dev/null || return 1
     pause 0.01
   done
-  # IPv4 may be somebody else's while IPv6 was free. sshd is content with one; who connects may get the other.
+  # The port may be in use for IPv4 but free for IPv6. sshd accepts that, but a client might connect to the other
+  # program.
   read_words
   [[ $REPLY == *'already in use'* ]] || return 0
   end_writers "$words"
   return 1
 }
 
-# The job script ends all this itself; where it was killed, it is done here.
+# The job's script ends all of this itself; if it was killed, it is done here.
 supervise() {
   local code
   while is_wanted; do
@@ -215,17 +217,17 @@ supervise() {
       code=$?
       read_words
       log "the SSH server on port $port has ended by itself (exit code $code)${REPLY:+: $REPLY}"
-      end_writers "$words"   # the connections, which would go on without it
+      end_writers "$words"   # the processes of connections, which would continue without it
       exit 1
     fi
     pause 1
   done
-  exec 2>/dev/null   # bash would tell how its child died
+  exec 2>/dev/null   # bash would print how its child died
   end_writers "$words"
 }
 
-# Until a signal, or the end of whoever has started this: an orphan gets another parent. (That process's number says
-# less: it may linger on after the end, and be another one's later.)
+# Whether neither a signal has come, nor the parent has ended: an orphan gets another parent. (Checking for the parent's
+# process id would not do: the process may remain as a zombie, and the id may be reused later.)
 is_wanted() {
   local stat
   [[ -z $ending ]] || return 1
@@ -234,7 +236,7 @@ is_wanted() {
   [[ ${stat%% *} == "$starter" ]]
 }
 
-# Set REPLY to what sshd has said, in one line. It ends its lines as a terminal in raw mode would want them.
+# Set REPLY to the messages of sshd on one line. It ends its lines with CR LF.
 read_words() {
   REPLY=''
   { IFS= read -r -d '' REPLY <"$words"; } 2>/dev/null

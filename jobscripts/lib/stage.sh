@@ -1,14 +1,14 @@
 #!/bin/bash
-# A copy of the environment on the node's own disk, made in one stream: from a slow shared file system, an environment of
-# many files takes minutes to start. enter.sh and shell.sh source this file where session.env has stage=yes.
+# Copies the environment to the node's own disk in one stream, because from a slow shared file system, an environment of
+# many files takes minutes to start. enter.sh and shell.sh source this file if session.env has stage=yes.
 #
-#   stage.sh SESSION_DIR       once JupyterLab runs: make what was not there yet, for the next job
+#   stage.sh SESSION_DIR       once JupyterLab runs: make the archive or copy that does not exist yet, for the next job
 #
-# An image in one file is copied before JupyterLab starts. Of a folder, an archive is copied that lies beside it: a file
-# system in one file, which is mounted (stage_squash.sh), or where that can't be done, a tar archive, which is unpacked. To
-# make that takes longer than to start from the folder once: so JupyterLab does that, and the archive is made meanwhile.
+# An image file is copied before JupyterLab starts. For a folder, an archive beside it is copied: a file system in one
+# file, which is mounted (stage_squash.sh), or if that is not possible, a tar archive, which is unpacked. Making the
+# archive takes longer than starting from the folder once: so JupyterLab does that, and the archive is made meanwhile.
 #
-# Where copies lie is said in stage_disk.sh. Whatever goes wrong is told, and JupyterLab then starts from the shared file
+# stage_disk.sh describes where copies are. Failures are reported, and JupyterLab then starts from the shared file
 # system.
 #
 # shellcheck disable=SC2154  # want_… are set by lib.sh
@@ -20,8 +20,7 @@ set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${B
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
 
-# No copy takes longer than this, nor goes on after so long without a byte.
-# And so many jobs try to make an archive.
+# The number of jobs that try to make an archive; the maximum seconds of a copy, and without a byte being copied.
 readonly STAGE_TRIES=3 STAGE_SECONDS=${NBL_STAGE_SECONDS:-3600} STAGE_STALL_SECONDS=${NBL_STAGE_STALL_SECONDS:-300}
 
 # shellcheck source=jobscripts/lib/stage_disk.sh
@@ -29,19 +28,19 @@ source "${BASH_SOURCE[0]%/*}/stage_disk.sh" || exit
 # shellcheck source=jobscripts/lib/stage_squash.sh
 source "${BASH_SOURCE[0]%/*}/stage_squash.sh" || exit
 
-# Beside JupyterLab: archives are made, and nobody waits for anything.
+# While JupyterLab runs: make archives; nobody waits for them.
 stage_for_the_next() {
   export NBL_SESSION_DIR=${1%/} NBL_CAUSE_FILE=${1%/}/runtime/stage-cause
   # shellcheck source=jobscripts/lib/lib.sh
   source "$NBL_SESSION_DIR/lib.sh"
-  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the job has said what there is to say
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the job has already reported problems
   stage_thorough=yes
   tell_staging() { note_copy "$@"; }
   trap 'end_copying; exit 143' TERM
   if [[ -n $want_container ]]; then stage_image; else stage_folders; fi
 }
 
-# In the midst of stream or of what is around it.
+# Called during stream, or what surrounds it.
 # shellcheck disable=SC2317  # called by the trap
 end_copying() {
   [[ -z ${child-} ]] || kill -KILL "$child" 2>/dev/null
@@ -51,7 +50,7 @@ end_copying() {
 
 # ------------------------------------------------------------------------------------------------- what is staged
 
-# Let the image be its copy on this node. What it is called in messages stays in staged_from.
+# Set the image to its copy on this node. staged_from keeps its name for messages.
 stage_image() {
   staged_from=$want_container
   squash=''
@@ -67,10 +66,10 @@ stage_image() {
   want_container=$staged
 }
 
-# Set staged_way to the words before a command that show it the copies of the environment's folders in their places.
+# Set staged_way to the words before a command that mount the copies over the environment's folders for it.
 #
-# Programs in them name their own folder, so a copy can't be used elsewhere: it is mounted over the folder, for this
-# session's processes alone and read-only, since what is installed there would be lost.
+# Programs in an environment contain its path, so a copy cannot be used elsewhere: it is mounted over the folder, only
+# for this session's processes, and read-only, because packages installed there would be lost.
 stage_folders() {
   local folder python script=$NBL_SESSION_DIR/staged_mount.py pairs=()
   staged_way=()
@@ -88,7 +87,7 @@ stage_folders() {
   ((!${#pairs[@]})) || staged_way=("$python" -I "$script" ${squashfuse:+"--with=$squashfuse"} "${pairs[@]}" --)
 }
 
-# Set stage_folders to those of conda, venv and uv that are there.
+# Set stage_folders to the existing folders of conda, venv and uv.
 find_stage_folders() {
   local prefix
   stage_folders=()
@@ -103,7 +102,7 @@ find_stage_folders() {
   [[ -z $want_uv || ! -d $want_uv/.venv ]] || stage_folders+=("$want_uv/.venv")
 }
 
-# Print the folder of the conda environment, which may be known only once modules are loaded.
+# Print the folder of the conda environment, which may be known only after loading modules.
 find_conda_prefix() {
   local script root base
   (
@@ -117,7 +116,7 @@ find_conda_prefix() {
   )
 }
 
-# Set python to one that can mount here, and squash to `mount` if it can mount archives as well.
+# Set python to a Python that can mount here, and squash to `mount` if it can mount archives as well.
 find_mounting_python() {
   squash=''
   for python in /usr/bin/python3 /usr/libexec/platform-python "$(type -P python3)" "$1/bin/python"; do
@@ -132,19 +131,19 @@ find_mounting_python() {
 # ------------------------------------------------------------------------------------------------------- one copy
 
 # stage_copy file|folder PATH: set staged to its copy on this node, staged_source to its real path, and keep it locked;
-# or fail, which was told.
+# or fail after reporting why.
 stage_copy() {
   local kind=$1 key='' lock='' content=content deadline=$((SECONDS + STAGE_SECONDS))
   local tries=0
   stage_why='' staged='' staged_source=$(realpath -e -- "$2" 2>/dev/null) || staged_source=''
   [[ -n $staged_source ]] || { not_staged "it cannot be found on $(uname -n)"; return 1; }
   type -P flock >/dev/null || { not_staged "flock, which keeps jobs apart, is not on $(uname -n)"; return 1; }
-  # By its ending some know what it is.
+  # Some programs recognize the type of a file by its suffix.
   [[ $kind == folder || ! $staged_source =~ \.[a-z]+$ ]] || content+=${BASH_REMATCH[0]}
   find_stage_place || return 1
   key=$(stage_key "$kind" "$staged_source")
   [[ -n $key ]] || { not_staged "it cannot be read"; return 1; }
-  [[ -n ${stage_thorough-} ]] || : >"$NBL_SESSION_DIR/runtime/staging" # for that time JupyterLab's does not run
+  [[ -n ${stage_thorough-} ]] || : >"$NBL_SESSION_DIR/runtime/staging" # JupyterLab's start-up time does not run meanwhile
   clean_stage "$key"
   until lock_copy; do
     if read_line "$stage_place/$key.done" && [[ $REPLY == packing* ]]; then
@@ -159,13 +158,13 @@ stage_copy() {
   done
   [[ -n ${stage_thorough-} ]] || rm -f -- "$NBL_SESSION_DIR/runtime/staging"
   [[ -n $staged ]] || { [[ -z $lock ]] || exec {lock}<&-; return 1; }
-  # The time of change of `size` is that of its last use; and no cleaner of /tmp should take its lock away.
+  # The modification time of `size` is the time of the last use; touching the lock keeps programs that clean /tmp away.
   touch -c -- "$stage_place/$key/size" "$stage_place/$key.lock" 2>/dev/null
   printf '%s\n' "$stage_place/$key.lock" >>"$NBL_SESSION_DIR/runtime/staged"
 }
 
-# Succeed once there is nothing left to wait for: either staged is set, or that there is none was told. What is locked
-# stays so with this shell, and with what it becomes.
+# Succeed once there is nothing left to wait for: either staged is set, or the failure was reported. The lock is held by
+# this shell, and by the program that it execs.
 lock_copy() {
   local code
   [[ -z $lock ]] || exec {lock}<&-
@@ -176,9 +175,9 @@ lock_copy() {
     tell_staging kept
     return 0
   fi
-  # Another one may have been quicker: in between, nothing is locked.
+  # Another process may have been faster: in between, nothing is locked.
   if ! flock -x -n "$lock"; then
-    ((++tries > 10)) || return 1 # one that copies it holds it alone, and would not have let us come so far
+    ((++tries > 10)) || return 1 # a process that copies it holds an exclusive lock, and we would not have come this far
     not_staged "files of its copy there were removed, and another job uses what is left"
     return 0
   fi
@@ -192,9 +191,9 @@ lock_copy() {
   staged=$stage_place/$key/$content
 }
 
-# Print what stands for the path and what is there: it changes with the image's file; with a folder, when packages are
-# installed or removed there, or when it is touched. To look at each of its files would take as long as to start from it.
-# No number of an inode: some file systems have others on each node.
+# Print a key for a path and its content: it changes with the image's file, or with a folder when packages are installed
+# or removed there, or when it is touched. Checking each of its files would take as long as starting from it. No inode
+# number, because on some file systems it differs between nodes.
 stage_key() {
   local path found sum
   if [[ $1 == file ]]; then
@@ -209,7 +208,7 @@ stage_key() {
   sum=$(printf '%s\n%s\n' "$2" "$found" | sha256sum) && printf '%s\n' "${sum:0:32}"
 }
 
-# With the lock. The copy appears under its name when it is whole, and only if nothing has changed meanwhile.
+# Called with the lock. The copy gets its name when it is complete, and only if nothing has changed meanwhile.
 make_copy() {
   local new=$stage_place/new-$key began=$SECONDS size
   remove_copy "$stage_place/$key"
@@ -237,7 +236,7 @@ make_copy() {
   return 1
 }
 
-# A file that has a name may still be empty after a crash of the node: first everything is on the disk.
+# After a crash of the node, a renamed file might be empty: so flush everything to the disk first.
 name_copy() {
   count_in "$new/$content"
   write_file "$new/count" "${REPLY:-0}" && write_file "$new/size" "$size" && make_lasting "$new" &&
@@ -255,7 +254,7 @@ copy_file() {
   return "$1"
 }
 
-# A folder is read from an archive of it, in one go.
+# Copy a folder from its archive, in one sequential read.
 copy_folder() {
   local in='' bytes archive name=${staged_source##*/} beside squash_form=()
   stage_why=''
@@ -275,7 +274,7 @@ copy_folder() {
   return "$1"
 }
 
-# One that is mounted stays as it is.
+# An archive that is mounted is not unpacked.
 unpack_archive() {
   if [[ $archive == *.sqfs ]]; then
     content=content.sqfs
@@ -289,8 +288,8 @@ unpack_archive() {
   fi
 }
 
-# open_archive FILE: set in, if it is the archive of whoever owns the folder, or ours, and nobody else can have written
-# it. The open file is asked, and not its name, which may lead to another one meanwhile.
+# open_archive FILE: set in, if the archive belongs to the folder's owner or us, and nobody else can have written it.
+# The open file is checked, because its name may refer to another one meanwhile.
 open_archive() {
   local owner mode
   [[ -f $1 && ! -L $1 ]] || return
@@ -305,8 +304,9 @@ open_archive() {
   return 1
 }
 
-# Not what is somebody else's, as a course's: each of its members would read all of it. Nor what another job packs, nor
-# what was never done before the job ended: that is tried again when remove_old_archives has removed the count.
+# Whether to make an archive of this folder. Not of somebody else's, such as a course's: every participant would read
+# all of it. Nor if another job is packing it, or if earlier jobs ended before it was done: that is tried again when
+# remove_old_archives has removed the counters.
 is_for_us_to_pack() {
   local owner
   owner=$(stat -c %U -- "$staged_source")
@@ -331,8 +331,8 @@ make_best_archive() {
   make_archive "$beside.tar"
 }
 
-# make_archive FILE: set archive to FILE, or to one in the copy's folder, where FILE cannot be written. For us alone: it
-# holds also what only we can read in the folder.
+# make_archive FILE: set archive to FILE, or to one in the copy's folder if FILE cannot be written. Readable only by us,
+# because it also contains files of the folder that only we can read.
 make_archive() {
   local out temporary code stage_room=${1%/*}
   temporary=$1.new-$(uname -n)-$$
@@ -362,7 +362,7 @@ make_archive() {
   return "$1"
 }
 
-# pack FILE: into the file that is open as out, by the ending of its name.
+# pack FILE: write the archive to the file that is open as out; the suffix of FILE selects the format.
 pack() {
   if [[ $1 == *.sqfs ]]; then
     stream packing "$out" '' mksquashfs "$staged_source" "/dev/fd/$out" "${squash_form[@]}" -e 'dev/*'
@@ -371,7 +371,7 @@ pack() {
   fi
 }
 
-# note_try FILE: leave one more of these; never through a name that is there already.
+# note_try FILE: create one more of these counters; never by opening an existing name.
 note_try() {
   local number out
   for ((number = 1; number <= STAGE_TRIES; number++)); do
@@ -381,13 +381,13 @@ note_try() {
   done
 }
 
-# is_writable FD: is there room for what would come next? A quota may show only when it is reached.
+# is_writable FD: whether there is room for more data. A quota may be noticed only when it is reached.
 is_writable() {
   has_room 0 || { stage_why="$stage_room has no room"; return 1; }
   head -c 65536 /dev/zero >&"$1" || { stage_why="$stage_room cannot be written: is a quota reached?"; return 1; }
 } 2>/dev/null
 
-# open_new FILE: set out to a new file for us alone; never through a name that is there already.
+# open_new FILE: set out to a new private file; never by opening an existing name.
 open_new() {
   local mask code
   mask=$(umask)
@@ -400,7 +400,7 @@ open_new() {
   return "$code"
 }
 
-# Ours of what the folder was before, and what killed jobs have left a day ago.
+# Remove our archives of earlier states of the folder, and files that killed jobs left a day ago or earlier.
 remove_old_archives() {
   local file
   for file in "${staged_source%/*}/.${staged_source##*/}".stage-*; do
@@ -413,9 +413,9 @@ remove_old_archives() {
   done
 }
 
-# stream copying|packing FD BYTES COMMAND...: run it with FD as its input, and new/content as its output where it is cat;
-# with FD as its output to pack, or as an argument. How far it is, is told; without BYTES, of how many is not known. It ends with us, and
-# when nothing comes any more, when the disk gets full, or after STAGE_SECONDS.
+# stream copying|packing FD BYTES COMMAND...: run it with FD as its input, and new/content as its output if it is cat;
+# to pack, with FD as its output or as an argument. Reports progress; without BYTES, the total is unknown. It ends with
+# us, when no data comes any more, when the disk gets full, or after STAGE_SECONDS.
 stream() {
   local doing=$1 fd=$2 bytes=$3 child place=0 before=-1 moved=$SECONDS told=-1 deadline=$((SECONDS + STAGE_SECONDS))
   shift 3
@@ -447,7 +447,7 @@ stream() {
   return 1
 }
 
-# Print how far FD is, which the command moves: where it reads, or how much it has written.
+# Print the position of FD, which the command shares: how much it has read or written.
 position_of() {
   local name value
   [[ $doing != packing ]] || { stat -L -c %s -- "/dev/fd/$1"; return; }
@@ -457,9 +457,9 @@ position_of() {
   printf 0
 }
 
-# ----------------------------------------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------------------------------------- reporting
 
-# tell_staging STATE [DONE [BYTES]]: leave it for the launcher, in staging.json. shell.sh has another one, for a terminal.
+# tell_staging STATE [DONE [BYTES]]: write staging.json for the launcher. shell.sh redefines this for a terminal.
 tell_staging() {
   local path where
   note_copy "$@"
@@ -472,12 +472,12 @@ tell_staging() {
 \"done\":${2:-null},\"bytes\":${3:-null},\"why\":$REPLY}"
 }
 
-# For other jobs that wait for this copy.
+# Write the progress for other jobs that wait for this copy.
 note_copy() {
   case $1 in packing | copying) write_file "$stage_place/$key.done" "$1 $2 ${3:-null}" ;; esac
 }
 
-# As far as the other job is.
+# Report the progress of the other job.
 tell_waiting() {
   local so_far=0 bytes=''
   if read_line "$stage_place/$key.done" && [[ $REPLY =~ ^copying\ ([0-9]+)\ ([0-9]+|null)$ ]]; then

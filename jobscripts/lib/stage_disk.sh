@@ -1,22 +1,22 @@
 # shellcheck shell=bash
 #
-# The copies of environments on the node's own disk: where they lie, how much room they take, and when they go. stage.sh
-# sources this file, and job_services.sh at the end of a job; it is never run.
+# The copies of environments on the node's own disk: where they are, how much space they use, and when they are removed.
+# stage.sh sources this file, and job_services.sh at the end of a job; it is never run.
 #
-# Copies lie in PLACE/notebook-launcher-stage-UID, which nobody else may enter:
+# Copies are in PLACE/notebook-launcher-stage-UID, which nobody else may enter:
 #
-#   KEY/        a whole copy: `content` (a folder, or a file with its ending; that of a folder's archive is .sqfs), `size`
-#               (KiB), and `count` (its entries, or the file's bytes); for KEY see stage_key
-#   new-KEY/    one that is being made; what a killed job has left of it is removed by the next one
-#   KEY.lock    locked by whoever makes or removes it, exclusively, and by whoever uses it, shared
-#   KEY.done    while it is made: `packing` or `copying`, the bytes so far, and of how many
+#   KEY/        a complete copy: `content` (a folder, or a file with its suffix; that of a folder's archive is .sqfs),
+#               `size` (KiB), and `count` (the number of entries, or of bytes of a file); for KEY see stage_key
+#   new-KEY/    a copy in progress; remains of a killed job are removed by the next one
+#   KEY.lock    locked exclusively by a job that makes or removes the copy, and shared by those that use it
+#   KEY.done    during the copy: `packing` or `copying`, the number of bytes so far, and in total
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with stage.sh, and want_… are set by lib.sh
 
-# What has to stay free on a disk, in KiB; and the days after which a copy goes that nobody has used.
+# Space in KiB that must stay free on a disk; and days after which an unused copy is removed.
 readonly STAGE_RESERVE=${NBL_STAGE_RESERVE:-1048576} STAGE_DAYS=14
 
-# Set stage_place to our folder on the node's own disk, and stage_limit to how much may lie there (KiB).
+# Set stage_place to our folder on the node's own disk, and stage_limit to the space that copies may use there (KiB).
 find_stage_place() {
   local place why='' usual=("${SLURM_TMPDIR-}" "${TMPDIR-}" /tmp /var/tmp)
   stage_limit=$((want_stage_limit * 1048576))
@@ -26,7 +26,7 @@ find_stage_place() {
     place=$(realpath -e -- "$place" 2>/dev/null)
     [[ -d $place ]] || continue
     [[ $place != *[:,[:space:]]* ]] || { why="$place has a character that mounting cannot express"; continue; }
-    # What the profile names is right by definition.
+    # A folder named in the profile is not checked.
     [[ -n $want_stage_dir ]] || is_own_disk "$place" || { why="$place is no disk of this node"; continue; }
     is_guarded "$place" || { why="others could replace folders in $place"; continue; }
     stage_place=$place/notebook-launcher-stage-$UID
@@ -38,11 +38,12 @@ find_stage_place() {
   return 1
 }
 
-# Nobody else may enter. In a folder that hands on its group, one that is made has this bit as well.
+# Whether nobody else may enter. In a setgid folder, new folders have the setgid bit as well.
 is_closed() { [[ $(stat -c %a -- "$1") =~ ^[0-7]?700$ ]]; }
 
-# In memory it would be the job's memory, and on another shared file system nothing would be won. What an overlay writes to
-# is not seen: on nodes without a disk it is memory, and no larger than that.
+# Whether a folder is on a local disk. In a tmpfs, a copy would use the job's memory, and on another shared file system
+# it would have no advantage. What is below an overlay is not visible: on diskless nodes it is memory, and no larger
+# than that.
 is_own_disk() {
   local size memory
   case $(stat -f -c %T -- "$1" 2>/dev/null) in
@@ -55,7 +56,7 @@ is_own_disk() {
   [[ $size =~ ^[0-9]+$ ]] && ((size > memory))
 }
 
-# is_guarded FOLDER: nobody but root and us may rename what is in it, or in a folder above.
+# is_guarded FOLDER: whether only root and we may rename entries in it and in the folders above.
 is_guarded() {
   local folder=$1 owner mode
   while :; do
@@ -67,15 +68,15 @@ is_guarded() {
   done
 }
 
-# has_room KIB: are so many free, and some more? In the folder stage_room, where that is set.
+# has_room KIB: whether that much space and the reserve are free; in the folder stage_room, if that is set.
 has_room() {
   local free
   free=$(df -Pk -- "${stage_room:-$stage_place}" 2>/dev/null | { read -r _; read -r _ _ _ free _; printf '%s' "$free"; })
   [[ $free =~ ^[0-9]+$ ]] && ((free >= $1 + STAGE_RESERVE))
 }
 
-# make_room KIB [FREE]: remove the copies that were used longest ago until so many fit below the limit, and as many, or
-# FREE, on the disk.
+# make_room KIB [FREE]: remove the least recently used copies until KIB fit below the limit, and KIB or FREE on the
+# disk.
 make_room() {
   local name used
   until used=$(kept_size) && ((used + $1 <= stage_limit)) && has_room "${2-$1}"; do
@@ -89,7 +90,7 @@ make_room() {
   done
 }
 
-# Print how much all copies take, in KiB.
+# Print the size of all copies in KiB.
 kept_size() {
   local file sum=0
   for file in "$stage_place"/*/size; do
@@ -98,7 +99,7 @@ kept_size() {
   printf '%d' "$sum"
 }
 
-# remove_unused KEY: unless a job uses it.
+# remove_unused KEY: remove a copy unless a job uses it.
 remove_unused() {
   local other code=1
   [[ $1 =~ ^[0-9a-f]{32}$ && $1 != "$key" ]] && { exec {other}>>"$stage_place/$1.lock"; } 2>/dev/null || return
@@ -112,7 +113,7 @@ remove_unused() {
   return "$code"
 }
 
-# Is the copy there, and all of it? A site's cleaner of /tmp takes single files that are old.
+# Whether the copy exists and is complete. Programs that clean /tmp remove single old files.
 is_whole() {
   local noted
   [[ $kind != folder ]] || content=content
@@ -123,7 +124,8 @@ is_whole() {
   [[ -z $REPLY ]] || ((REPLY >= noted))
 }
 
-# count_in PATH: set REPLY to the number of entries of a folder, or to nothing if that took too long; of a file: its bytes.
+# count_in PATH: set REPLY to the number of entries of a folder (nothing if counting takes too long) or of bytes of a
+# file.
 count_in() {
   if [[ ! -d $1 ]]; then
     REPLY=$(stat -c %s -- "$1")
@@ -133,13 +135,13 @@ count_in() {
   (($? < 124)) || REPLY=''
 }
 
-# Let what is in the file or folder be on its disk. Best effort: older programs can't do it for one disk alone.
+# Flush a file or folder to its disk. Best effort: older versions of `sync` cannot do that for a single file system.
 make_lasting() {
   within 120 sync -f -- "$1" 2>/dev/null || (($? >= 124)) || within 120 sync
   return 0
 }
 
-# remove_half_made FOLDER: what this session's processes were making when they were ended; FOLDER has notes of it.
+# remove_half_made FOLDER: remove the incomplete copies of this session's processes that were ended; FOLDER lists them.
 remove_half_made() {
   local file tries half
   for file in "$1"/{copying,packing}-*; do
@@ -149,7 +151,7 @@ remove_half_made() {
       [[ ! -f $REPLY || -L $REPLY || ! -O $REPLY ]] || rm -f -- "$REPLY"
     elif [[ $REPLY =~ ^/.*/notebook-launcher-stage-[0-9]+/new-[0-9a-f]{32}$ && -O $REPLY ]]; then
       half=$REPLY
-      # Those that were killed a moment ago still hold the lock; or another job has begun anew.
+      # Processes killed a moment ago may still hold the lock; or another job has started the copy again.
       for ((tries = 0; tries < 10; tries++)); do
         ! remove_half "$half" || break
         pause 0.05
@@ -170,7 +172,7 @@ remove_half() {
   return "$code"
 }
 
-# What is in an image may be such that even its owner cannot remove it at once.
+# Permissions of an environment's files may keep even their owner from removing them at once.
 remove_copy() {
   [[ -e $1 ]] || return 0
   rm -rf -- "$1" 2>/dev/null
@@ -179,7 +181,7 @@ remove_copy() {
   rm -rf -- "$1"
 }
 
-# clean_stage KEY: what was not used for long, and what killed jobs have left half made. Not KEY, which comes now.
+# clean_stage KEY: remove copies not used for long, and incomplete ones of killed jobs; but not KEY, which is next.
 clean_stage() {
   local path name
   for path in "$stage_place"/{new-*,*.lock}; do

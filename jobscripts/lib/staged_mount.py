@@ -1,12 +1,12 @@
-"""Run a command that sees copies on the node's own disk in the place of the folders that they are copies of.
+"""Run a command with copies on the node's own disk mounted over the original folders.
 
     python3 -I staged_mount.py [--with=SQUASHFUSE] FOLDER COPY [FOLDER COPY]... -- COMMAND ARG...
     python3 -I staged_mount.py --try [ARCHIVE SQUASHFUSE]       whether this node allows it, and can mount this archive
 
-A copy is a folder, or an archive that the program SQUASHFUSE can mount (squashfuse_ll, as Apptainer has it).
-In a user and a mount namespace of its own, as an ordinary user: nobody else sees these mounts, and they are gone with
-the last process. Each is read-only. The command keeps its user, its groups and its environment, and has no more rights
-than before. Needs Python 3.6 alone; util-linux could do it too, but older ones not without becoming root in there.
+A copy is a folder, or an archive that the program SQUASHFUSE can mount (squashfuse_ll, which Apptainer contains). The
+command runs in new user and mount namespaces, as an ordinary user: the mounts are invisible to others, and gone with
+the last process. They are read-only. The command keeps its user, its groups and its environment, and gets no additional
+rights. Needs only Python 3.6; util-linux could do it as well, but older versions only as root inside the namespace.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pathlib import Path
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = 1024, 2048, 4096, 16384, 1 << 18, 1 << 21
-# what a mount has, and may not lose in a user namespace (statvfs and mount number them differently)
+# flags that a mount may not lose in a user namespace (statvfs and mount number them differently)
 KEPT = ((2, MS_NOSUID), (4, MS_NODEV), (8, MS_NOEXEC), (1024, MS_NOATIME), (2048, MS_NODIRATIME), (4096, MS_RELATIME))
 
 MNT_DETACH, PR_SET_PDEATHSIG = 2, 1
@@ -28,24 +28,24 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result, what):
-    """Raise ``OSError`` where a call of the C library failed."""
+    """Raise ``OSError`` if a call of the C library failed."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def write(path, text):
-    """Write one of the kernel's files."""
+    """Write to a file in /proc."""
     Path(path).write_text(text)
 
 
 def mount(source, target, flags, what):
-    """Mount, as mount(2)."""
+    """Call mount(2)."""
     check(libc.mount(os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None), what)
 
 
 def enter():
-    """Move into namespaces in which this user, still under the same number, may mount."""
+    """Enter new namespaces in which this user, with the same uid, may mount."""
     user, group = os.geteuid(), os.getegid()
     check(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS), "no user namespace")
     write("/proc/self/setgroups", "deny")
@@ -63,9 +63,9 @@ def show(folder, copy):
 
 
 def mount_archive(program, archive, folder):
-    """Mount a file system in one file over ``folder``, read-only; ``program`` serves it until this process ends.
+    """Mount an archive over ``folder``, read-only; ``program`` serves it until this process ends.
 
-    Nothing is read there, and no Python of a folder is asked for a module, between the mounting and the serving.
+    Between mounting and serving, nothing may be read there, so no module may be imported from such a folder.
     """
     device, ready = os.open("/dev/fuse", os.O_RDWR), os.pipe()
     parent, server = os.getpid(), os.fork()
@@ -78,7 +78,7 @@ def mount_archive(program, archive, folder):
         mount_fuse(device, folder)
         os.write(ready[1], b"m")
         os.close(device)
-        next(Path(folder).iterdir(), None)  # waits until it is served, and fails if that has ended
+        next(Path(folder).iterdir(), None)  # waits until it is served, and fails if the program has ended
     except OSError:
         libc.umount2(os.fsencode(folder), MNT_DETACH)
         os.kill(server, signal.SIGKILL)
@@ -89,9 +89,9 @@ def mount_archive(program, archive, folder):
 
 
 def serve(program, archive, device, parent):
-    """Become ``program``, for as long as ``parent`` is there.
+    """Exec ``program``, which runs for as long as ``parent``.
 
-    Signals to all processes of a job are not for it: the others may still need their files to end.
+    It ignores signals sent to all processes of a job, because the others may still need their files in order to end.
     """
     os.setpgid(0, 0)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -106,7 +106,7 @@ def serve(program, archive, device, parent):
 
 
 def mount_fuse(device, folder):
-    """Mount what will be served through an open ``/dev/fuse``."""
+    """Mount the file system that will be served through an open ``/dev/fuse``."""
     options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}"
     flags = ctypes.c_ulong(MS_RDONLY | MS_NOSUID | MS_NODEV)
     words = (b"squashfuse_ll", os.fsencode(folder), b"fuse.squashfuse_ll", flags, options.encode())
@@ -114,7 +114,7 @@ def mount_fuse(device, folder):
 
 
 def attempt(archive=None, program=None):
-    """Print ``mount`` if archives can be mounted, too. Raises ``OSError`` if no folder can be, or not the archive."""
+    """Print ``mount`` if archives can be mounted as well. Raises ``OSError`` if folders or the given archive cannot."""
     enter()
     mount("/proc", "/proc", MS_BIND | MS_REC, "nothing can be mounted")
     if archive is not None:
@@ -126,7 +126,7 @@ def attempt(archive=None, program=None):
 
 
 def main(words):
-    """Enter, mount, and become the command."""
+    """Enter the namespaces, mount, and exec the command."""
     if words[0] == "--try":
         attempt(*words[1:])
         return
@@ -142,8 +142,8 @@ def main(words):
             mount_archive(program, copy, folder)
         except OSError as error:
             sys.stderr.write(f"notebook-launcher: {copy} could not be mounted, going on with {folder}: {error}\n")
-    os.chdir(here)  # which may lie below one of them
-    # Not being root, the command has none of the rights that this process has in the namespace.
+    os.chdir(here)  # the working directory may be below one of them
+    # As it is not root, the command loses the capabilities that this process has in the namespace.
     os.execvp(words[border + 1], words[border + 1 :])  # noqa: S606
 
 

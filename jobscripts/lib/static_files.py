@@ -1,4 +1,4 @@
-"""JupyterLab's own files on their way to the browser: sent compressed, and kept by the browser where that is right.
+"""Sends JupyterLab's own files compressed, and lets the browser cache them where that is safe.
 
 ``jupyter_server_config.py`` loads this file, in JupyterLab's own Python.
 """
@@ -14,29 +14,29 @@ from jupyter_server.base.handlers import FileFindHandler
 from tornado import web
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
-STATIC = ("/static/", "/lab/extensions/", "/lab/api/themes/")  # files of JupyterLab and its extensions, no user's
+STATIC = ("/static/", "/lab/extensions/", "/lab/api/themes/")  # files of JupyterLab and its extensions, not the user's
 NAMED_BY_CONTENT = re.compile(r"(?:^|[-._~])[0-9a-f]{16,64}\.")  # main.efd36b46f3b45eb8.js
 
-LAB = "/static/lab/"  # where the page's program is
-# what every page loads first of it, more than half of all that it loads; the same names in JupyterLab 3.6 to 4.6
+LAB = "/static/lab/"  # the page's JavaScript
+# the files that every page loads first, more than half of all bytes; the names are the same in JupyterLab 3.6 to 4.6
 LOADED_FIRST = ("main.", "jlab_core.")
 MOST_AHEAD = 16 * 1024 * 1024  # bytes of a file that is compressed before a browser asks for it
-LEVEL_AHEAD, LEVEL_ON_REQUEST = 6, 4  # of gzip; 4 takes half of the time, and its files are 6 % larger
+LEVEL_AHEAD, LEVEL_ON_REQUEST = 6, 4  # of gzip; 4 takes half the time, and its files are 6 % larger
 
 
 def is_named_by_content(path: str) -> bool:
-    """Whether a file's name has a checksum of its content, so that another content has another name."""
+    """Whether a file's name contains a checksum of its content, so that different content has a different name."""
     return NAMED_BY_CONTENT.search(path.rpartition("/")[2]) is not None
 
 
 class CompressedAhead:
-    """Files of the page's program, compressed, in memory: by address, with the size that they had before."""
+    """Compressed files of the page's JavaScript, in memory: by URL path, with their original sizes."""
 
     def __init__(self) -> None:
         self._ready = {}
 
     def compress(self, folders: "list[str]") -> None:
-        """Compress what is loaded first. ``folders``: where it may be; the first one that has a file counts."""
+        """Compress the files loaded first. ``folders``: where they may be; the first folder that has a file is used."""
         found = {}
         for folder in reversed(folders):
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -48,44 +48,44 @@ class CompressedAhead:
                 self._ready[LAB + name] = len(content), gzip.compress(content) + gzip.flush()
 
     def of(self, path: str, size: "str | None") -> "bytes | None":
-        """Return the compressed file of an address, if it is ready and has this size."""
+        """Return the compressed file for a URL path, if it is ready and its original has this size."""
         before, compressed = self._ready.get(path, (None, None))
         return compressed if str(before) == size else None
 
 
 class Compress(web.GZipContentEncoding):
-    """Compresses while it sends."""
+    """Compresses while sending."""
 
     GZIP_LEVEL = LEVEL_ON_REQUEST
 
 
 class SendReady(web.OutputTransform):
-    """Sends a compressed file in the place of what was read."""
+    """Sends a compressed file in place of the one that was read."""
 
     def __init__(self, compressed: bytes) -> None:
         self.compressed = compressed
 
     def transform_first_chunk(self, status: int, headers: HTTPHeaders, _chunk: bytes, _finishing: bool) -> tuple:
-        """Send all of it."""
+        """Send the whole file."""
         headers["Vary"] = f"{headers['Vary']}, Accept-Encoding" if "Vary" in headers else "Accept-Encoding"
         headers["Content-Encoding"] = "gzip"
         headers["Content-Length"] = str(len(self.compressed))
         return status, headers, self.compressed
 
     def transform_chunk(self, _chunk: bytes, _finishing: bool) -> bytes:
-        """Send no more."""
+        """Send nothing more."""
         return b""
 
 
 class StaticFilesSentOnce(web.OutputTransform):
-    """Compresses JupyterLab's own files and those of its extensions, and says how long a browser may keep them.
+    """Compresses only files of JupyterLab and its extensions, and sets how long a browser may cache them.
 
-    Nothing else. The length of a compressed answer with a secret in it, as pages and errors have, can tell whether the
-    secret is like what somebody else has put beside it, such as the address; and to compress a notebook or a large file
-    would keep the server from all else.
+    Nothing else is compressed. Pages and errors contain secrets; the length of a compressed answer can reveal whether a
+    secret resembles attacker-controlled text beside it, such as the URL (BREACH). And compressing a notebook or a large
+    file would block the server.
 
-    By itself JupyterLab lets browsers keep every file below some folders for a year without asking again. The next
-    session may have the same address and another JupyterLab, so that is right only for names with a checksum.
+    By default JupyterLab lets browsers cache every file below some folders for a year. The next session may have the
+    same address and another JupyterLab, so that is safe only for names with a checksum.
     """
 
     ahead = CompressedAhead()
@@ -94,7 +94,7 @@ class StaticFilesSentOnce(web.OutputTransform):
         self.request, self.chosen = request, web.OutputTransform(request)
 
     def transform_first_chunk(self, status: int, headers: HTTPHeaders, chunk: bytes, finishing: bool) -> tuple:
-        """Choose."""
+        """Choose how to send this file."""
         if status in (200, 304) and self.request.path.startswith(STATIC):
             kept = "max-age=31536000, immutable" if is_named_by_content(self.request.path) else "no-cache"
             headers["Cache-Control"] = f"private, {kept}"
@@ -103,11 +103,11 @@ class StaticFilesSentOnce(web.OutputTransform):
         return self.chosen.transform_first_chunk(status, headers, chunk, finishing)
 
     def transform_chunk(self, chunk: bytes, finishing: bool) -> bytes:
-        """Do as was chosen."""
+        """Send it in the chosen way."""
         return self.chosen.transform_chunk(chunk, finishing)
 
     def compressing(self, headers: HTTPHeaders) -> web.OutputTransform:
-        """Return what compresses a file."""
+        """Return the transform that compresses a file."""
         ready = self.ahead.of(self.request.path, headers.get("Content-Length"))
         if ready is not None and "gzip" in self.request.headers.get("Accept-Encoding", ""):
             return SendReady(ready)
@@ -115,10 +115,10 @@ class StaticFilesSentOnce(web.OutputTransform):
 
 
 def compare_files_by_content() -> None:
-    """Let a browser that has a file without a checksum in its name ask whether the content is the same.
+    """Let browsers revalidate cached files without a checksum in their names by content (ETag).
 
-    By default it asks whether the file is newer than its own. That of an older JupyterLab is not, and files in images
-    may all be from 1980.
+    By default they ask whether the file is newer than their copy. The file of an older JupyterLab is not, and files in
+    images may all be dated 1980.
     """
 
     def etag(handler: FileFindHandler) -> "str | None":
@@ -130,5 +130,5 @@ def compare_files_by_content() -> None:
 
 
 def compress_ahead(app: object) -> None:
-    """Compress the page's program: a browser is about to ask for it."""
+    """Compress the page's JavaScript, because a browser will request it soon."""
     StaticFilesSentOnce.ahead.compress(list(app.web_app.settings.get("lab_static_paths", ())))

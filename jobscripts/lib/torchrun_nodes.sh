@@ -4,9 +4,9 @@
 #
 #   torchrun-all-nodes [options of torchrun] SCRIPT [arguments]
 #
-# enter.sh puts it on the PATH by that name where the job has several nodes. Each node gets a process for each of its
-# GPUs, or one without GPUs; --nproc-per-node says otherwise. It ends with the first process that fails, and when the
-# cell is interrupted.
+# enter.sh puts it on the PATH under that name if the job has several nodes. Each node gets one process per GPU, or a
+# single process without GPUs, unless --nproc-per-node is given. It ends when the first process fails, or when the cell
+# is interrupted.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -25,7 +25,7 @@ main() {
   head=${SLURMD_NODENAME:-$(uname -n)}
   find_port
   [[ -z ${CUDA_VISIBLE_DEVICES-}${ROCR_VISIBLE_DEVICES-} ]] || processes=gpu
-  # What the job was asked for by task or core would be asked for again.
+  # srun would apply requests per task or core in these variables to the step again.
   for name in "${!SLURM_NTASKS@}" "${!SLURM_TRES_PER@}" SLURM_CPUS_PER_TASK SLURM_CPUS_PER_GPU SLURM_GPUS_PER_TASK \
     SLURM_DISTRIBUTION SLURM_CPU_BIND SLURM_EXACT; do
     without+=(-u "$name")
@@ -42,7 +42,7 @@ give_up() {
   exit 1
 }
 
-# Set port to one of this node on which nothing listens: from 20000 to 31999, as Linux hands out higher ones by itself.
+# Set port to a free one on this node: from 20000 to 31999, because Linux uses higher ones for outgoing connections.
 find_port() {
   port=$((20000 + RANDOM % 12000))
   while (exec 3<>"/dev/tcp/$head/$port") 2>/dev/null; do port=$((20000 + RANDOM % 12000)); done

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Sample what a job uses into SESSION_DIR/usage.csv, every so many seconds, for as long as the job's script runs.
+# Write samples of a job's usage to SESSION_DIR/usage.csv every SECONDS seconds, for as long as the job's script runs.
 #
 #   bash usage.sh SESSION_DIR SECONDS PID
 #
-# PID is the process of the job's script. docs/job-script.md describes the file and says how each value is measured. A
-# sample starts no process: the shell reads /proc and the job's cgroup itself, and listens to one nvidia-smi that runs
-# all the time. Whatever fails here concerns nobody else: a field stays empty, and the job goes on.
+# PID is the process of the job's script. docs/job-script.md describes the file, and how each value is measured. A
+# sample starts no process: the shell reads /proc and the job's cgroup itself, and the output of one nvidia-smi that
+# runs all the time. A failure here does not affect the job: a field stays empty.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -14,9 +14,9 @@ set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${B
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
 
-# So many rows at most, some 3 MB: then the older samples are thinned out.
+# Rows (about 3 MB) above which the older samples are thinned out.
 readonly MOST_ROWS=32000
-# Other people's processes are looked at anew after so many samples, because a number may become another process's.
+# Samples after which processes of other users are checked again, because a process id may be reused.
 readonly FORGET_SAMPLES=20
 
 main() {
@@ -41,12 +41,12 @@ usage() {
   exit 2
 }
 
-# A signal is only noted: a trap may run inside `read -t`, which might break it off. That `read` waits for a line, so it
-# gets one; unless there is something to read anyway, as with a GPU program whose words fill the pipe.
+# Traps only note a signal, because one that runs inside `read -t` may be aborted. That `read` waits for a line, so the
+# trap writes one, unless there is something to read anyway: the output of a GPU program might have filled the pipe.
 answer_signals() {
   ending='' pipe=''
   trap 'ending=yes; [[ -z $pipe ]] || read -r -t 0 -u "$pipe" || printf "\n" >&"$pipe"' TERM INT HUP
-  # A limit on the size of files is a write that fails, and not our end.
+  # At a limit on the size of files, a write should fail instead of ending us.
   trap '' XFSZ
 }
 
@@ -58,7 +58,7 @@ begin() {
   root_start=$start began=$now due=$((now + 100 * interval))
   ticks=$(getconf CLK_TCK 2>/dev/null) page=$(getconf PAGESIZE 2>/dev/null)
   ticks=${ticks:-100} page=${page:-4096}
-  # In a container of other clocks the script may seem to have begun in the future.
+  # In a container with a time namespace, the script may seem to have started in the future.
   script_began=$((root_start * 100 / ticks))
   ((script_began <= now)) || script_began=$now
   open_file || refuse "$file cannot be written"
@@ -74,7 +74,7 @@ refuse() {
   exit 1
 }
 
-# The log has the user's time, and the file has UTC.
+# The log is in the user's time zone, the file in UTC.
 say() (
   if [[ -n $has_timezone ]]; then export TZ=$users_timezone; else unset TZ; fi
   log "$1"
@@ -86,7 +86,7 @@ end() {
   look_at_clock
   elapsed=$((now - began))
   read_process "$$" && ((elapsed > 0)) || return 0
-  # In tenths of a percent; children (nvidia-smi above all) are counted once they have ended.
+  # In tenths of a percent; children (mainly nvidia-smi) are counted once they have ended.
   cost=$(((own + children) * 100000 / ticks / elapsed))
   ((samples != 1)) || more=sample
   say "usage.csv has $samples more $more; sampling took $((cost / 10)).$((cost % 10)) % of one core"
@@ -94,14 +94,14 @@ end() {
 
 # ------------------------------------------------------------------------------------------------------- the clock
 
-# Set now, in hundredths of a second. Nobody ever sets this clock.
+# Set now, in hundredths of a second, from a monotonic clock.
 look_at_clock() {
   local uptime=''
   { read -r uptime _ </proc/uptime; } 2>/dev/null
   [[ $uptime =~ ^([0-9]+)\.([0-9][0-9])$ ]] && now=$((10#${BASH_REMATCH[1]}${BASH_REMATCH[2]}))
 }
 
-# Wait until the next sample is due, listening to the GPUs meanwhile. Return 1 when there will be none.
+# Wait until the next sample is due, reading the GPU program's output meanwhile. Return 1 if there will be none.
 await_sample() {
   while is_wanted; do
     look_at_clock
@@ -111,7 +111,7 @@ await_sample() {
   return 1
 }
 
-# Until a signal, or the end of the job's script. Its number may be another process's later, and it may linger dead.
+# Whether there was no signal, and the job's script still runs: its process id may be reused, or it may be a zombie.
 is_wanted() { [[ -z $ending ]] && read_process "$root" && [[ $state != Z && $start == "$root_start" ]]; }
 
 sample() {
@@ -126,7 +126,7 @@ sample() {
   compose_rows "$head,$cores,$memory"
   begin_readings
   write_rows
-  # On a steady grid. A moment that was missed, as by a machine that slept, is not made up for.
+  # At fixed intervals. Missed samples, for instance while the machine was suspended, are skipped.
   due=$((due + 100 * interval))
   ((due > now)) || due=$((now + 100 * interval - (now - due) % (100 * interval)))
 }
@@ -141,12 +141,12 @@ open_file() {
     append "time,seconds,cpu_cores,memory_mib,gpu,gpu_name,gpu_percent,gpu_memory_mib,gpu_memory_total_mib,gpu_watts"
     return
   fi
-  # Of an earlier run, whose last line may have been cut off.
+  # The file may be from an earlier run, with a truncated last line.
   [[ -z $(tail -c 1 -- "$file") ]] || append ''
   rows_there=$(wc -l <"$file") && rows=$((rows_there))
 }
 
-# Opened and closed each time: only then does a file server get to know of it.
+# Opened and closed each time, because only then is it written to a file server.
 append() { printf '%s\n' "$1" >>"$file"; } 2>/dev/null
 
 write_rows() {
@@ -154,13 +154,13 @@ write_rows() {
     ((samples++, rows += line_count))
     torn=''
   else
-    torn=$'\n'   # perhaps half of it is there
+    torn=$'\n'   # a part of the line may have been written
   fi
   ((rows < MOST_ROWS)) || thin_out
 }
 torn=''
 
-# compose_rows HEAD: set lines to a row for each GPU that was heard of lately, or to one without.
+# compose_rows HEAD: set lines to a row for each GPU with recent values, or to one row without a GPU.
 compose_rows() {
   local index
   lines='' line_count=0
@@ -173,8 +173,8 @@ compose_rows() {
 }
 stale=0
 
-# Leave out some of the older three quarters' samples: as many as it takes, and the same everywhere. So the file stays
-# within bounds however long the job runs, and the present is sampled as often as ever. What was most stays, too.
+# Remove as many as necessary of the samples in the older three quarters of the file, evenly. So the file stays small
+# however long the job runs, and recent samples stay complete. Peaks are kept.
 thin_out() {
   local all kept
   local -A peaks=()
@@ -189,12 +189,12 @@ thin_out() {
     rows=${#kept[@]}
   else
     rm -f -- "$file.new.$$"
-    rows=$((MOST_ROWS * 3 / 4))   # so it is tried again, but not at once
+    rows=$((MOST_ROWS * 3 / 4))   # so that it is tried again, but not at once
   fi
 } 2>/dev/null
 
-# Set peaks to the times of the older samples in which cores, memory, or a GPU's use, memory or power were at their most,
-# in each run. One sample for each of these, and not for each piece of time, leaves the means as they are.
+# Set peaks to the times of the older samples with the maximum of cores, memory, or a GPU's use, memory or power, for
+# each run. With one sample for each of these, and not one for each interval, the means are hardly affected.
 find_peaks() {
   local line words key value whole part run=0 last=0 number column IFS=, old=$((${#all[@]} * 3 / 4))
   local -A most=() said=() when=()
@@ -218,14 +218,14 @@ find_peaks() {
   for key in "${!when[@]}"; do peaks[${when[$key]}]=yes; done
 }
 
-# Set kept to the rows of all, the older ones so many seconds from each other. A requeued job counts anew.
+# Set kept to the rows to keep, with older samples at least so many seconds apart. A requeued job starts again.
 space_out() {
   local line at last=$((-spacing)) keep=yes before=- number=0 old=$((${#all[@]} * 3 / 4))
   kept=("${all[0]}")
   for line in "${all[@]:1}"; do
     ((++number))
     at=${line#*,} at=${at%%[.,]*}
-    [[ $at =~ ^[0-9]{1,12}$ ]] || continue   # cut off, once
+    [[ $at =~ ^[0-9]{1,12}$ ]] || continue   # truncated by an earlier run
     if [[ $line != "$before"* ]]; then
       before=${line%%,*}, keep=''
       if ((number >= old || 10#$at < last || 10#$at >= last + spacing)); then keep=yes last=$((10#$at)); fi
@@ -237,8 +237,7 @@ space_out() {
 
 # ---------------------------------------------------------------------------------------------- processor and memory
 
-# Set busy to the microseconds of processor time that the job has used, and memory to its MiB; to nothing where that is
-# not known.
+# Set busy to the processor time of the job in microseconds, and memory to its MiB; to nothing if unknown.
 measure() {
   busy='' memory=''
   if [[ -z $cpu_place || -z $memory_place ]]; then
@@ -250,7 +249,7 @@ measure() {
   [[ -z $memory_place ]] || read_cgroup_memory
 }
 
-# Set cores to what was kept busy since the sample before.
+# Set cores to the average number of busy cores since the previous sample.
 find_cores() {
   local used=0 passed=$((now - busy_at))
   cores=''
@@ -264,8 +263,8 @@ find_cores() {
 
 # -------------------------------------------------------------------------------------------------- the job's cgroup
 
-# Set cpu_place and memory_place to directories of the cgroup that is the whole job's on this node; to nothing where
-# there is none, or it is not accounted: a service's or the whole node's says nothing about the job.
+# Set cpu_place and memory_place to the directories of the cgroup of the whole job on this node; to nothing if there is
+# none, or it has no accounting: the cgroup of a service or of the whole node tells nothing about the job.
 find_cgroup() {
   local names path mounts_v2='' mount_cpu='' mount_memory=''
   cpu_place='' cpu_file='' memory_place='' memory_file='' memory_key=''
@@ -282,7 +281,7 @@ find_cgroup() {
   done <"/proc/$root/cgroup"
 } 2>/dev/null
 
-# cut_to_job PATH: set REPLY to the part that leads to the job's own cgroup, as in /slurm/uid_7/job_42/step_batch.
+# cut_to_job PATH: set REPLY to the part up to the job's own cgroup, as in /slurm/uid_7/job_42/step_batch.
 cut_to_job() {
   local name
   for name in ${SLURM_JOB_ID:+"job_$SLURM_JOB_ID"} ${PBS_JOBID:+"$PBS_JOBID"}; do
@@ -335,7 +334,7 @@ read_cgroup_cpu() {
   done <"$cpu_file"
 } 2>/dev/null
 
-# Without what the kernel keeps of files only because there is room, as Slurm and the kernel's own tools count it.
+# Read the memory without reclaimable page cache, as Slurm and the kernel's own tools do.
 read_cgroup_memory() {
   local bytes='' key value spare=0
   memory=''
@@ -349,13 +348,13 @@ read_cgroup_memory() {
 
 # ----------------------------------------------------------------------------------------------- the job's processes
 
-# read_process PID: set state, parent, session, start, own, children (processor time, its own and that of children that
-# have ended, in ticks) and pages (in memory). Return 1 when there is no such process.
+# read_process PID: set state, parent, session, start, own, children (processor time in ticks, its own and that of
+# children that have ended) and pages (resident). Return 1 if there is no such process.
 read_process() {
   local text='' fields
   { IFS= read -r -d '' text; } 2>/dev/null <"/proc/$1/stat"
-  # proc(5): the number, the name in brackets, and what we want. A name may hold anything, brackets and numbers as well:
-  # only behind the last bracket nobody can have chosen what stands there.
+  # proc(5): the process id, the name in parentheses, and the fields that we need. A name may contain anything, also
+  # parentheses and numbers: only the part after the last one can be trusted.
   [[ $text == *') '* ]] || return 1
   # shellcheck disable=SC2206  # numbers, and one letter
   fields=(${text##*') '})
@@ -364,12 +363,12 @@ read_process() {
   own=$((fields[11] + fields[12])) children=$((fields[13] + fields[14])) pages=${fields[21]}
 }
 
-# Set tree_pages to what is in memory, and add to tree_ticks what was used since the last call.
+# Set tree_pages to the resident pages of the job, and add to tree_ticks the time used since the last call.
 #
-# The job's are: its script, all its descendants, what is in its session, and whatever was one of these when it was last
-# looked at (a program that goes into the background gets another parent). Of a process of the job the time is its own
-# and that of its children which have ended; so when one ends, its time goes over to its parent and is not counted twice.
-# One that nobody waits for takes with it what it used since the last look.
+# Processes of the job are its script, all its descendants, those in its session, and those that were any of these at
+# the last check (a program that goes into the background gets another parent). The time of a process is its own and
+# that of its children that have ended; so when one ends, its time moves to its parent and is not counted twice. If no
+# process waits for it, its time since the last check is lost.
 scan_processes() {
   local path pid grown=0 inherited=0 lost=0 parent session state start own children pages
   local -A parents=() starts=() owns=() inherits=() sizes=()
@@ -400,7 +399,7 @@ scan_processes() {
 declare -A foreign=() ours=() seen=() own_before=() inherited_before=() judged=()
 scans=0 tree_ticks=0
 
-# Follow the parents of an unknown process to one that is known, and know all on the way.
+# Follow the parents of an unknown process to a known one, and classify all on the way.
 judge() {
   local pid=$1 way=()
   while [[ -n ${parents[$pid]-} ]]; do
@@ -426,7 +425,7 @@ count_process() {
   seen[$pid]=$scans own_before[$pid]=$own inherited_before[$pid]=$children
 }
 
-# What it had is now in the time of its parent's ended children, if that has waited for it.
+# The time of an ended process is now included in its parent's, if the parent has waited for it.
 forget_process() {
   ((lost += own_before[$1] + inherited_before[$1]))
   unset "ours[$1]" "seen[$1]" "own_before[$1]" "inherited_before[$1]"

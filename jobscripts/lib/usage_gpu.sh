@@ -1,24 +1,24 @@
 # shellcheck shell=bash
 #
-# What a job's GPUs do: the half of usage.sh that listens to nvidia-smi or rocm-smi. usage.sh sources this file; it is
-# never run.
+# The usage of a job's GPUs: the part of usage.sh that reads the output of nvidia-smi or rocm-smi. usage.sh sources this
+# file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with usage.sh
 
-# After an nvidia-smi that has died, hangs or talks nonsense, another one is tried so much later.
+# Seconds after which nvidia-smi is started again if it has died, hangs or prints unexpected output.
 readonly RETRY_SECONDS=600
-# nvidia-smi tells what a GPU did in the last second at most. So it is read every second, and a sample has the mean; or
-# this often in a sample, where that takes longer.
+# nvidia-smi reports the use of a GPU in the last second at most. So it is read every second, and a sample has the mean;
+# but at most this often per sample.
 readonly MOST_READINGS=10
-# More lines between two samples are no answer of such a program.
+# If it prints more lines between two samples, something is wrong.
 readonly MOST_LINES=500
-# rocm-smi is a Python program that costs most of a second.
+# Seconds between two calls of rocm-smi, a Python program that takes most of a second.
 readonly ROCM_SECONDS=30
 
 readonly NVIDIA_QUERY=index,name,utilization.gpu,memory.used,memory.total,power.draw
 
-# Set gpu_command, to nothing where no GPU is to be looked at, and gpu_ids to those that are the job's (nothing: all that
-# are to be seen).
+# Set gpu_command (to nothing if there is no GPU to observe), and gpu_ids to those of the job (nothing: all that are
+# visible).
 find_gpu_command() {
   gpu_command='' gpu_ids='' gpu_pid='' gpu_start='' gpu_words='' gpu_due=$now silent_since=$now chatter=0
   gpus=()
@@ -33,13 +33,13 @@ find_gpu_command() {
   [[ -z $gpu_command ]] || start_gpus
 }
 
-# Slurm numbers the GPUs as nvidia-smi does: from 0 where the job sees only its own, else as they are on the node. A job
-# that has asked for none has none of these variables.
+# Slurm numbers the GPUs as nvidia-smi does: from 0 if the job sees only its own, otherwise as on the node. Without
+# GPUs, a job has none of these variables.
 find_nvidia_ids() {
   local id
   gpu_ids=${CUDA_VISIBLE_DEVICES-${SLURM_STEP_GPUS-${SLURM_JOB_GPUS-}}}
   [[ -n ${CUDA_VISIBLE_DEVICES+set}${SLURM_STEP_GPUS+set}${SLURM_JOB_GPUS+set} ]] || { [[ -z ${SLURM_JOB_ID-} ]]; return; }
-  # A part of a GPU (MIG) is not known to this query by its name, only the GPU is; such a job sees nothing else.
+  # This query does not accept the name of a MIG instance, only of a GPU; such a job sees no other GPUs.
   [[ $gpu_ids != MIG-* ]] || { gpu_ids=''; return 0; }
   for id in ${gpu_ids//,/ }; do
     [[ $id =~ ^([0-9]+|GPU-[0-9a-f-]+)$ ]] || return 1
@@ -47,14 +47,14 @@ find_nvidia_ids() {
   [[ -n $gpu_ids ]]
 }
 
-# rocm-smi shows those of the node. It was never tried on a real card.
+# rocm-smi shows the GPUs of the node. This has not been tested on real hardware.
 find_amd_ids() {
   gpu_ids=${SLURM_JOB_GPUS-${ROCR_VISIBLE_DEVICES-}}
   [[ -n $gpu_ids ]] || { [[ -z ${SLURM_JOB_ID-} ]]; return; }
   [[ $gpu_ids =~ ^[0-9]+(,[0-9]+)*$ ]] || gpu_ids=''
 }
 
-# A pipe of which this shell alone has the end that is read: a writer does not outlive it.
+# Open a pipe whose read end only this shell has, so that a writer does not outlive it.
 open_pipe() {
   { exec {pipe}<> <(:); } 2>/dev/null || pipe=''
   [[ -z $pipe || -w /proc/self/fd/$pipe ]] || pipe=''
@@ -72,7 +72,7 @@ feed_nvidia() {
   local words=(nvidia-smi --query-gpu="$NVIDIA_QUERY" --format="csv,noheader,nounits" -l "$every")
   open_feed
   [[ -z $gpu_ids ]] || words+=(-i "$gpu_ids")
-  # Should it hold back what goes into a pipe.
+  # In case it buffers its output to a pipe.
   type -P stdbuf >/dev/null && words=(stdbuf -oL "${words[@]}")
   exec "${words[@]}"
 }
@@ -90,7 +90,7 @@ open_feed() {
 
 is_gpu_program_there() { [[ -n $gpu_pid ]] && read_process "$gpu_pid" && [[ $state != Z && $start == "$gpu_start" ]]; }
 
-# Killed and not asked: it has nothing to lose. One that hangs in its driver goes when that lets it.
+# KILL at once, because it has nothing to save. One that hangs in the driver ends when the driver returns.
 stop_gpus() {
   local looks
   if is_gpu_program_there; then
@@ -103,7 +103,7 @@ stop_gpus() {
   gpus=() gpu_words=''
 } 2>/dev/null
 
-# Look whether the GPU program is well. A stuck one is left alone then, and no second one is started beside it.
+# Check whether the GPU program works. If it hangs, it is left alone, and no second one is started.
 attend_gpus() {
   [[ -n $gpu_command ]] || return 0
   local patience=$((300 * interval))
@@ -129,7 +129,7 @@ give_up_gpus() {
   gpu_due=$((now + 100 * RETRY_SECONDS)) silent_since=$now
 }
 
-# listen HUNDREDTHS: wait for that long, or until the GPU program has said a line.
+# listen HUNDREDTHS: wait for that long, or until the GPU program has printed a line.
 listen() {
   local piece='' wait code
   printf -v wait '0.%02d' "$1"
@@ -140,10 +140,10 @@ listen() {
   fi
   IFS= read -r -n 1000 -t "$wait" -u "$pipe" piece
   code=$?
-  gpu_words+=$piece   # half a line, where the time was over
+  gpu_words+=$piece   # an incomplete line, if the time was over
   ((code == 0)) || return 0
   if ((${#piece} >= 1000 || ++chatter > MOST_LINES)); then
-    # So nobody keeps us busy with what we did not ask for.
+    # Limits the time spent on unexpected output.
     look_at_clock
     give_up_gpus "talks nonsense"
     drain
@@ -164,7 +164,7 @@ hear_gpu() {
   if [[ $gpu_command == nvidia-smi ]]; then hear_nvidia; else hear_rocm; fi
 }
 
-# As in `0, NVIDIA A100-SXM4-40GB, 35, 1234, 40960, 98.12`. What a card does not tell is a word in brackets.
+# Parse a line such as `0, NVIDIA A100-SXM4-40GB, 35, 1234, 40960, 98.12`. Unsupported values are words in brackets.
 hear_nvidia() {
   local count=${#words[@]} name
   ((count >= 6)) && [[ ${words[0]} =~ ^[0-9]+$ ]] || return 0
@@ -172,8 +172,8 @@ hear_nvidia() {
   note_gpu "${words[0]}" "$name" "${words[count - 4]}" "${words[count - 3]}" "${words[count - 2]}" "${words[count - 1]}"
 }
 
-# A heading, and then a line for each card, which it begins with: `card0`. Which columns there are, and some of their
-# names, change from version to version.
+# Parse a heading, and then a line for each card, which begins with its name: `card0`. The columns, and some of their
+# names, vary between versions.
 hear_rocm() {
   local column value name='' percent='' used='' total='' watts=''
   if [[ ${words[0]} == device ]]; then
@@ -197,11 +197,11 @@ rocm_columns=()
 
 is_number() { [[ $1 =~ ^\ *([0-9]{1,12}(\.[0-9]{1,12})?)\ *$ ]]; }
 
-# note_gpu INDEX NAME PERCENT USED TOTAL WATTS: set the GPU's row to what was read since the last sample: the mean of its
-# use and its power, and the most memory. What the card does not tell is left empty.
+# note_gpu INDEX NAME PERCENT USED TOTAL WATTS: set the GPU's row from the values since the last sample: the mean of its
+# use and its power, and the maximum memory. Values that the card does not report are left empty.
 note_gpu() {
   local name=$2 total='' percent watts memory
-  # Nothing in it is of meaning to whoever reads the file, or a line of it.
+  # Without characters that have a meaning for programs that read the file.
   name=${name//[^[:alnum:] ._()\/+-]/ }
   name=${name#"${name%%[! ]*}"} name=${name%"${name##*[! ]}"}
   find_mean "$1.percent" "$3" && percent=$(((mean + 50) / 100))
@@ -212,8 +212,8 @@ note_gpu() {
   silent_since=$now
 }
 
-# find_mean KEY NUMBER: set mean to that of the numbers under this key since the last sample, in hundredths; fail where
-# there is none.
+# find_mean KEY NUMBER: set mean to that of the numbers for this key since the last sample, in hundredths; fail if there
+# is none.
 find_mean() {
   local part
   if is_number "$2"; then
@@ -223,14 +223,14 @@ find_mean() {
   ((${counts[$1]-0})) && mean=$(((sums[$1] + counts[$1] / 2) / counts[$1]))
 }
 
-# find_most KEY NUMBER: likewise the largest, as whole number.
+# find_most KEY NUMBER: likewise the maximum, as a whole number.
 find_most() {
   is_number "$2" && ((10#${BASH_REMATCH[1]%%.*} > ${mosts[$1]:--1})) && mosts[$1]=$((10#${BASH_REMATCH[1]%%.*}))
   most=${mosts[$1]-}
   [[ -n $most ]]
 }
 
-# To be called after each sample. A GPU of which nothing is read until the next one keeps its row.
+# Called after each sample. A GPU without new values until the next sample keeps its row.
 begin_readings() { sums=() counts=() mosts=(); }
 declare -A sums=() counts=() mosts=()
 gpu_at=()

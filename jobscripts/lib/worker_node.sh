@@ -1,12 +1,12 @@
 #!/bin/bash
 #
-# One node's part of a distributed framework, in the session's environment: the scheduler, or this node's workers.
+# Run one node's part of a distributed framework in the session's environment: the scheduler, or this node's workers.
 #
 #   worker_node.sh SESSION_DIR scheduler|workers
 #
-# Started by workers.sh, on each node by a step of the job. It has two parts: the outer one stays and starts the workers
-# again when they end; the inner one (--here) becomes the framework's process, in the container if there is one. What
-# cannot work is left in SESSION_DIR/runtime/cause-ROLE-NODE.
+# Started by workers.sh on each node by a job step. It has two parts: the outer one keeps running, and restarts the
+# workers when they end; the inner one (--here) execs the framework's process, in the container if there is one. The
+# cause of a failure is written to SESSION_DIR/runtime/cause-ROLE-NODE.
 #
 # shellcheck disable=SC2154  # want_… and the like are set by lib.sh
 
@@ -17,7 +17,7 @@ set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${B
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
 
-# How often workers that end are started again, unless they have run for a minute meanwhile.
+# How often workers are restarted when they end, unless they have run for a minute meanwhile.
 readonly MOST_TRIES=5
 
 main() {
@@ -28,7 +28,7 @@ main() {
   esac
 }
 
-# know SESSION_DIR ROLE NODE: what both parts have to know.
+# know SESSION_DIR ROLE NODE: set the variables that both parts need.
 know() {
   role=$2
   export NBL_SESSION_DIR=$1 NBL_NODE_NAME=$3
@@ -39,7 +39,7 @@ know() {
   # shellcheck source=jobscripts/lib/lib.sh
   source "$1/lib.sh"
   node=$3
-  read_settings "$1/session.env" 2>/dev/null # the job itself has said what there is to say
+  read_settings "$1/session.env" 2>/dev/null # the job itself has already reported problems
   # shellcheck source=jobscripts/lib/workers_dask.sh
   source "$1/workers_$want_with.sh"
 }
@@ -64,7 +64,7 @@ run_part() {
   keep_running "${way[@]}" "$NBL_SESSION_DIR/worker_node.sh" --here "$NBL_SESSION_DIR" "$role" "$name"
 }
 
-# One node needs no network.
+# A single node needs no network.
 find_own_address() {
   find_node_names
   listen_address=127.0.0.1
@@ -74,7 +74,7 @@ find_own_address() {
   export NBL_NODE_ADDRESS=$listen_address
 }
 
-# keep_running COMMAND...: the workers, that is; without the scheduler all that was computed is lost.
+# keep_running COMMAND...: restart the workers when they end. Not the scheduler, without which all results are lost.
 keep_running() {
   local code since tries=0
   while [[ -z $stopped ]]; do

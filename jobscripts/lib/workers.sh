@@ -1,18 +1,18 @@
 # shellcheck shell=bash
 #
-# The workers of a distributed framework on all nodes of a job, where session.env asks for one (with=dask, with=ray):
-# how they are started, awaited and ended. What is the framework's own is in workers_dask.sh and workers_ray.sh.
-# jupyterlab.sh sources this file; it is never run.
+# Starts, awaits and ends the workers of a distributed framework on all nodes of a job, if session.env asks for one
+# (with=dask, with=ray). workers_dask.sh and workers_ray.sh have what is specific to a framework. jupyterlab.sh sources
+# this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
-# How long the workers may take to end by themselves.
+# Seconds that the workers may take to end by themselves.
 readonly WORKERS_GRACE_SECONDS=4
 
 scheduler='' workers='' workers_report='' workers_begun=''
 
-# Start the scheduler on this node, wait for it, and start the workers; they join while JupyterLab starts. All that is
-# started from now on finds the scheduler by its usual variables.
+# Start the scheduler on this node, wait for it, and start the workers; they join while JupyterLab starts. Programs
+# started from now on find the scheduler by its usual variables.
 start_workers() {
   [[ -n $want_with ]] || return 0
   # shellcheck source=jobscripts/lib/workers_dask.sh
@@ -29,7 +29,7 @@ start_workers() {
   workers=$part
 }
 
-# Other schedulers than Slurm give no way to the other nodes that would be the same everywhere.
+# With schedulers other than Slurm, there is no uniform way to start a process on the other nodes.
 count_nodes() {
   local file
   export NBL_NODES=1 NBL_FIRST_NODE=$node
@@ -44,7 +44,7 @@ count_nodes() {
   fi
 }
 
-# In a process group of its own, as JupyterLab, and with the umask that the user has.
+# In its own process group, like JupyterLab, and with the user's umask.
 start_part() {
   set -m
   (
@@ -56,8 +56,8 @@ start_part() {
   set +m
 }
 
-# Set step to the words that start a command once on each node with workers, with all that the job has there. What the
-# job was asked for by task or core would be asked for again.
+# Set step to the words that start a command once on each node with workers, with all resources of the job there.
+# Slurm's variables with requests per task or core are unset, because srun would apply them to the step again.
 find_step_command() {
   local name others=()
   step=()
@@ -86,7 +86,7 @@ await_scheduler() {
   scheduler_address=${REPLY% *} dashboard_port=${REPLY##* }
 }
 
-# wait_for_part SENTENCE: for a moment; end with the sentence once it has taken too long.
+# wait_for_part SENTENCE: wait a moment; end the job with the sentence once it has taken too long.
 wait_for_part() {
   if ((SECONDS > want_start_timeout)); then
     leave workers-failed 1 "$1 within $want_start_timeout seconds: see the job's log; start_timeout= allows more."
@@ -98,7 +98,7 @@ wait_for_part() {
   pause 0.05
 }
 
-# Wait until each node has its workers, and set workers_report to what endpoint.json says of them.
+# Wait until each node has its workers, and set workers_report to their entry in endpoint.json.
 await_workers() {
   local said=15 nodes=0 count=0 threads=0 memory=0
   [[ -n $want_with ]] || return 0
@@ -126,7 +126,7 @@ leave_without_workers() {
   leave workers-failed "$((code ? code : 1))" "$framework_name's $2 ended with exit code $code: see the job's log."
 }
 
-# Set REPLY to what one of the nodes has left as the cause of its end.
+# Set REPLY to the cause that one of the nodes has reported for its end.
 find_cause() {
   local file
   for file in "$NBL_SESSION_DIR"/runtime/cause-{scheduler,workers}-*; do
@@ -135,8 +135,8 @@ find_cause() {
   return 1
 }
 
-# The workers first: without the scheduler they would wait for it. srun passes this signal on, while SIGTERM makes it kill
-# what it has started.
+# End the workers first: without the scheduler they would wait for it. srun forwards this signal, while SIGTERM would make
+# it kill the step.
 end_workers() {
   local part looks
   for part in "${workers-}" "${scheduler-}"; do

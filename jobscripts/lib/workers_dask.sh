@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 #
-# Dask, for workers.sh and worker_node.sh, which source this file: its keys, its variables, and what of it has joined.
+# Dask, for workers.sh and worker_node.sh, which source this file: its keys, its variables, and which workers joined.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with these two and with lib.sh
 
 framework_name=Dask framework_version=Dask
 framework_files=(dask-{ca,cert,key}.pem)
 framework_packages="'dask[distributed]' bokeh"
-# Each node has workers, the first one beside the scheduler.
+# Each node has workers; the first node also has the scheduler.
 framework_first_node=workers
 
 # has_framework PYTHON
@@ -21,7 +21,7 @@ name_scheduler() {
   export DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY=$NBL_SESSION_DIR/dask-key.pem
 }
 
-# Set nodes, count, threads and memory to those of the workers that are there, as the scheduler has written them down.
+# Set nodes, count, threads and memory to those of the workers that have joined, as the scheduler has recorded them.
 count_workers() {
   read_line "$NBL_SESSION_DIR/runtime/workers" || return 1
   read -r nodes count threads memory <<<"$REPLY"
@@ -35,5 +35,5 @@ prepare_framework() { :; }
 
 clean_up_framework() { :; }
 
-# Which workers come and go is for the log, what they do otherwise is not.
+# The log shows which workers join and leave, but no other messages of Dask.
 set_framework_variables() { export DASK_LOGGING__DISTRIBUTED=${DASK_LOGGING__DISTRIBUTED-warning}; }

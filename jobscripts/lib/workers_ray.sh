@@ -1,18 +1,18 @@
 # shellcheck shell=bash
 #
-# Ray, for workers.sh and worker_node.sh, which source this file: its keys and folder, its variables, and what of it has
-# joined.
+# Ray, for workers.sh and worker_node.sh, which source this file: its keys and folder, its variables, and which nodes
+# have joined.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with these two and with lib.sh
 
-# Older ones have no token, so that whoever reaches them may have them run what they like.
+# Older versions have no token, so that anybody who can reach them can run code.
 framework_name=Ray framework_version='Ray 2.52 or newer'
 framework_files=(ray-{ca,ca-key}.pem ray-token)
 framework_packages="'ray[default]>=2.52'"
-# The first node computes as well, as part of Ray's head.
+# The first node also computes, as part of Ray's head.
 framework_first_node=scheduler
 
-# A socket's path may have 107 characters, of which Ray takes up to 66, and the folders' own names 18.
+# A socket's path may have 107 characters, of which Ray uses up to 66, and the folders' own names 18.
 readonly LONGEST_RAY_PLACE=23
 
 # has_framework PYTHON
@@ -25,13 +25,13 @@ sys.exit([int(part) for part in version('ray').split('.')[:2]] < [2, 52])" </dev
 # The variables that Ray's own clients look for.
 name_scheduler() {
   export RAY_ADDRESS=$scheduler_address NBL_DASHBOARD_PORT=$dashboard_port
-  # Notebooks reach Ray by its sockets there.
+  # Notebooks connect to Ray by its sockets there.
   ! read_line "$NBL_SESSION_DIR/runtime/ray-folder" || show_ray_folder "$REPLY"
   [[ $dashboard_port == 0 ]] || export RAY_API_SERVER_ADDRESS=http://127.0.0.1:$dashboard_port
   set_framework_variables
 }
 
-# Nothing is reported to Ray's makers, and nobody joins or asks without the session's keys and token.
+# Disable Ray's usage reports, and require the session's keys and token from everybody.
 set_framework_variables() {
   local keys=$NBL_SESSION_DIR/runtime/ray-$node
   unset RAY_AUTH_TOKEN
@@ -39,13 +39,13 @@ set_framework_variables() {
   export RAY_TLS_SERVER_CERT=$keys-cert.pem RAY_TLS_SERVER_KEY=$keys-key.pem
   export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$NBL_SESSION_DIR/ray-token
   export RAY_USAGE_STATS_ENABLED=0
-  # Without a second node, all listen on 127.0.0.1 alone: so Ray does where it has only ever one.
+  # With a single node, listen only on 127.0.0.1, as Ray does on systems where it supports only one node.
   ((NBL_NODES > 1)) || export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
-  # Or whoever knocks at a port could fill the job's log.
+  # Otherwise anybody who connects to a port could fill the job's log.
   export GRPC_VERBOSITY=${GRPC_VERBOSITY-NONE}
 }
 
-# Set nodes, count, threads and memory to those of the nodes that are there: each has written down what it has.
+# Set nodes, count, threads and memory to those of the nodes that have joined; each has recorded its own.
 count_workers() {
   local file cores bytes
   nodes=0 threads=0 memory=0
@@ -60,14 +60,14 @@ count_workers() {
 
 say_workers() { log "Ray: $nodes nodes with $threads cores, head at $scheduler_address"; }
 
-# What Ray needs on this node before it starts: a certificate, and a folder.
+# Create what Ray needs on this node before it starts: a certificate, and a folder.
 prepare_framework() {
   make_certificate
   make_ray_folder
 }
 
-# gRPC, by which Ray's processes talk to each other, wants the node's address in the certificate, which nobody knows
-# before the job starts.
+# gRPC, with which Ray's processes communicate, requires the node's address in the certificate, and the address is not
+# known before the job starts.
 make_certificate() {
   local keys=$NBL_SESSION_DIR/runtime/ray-$node said
   type -P openssl >/dev/null || fail workers-failed "openssl was not found on $node; it makes the keys for Ray."
@@ -84,9 +84,9 @@ make_certificate() {
   rm -f -- "$keys.cnf" "$keys.csr"
 }
 
-# For sockets, logs, and objects that do not fit into memory. It has one name on all nodes, as older versions of Ray
-# need it; that name is random, so that nobody else can be there before, and nobody else may enter. What Ray makes in it
-# is open to everybody: its sockets too, behind which nobody is asked for a token.
+# For sockets, logs, and objects that do not fit into memory. It has the same name on all nodes, as older versions of
+# Ray require; the name is random, so that nobody else can create it before, and nobody else may enter it. The files
+# that Ray creates in it are open to everybody, including its sockets, which require no token.
 make_ray_folder() {
   local place=${RAY_TMPDIR:-/tmp} pair file=$NBL_SESSION_DIR/runtime/ray-folder
   for pair in "${want_env[@]}"; do [[ $pair != RAY_TMPDIR=?* ]] || place=${pair#*=}; done # not exported yet
@@ -103,7 +103,7 @@ make_ray_folder() {
   show_ray_folder "$NBL_RAY_FOLDER"
 }
 
-# show_ray_folder FOLDER: to a container, which sees /tmp by itself.
+# show_ray_folder FOLDER: mount it in a container, unless it is in /tmp, which is mounted anyway.
 show_ray_folder() { [[ -z $want_container || $1 == /tmp/* ]] || want_binds+=("$1"); }
 
 clean_up_framework() {

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Look for JupyterLab as a job would, on a login node: load the modules, enter the image, activate. Nothing is started.
+# Look for JupyterLab on a login node as a job would: load the modules, enter the image, activate. Nothing is started.
 #
 #   bash checkup.sh DIR
 #
-# DIR holds this file, lib.sh, containers.sh, activate.sh and session.env. It prints `passed STEP` for each step that
-# went well (modules, container, environment, jupyterlab), and after the first that did not `failed CAUSE SENTENCE`, as
-# in exit.json, or with the cause `not-tried`; then, as `said LINE`, the last lines that programs wrote as errors. At
-# its end it removes DIR.
+# DIR contains this file, lib.sh, containers.sh, activate.sh and session.env. It prints `passed STEP` for each
+# successful step (modules, container, environment, jupyterlab), and after the first that failed `failed CAUSE
+# SENTENCE`, as in exit.json, or with the cause `not-tried`; then, as `said LINE`, the last lines of programs' standard
+# error. At the end it removes DIR.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -26,7 +26,7 @@ main() {
     exit
   fi
   checkup_folder=$1
-  # whoever ends us may say so twice: rm is not to hear it
+  # a second signal must not end rm
   trap 'trap "" HUP INT PIPE TERM; rm -rf -- "$checkup_folder"' EXIT
   trap 'trap "" HUP INT PIPE TERM; exit' HUP INT PIPE TERM
   # shellcheck source=jobscripts/lib/lib.sh
@@ -48,7 +48,7 @@ look() {
   printf 'passed modules\n'
   if [[ -n $want_container ]]; then
     check_lightness
-    want_digest='' # whoever wants that looked at does it apart, as it may take minutes
+    want_digest='' # checked separately, because it may take minutes
     prepare_container
     printf 'passed container\n'
     "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/checkup.sh" "$NBL_SESSION_DIR" --inside
@@ -57,7 +57,7 @@ look() {
   fi
 }
 
-# A login node is everybody's: nothing is fetched or unpacked there, and no job is begun, as pyxis would.
+# A login node is shared: nothing is downloaded or unpacked there, and no job is started, as pyxis would do.
 check_lightness() {
   image_kind
   [[ $REPLY == file || $REPLY == folder || $REPLY == squash ]] ||

@@ -1,18 +1,17 @@
-"""Print what the students of a class have left in its folder, a JSON object for each file.
+"""Print the students' files in the folder of a class, as one JSON object per file.
 
     python3 -I - FOLDER FILE MOST_BYTES [USER...] <class_folder.py
 
 FOLDER has a folder for each student, FILE is a name in it; without a name, no file is read. With users, only theirs are
-read. Whatever the students own
-is hostile until checked: a folder or a file has to belong to the user whose name the folder has, nobody else may write
-into it, no link is followed, no pipe or device is waited for, and a file may be of MOST_BYTES at most. Each check is of
-what was opened, not of a name, which may lead elsewhere a moment later.
+read. Everything that students own is hostile until checked: a folder or file must belong to the user whose name the
+folder has, nobody else may be able to write to it, no link is followed, no pipe or device blocks, and a file may have
+at most MOST_BYTES. Each check is made on what was opened, because a name may refer to something else a moment later.
 
 Printed lines:   {"folder": PATH, "owner": NAME, "group": NAME, "mode": "3770"}       first, or {"problem": WHY} alone
                  {"user": NAME, "text": TEXT}
                  {"user": NAME, "problem": WHY}                                       it is not read
 
-It runs on a login node, by whatever Python is there: 3.6 must be able to read it.
+It runs on a login node with any Python: 3.6 must be able to read it.
 """
 
 import errno
@@ -45,7 +44,7 @@ def main(folder, file, most, *users):
         try:
             text = read(root, name, file, int(most))
         except OSError as error:
-            # who has not come yet, and what is no student's, is no problem
+            # students who have no folder yet, and other entries, are no problem
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 tell(user=name, problem=error.strerror or str(error))
         else:
@@ -54,7 +53,7 @@ def main(folder, file, most, *users):
 
 
 def read(root, name, file, most):
-    """Return a student's file as text. Raises OSError with the reason why it is not read."""
+    """Return a student's file as text. Raises ``OSError`` with the reason if it is not trusted or cannot be read."""
     place = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
     try:
         owner = private(os.fstat(place), "the folder")
@@ -78,14 +77,14 @@ def read(root, name, file, most):
 
 
 def private(found, what):
-    """Return whose it is, if nobody else may write it."""
+    """Return the owner's uid. Raises ``OSError`` if anybody else may write to it."""
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise OSError(errno.EPERM, f"others may write {what}")
     return found.st_uid
 
 
 def user_named(uid):
-    """Return a user's name, or the number of one without."""
+    """Return a user's name, or the uid if there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -93,7 +92,7 @@ def user_named(uid):
 
 
 def group_named(gid):
-    """Return a group's name, or the number of one without."""
+    """Return a group's name, or the gid if there is none."""
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:
@@ -101,7 +100,7 @@ def group_named(gid):
 
 
 def tell(**what):
-    """Print a line."""
+    """Print a line of JSON."""
     sys.stdout.write(json.dumps(what) + "\n")
 
 

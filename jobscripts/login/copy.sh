@@ -1,17 +1,17 @@
 #!/bin/bash
-# The far end of `launch-notebook copy`. Nothing of it is installed: it comes over the standard input, before the data.
+# The remote end of `launch-notebook copy`. It is not installed: it is sent over standard input, before the data.
 #
 #   bash -c 'LC_ALL=C; export LC_ALL; IFS= read -r -d "" script; eval "$script"'
 #
-# Standard input: this file; how many words follow; the words, which are one of the verbs below and its arguments; each
-# ended by a null byte, because a name may have any other byte in it. Then the verb's data, until the end.
-# Standard output: the verb's answer; a null byte; its exit code, a space, and what was said as an error.
+# Standard input: this file; the number of words that follow; the words, which are one of the verbs below and its
+# arguments; each ended by a null byte, because a name may contain any other byte. Then the verb's data, until the end.
+# Standard output: the verb's answer; a null byte; its exit code, a space, and the error messages.
 #
 # A file is written under a hidden name (a "part") with mode 0600, and gets its own name when it is complete.
 #
-# In a folder that many may write to, anybody can put a link in the place of a folder or a file between two steps.
-# Nothing is changed through such a name: a folder is entered, and it is looked where that led; a file is opened, and it
-# is looked what that opened. From then on names play no part.
+# In a folder to which others may write, anybody can replace a folder or file by a link between two steps. Nothing is
+# changed through such a name: a folder is entered, and then it is checked where that led; a file is opened, and then it
+# is checked what was opened. From then on, names are not used.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -36,7 +36,7 @@ main() {
   printf '\0%d %s\n' "$code" "${said:0:MOST_SAID}"
 }
 
-# Put the absolute path into $path: relative ones begin at home, as does ~.
+# Set path to the absolute path; relative paths and ~ begin at the home.
 find_path() {
   path=$1
   [[ $path == \~ || $path == \~/* ]] && path=$HOME${path:1}
@@ -44,7 +44,7 @@ find_path() {
   while [[ $path == ?*/ ]]; do path=${path%/}; done
 }
 
-# Take the links out of $path, but not its last name: tar keeps no name that has .. in it.
+# Resolve the links in path, except for its last name: tar does not accept names with .. in them.
 take_links_out() {
   local last=${path##*/} folder=${path%/*}
   if [[ $last == . || $last == .. ]]; then last='' folder=$path; fi
@@ -54,8 +54,8 @@ take_links_out() {
   [[ -z $last ]] || path=${folder%/}/$last
 }
 
-# Go into the folder of this absolute path, which had no links in it when it was looked up: fails if it has one by now.
-# Asked of the system, because bash goes by names.
+# Enter the folder of this absolute path, which had no links in it when it was resolved: fails if it has one now. The
+# external pwd is used, because bash's own remembers names.
 enter() {
   local here
   cd -P -- "$1" || return
@@ -63,8 +63,8 @@ enter() {
   [[ ${here%$'\nx'} == "$1" ]] || give_up "$1 has been replaced"
 }
 
-# Make a new hidden folder, and go into it: nobody else can do anything there. It stays open as $stage. Those of copies
-# that were killed more than a day ago are taken away.
+# Create a new hidden folder that is closed to others, and enter it. It stays open as $stage. Folders of copies that
+# were killed more than a day ago are removed.
 readonly stage=/proc/self/fd/8
 enter_new_stage() {
   enter "$1" || return
@@ -74,24 +74,24 @@ enter_new_stage() {
 
 enter_stage() {
   enter "${1%/}/$2" || return
-  # in a folder of a project, what is new has the folder's group, and a 2 before its mode
+  # in a setgid folder of a project, a new folder has the setgid bit as well
   [[ -O . && $(stat -c %a .) =~ ^2?700$ ]] || give_up "$2 has been replaced" || return
   exec 8<.
 }
 
-# Go into the folder of what lies below the base, and put the name that it has there into $last.
+# Enter the folder of an entry below the base, and set last to the entry's name there.
 enter_folder_of() {
   local whole=${1%/}/$2
   last=${whole##*/} whole=${whole%/*}
   enter "${whole:-/}"
 }
 
-# What identifies an open file or a folder in its file system, whose own number differs from machine to machine.
+# Print what identifies an open file or folder in its file system. No device number, which differs between machines.
 identity() { stat -L -c %i -- "$1"; }
 
 # Hash standard input. OpenSSL is three times as fast as many a sha256sum.
 digest() {
-  local known=2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881 # that of an x
+  local known=2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881 # the hash of "x"
   if [[ $(printf x | openssl dgst -sha256 -r 2>/dev/null) == "$known"* ]]; then
     openssl dgst -sha256 -r
   else
@@ -99,9 +99,9 @@ digest() {
   fi
 }
 
-# list PATH...: what there is to be copied. For each path S and its absolute form (M: missing), then for all that is in
-# it E, readable (y, n), type, type of what a link leads to, mode, bytes, time, path below, link; and for links to files
-# L, mode, bytes, time, absolute path. All these end in null bytes.
+# list PATH...: what can be copied. For each path S and its absolute form (M: missing), then for each entry in it E,
+# readable (y, n), type, type of a link's target, mode, bytes, time, path below, link; and for links to files L, mode,
+# bytes, time, absolute path. All fields end in null bytes.
 verb_list() {
   local path
   for path; do
@@ -117,11 +117,11 @@ verb_list() {
     find -H "$path" -type l -xtype f -print0 2>/dev/null |
       xargs -0 -r stat -L --printf 'L\0%a\0%s\0%Y\0%n\0' --
   done
-  return 0 # what find could not read has been said
+  return 0 # find has reported what it could not read
 }
 
-# target PATH: what lies at the destination (d, f, o; - for nothing, ? where not even its folder is there), its path
-# without links, whether its folder can be written (y, n), its identity, and df's line for that.
+# target PATH: what is at the destination (d, f, o; - for nothing, ? if not even its folder exists), its path without
+# links, whether its folder is writable (y, n), its identity, and df's line for it.
 verb_target() {
   local path real kind=- folder writable=n
   find_path "$1"
@@ -136,13 +136,13 @@ verb_target() {
   return 0
 }
 
-# stats (names as data): mode in hexadecimal, bytes and name of those that are there.
+# stats (names as data): mode in hexadecimal, bytes and name of those that exist.
 verb_stats() {
   xargs -0 -r stat -L --printf '%f\0%s\0%n\0' -- 2>/dev/null
   return 0
 }
 
-# links (names as data): where the links lead; o for what is no link, - for nothing; each with its name behind.
+# links (names as data): the links' targets; o if it is not a link, - for nothing; each followed by its name.
 verb_links() {
   local name to
   while IFS= read -r -d '' name; do
@@ -163,8 +163,8 @@ verb_hashes() { xargs -0 -r sha256sum --; }
 # beginning FILE COUNT: the hash of its first bytes.
 verb_beginning() { head -c "$2" -- "$1" | digest; }
 
-# get FILE OFFSET COUNT: so many bytes of it, and a line: their hash, and the file's size and time afterwards.
-# Read twice at the same time, and not by way of tee, whose small pieces would be the narrowest place of all.
+# get FILE OFFSET COUNT: that many bytes of it, and a line: their hash, and the file's size and time afterwards.
+# The file is read twice at the same time, because tee with its small buffers would be the bottleneck.
 verb_get() {
   local hash
   exec 6>&1
@@ -178,8 +178,8 @@ verb_get() {
 
 bytes() { dd if="$1" bs=1M iflag=skip_bytes,count_bytes skip="$2" count="$3" status=none; }
 
-# Whether it is a file with this one name, and whether an attempt of this user made it: in a folder for many, anybody may
-# have put a file there, or a link.
+# Whether it is a regular file with a single name, and whether an attempt of this user created it: in a shared folder,
+# anybody may have put a file or link there.
 is_plain() { [[ ! -L $1 && -f $1 && $(stat -c %h -- "$1") == 1 ]]; }
 is_part() { is_plain "$1" && [[ -O $1 && $(stat -c %a -- "$1") == 600 ]]; }
 
@@ -188,20 +188,20 @@ give_up() {
   return 1
 }
 
-# part FILE: its bytes, where an attempt may go on from there.
+# part FILE: its bytes, if an attempt may continue from there.
 verb_part() { if is_part "$1"; then stat -c %s -- "$1"; fi; }
 
-# put FOLDER PART OFFSET COUNT (bytes as data): write them into the part from there on, and tell its size, its identity
-# and, first, once it is large enough, the hash of what can be read from there on.
-# Always at their own place, and from nothing into a new file: an earlier attempt may still be writing.
+# put FOLDER PART OFFSET COUNT (bytes as data): write them into the part at that offset, and print its size, its
+# identity and, first, once it is large enough, the hash of the bytes from that offset on. Always at a fixed position,
+# and at offset 0 into a new file, because an earlier attempt may still be writing.
 verb_put() {
   local hash='' size open=/dev/fd/7
   umask 077
   enter "$1" || return
   if [[ $3 == 0 ]]; then
-    set -C # a file that is new, not what somebody puts there at this moment
+    set -C # creates a new file, never opens one that somebody has just put there
     rm -f -- "./$2" && exec 7>"./$2" && [[ -f $open ]] || return
-    chmod 600 $open # a folder may give its files more, by an ACL
+    chmod 600 $open # a folder's default ACL may give its files more permissions
   else
     is_part "./$2" && exec 7<>"./$2" && is_part "./$2" && [[ ./$2 -ef $open && $(stat -L -c %s $open) -ge $3 ]] ||
       give_up "$2 has been replaced" || return
@@ -213,13 +213,13 @@ verb_put() {
   printf '%s %s %s\n' "${hash:0:64}" "$size" "$(identity $open)"
 }
 
-# place FOLDER PART NAME BYTES MODE TIME FORCE IDENTITY: a complete part, if it still is the file that was written, gets
+# place FOLDER PART NAME BYTES MODE TIME FORCE IDENTITY: a complete part, if it is still the file that was written, gets
 # its mode (under the umask), its time and its name.
 verb_place() {
   local how=-n open=/dev/fd/7
   [[ $7 == yes ]] && how=-f
   enter "$1" || return
-  # for reading and writing, because that waits for nobody where it is a pipe by now
+  # for reading and writing, which does not block if it has been replaced by a pipe
   is_plain "./$2" && exec 7<>"./$2" && [[ $(identity $open) == "$8" && $(stat -L -c %s $open) == "$4" ]] ||
     give_up "$2 has been replaced" || return
   touch -d "@$6" -- $open && chmod "$(masked "$5")" $open || return
@@ -231,7 +231,7 @@ verb_place() {
 
 masked() { printf '%o' "$((8#$1 & 8#777 & ~8#$users_umask))"; }
 
-# unpack BASE STAGE (a tar as data): unpack it into a new hidden folder, and hash all that is there.
+# unpack BASE STAGE (a tar archive as data): unpack it into a new hidden folder, and hash all files in it.
 verb_unpack() {
   enter_new_stage "$1" "$2" || return
   if ! tar -x -f - --no-same-owner --no-same-permissions; then
@@ -242,8 +242,8 @@ verb_unpack() {
   find . -type f -print0 | xargs -0 -r sha256sum --
 }
 
-# settle BASE STAGE FORCE (names as data): what was unpacked gets its place. Reported, in three words each: L, -, name: what
-# does not; T, bytes, name: what is there now.
+# settle BASE STAGE FORCE (names as data): move unpacked files to their places. Printed, in three words each: L, -, name
+# of those that were not moved; T, bytes, name of those that were.
 verb_settle() {
   local folder into how=-n
   [[ $3 == yes ]] && how=-f
@@ -260,11 +260,11 @@ verb_settle() {
   return 0
 }
 
-# pack (absolute names without their first slash as data): a tar of these files; of links, of what they lead to.
+# pack (absolute names without their first slash as data): a tar archive of these files; of links, their targets.
 verb_pack() { tar -c -f - --format=gnu -h --hard-dereference --no-recursion -C / --null -T -; }
 
-# results SESSION MOST NAME...: what a run has made, by its path below the session's directory: bytes, time and path of
-# those that are named and there, then of at most so many files in its folder. No link is followed.
+# results SESSION MOST NAME...: the results of a run, by their paths below the session's directory: bytes, time and path
+# of the named files that exist, then of at most MOST files in its folder. No link is followed.
 verb_results() {
   local most=$2 size at name
   cd -- "$1" || return
@@ -280,8 +280,9 @@ verb_results() {
   return 0
 }
 
-# folders BASE STAGE (mode, name as data, parents first): make those that are missing, with their modes under the umask;
-# reported: the identity and the name of each. They are made in a hidden folder, and moved with all that is below them.
+# folders BASE STAGE (mode, name as data, parents first): create missing ones, with their modes under the umask;
+# printed: the identity and the name of each. They are created in a hidden folder, and moved with all that is below
+# them.
 verb_folders() {
   local code
   make_folders "$@"
@@ -310,7 +311,7 @@ make_folders() {
     fi
     enter_folder_of "$1" "$name" || return
     if [[ -d ./$last && ! -L ./$last ]]; then
-      is_new[$name]='' # somebody was quicker; what is below it may be missing there
+      is_new[$name]='' # somebody else has created it meanwhile; its subfolders may be missing there
     else
       mv -nT -- "$stage/$name" "./$last" || return
       is_ours[$name]=yes
@@ -319,7 +320,7 @@ make_folders() {
   for name in "${!is_ours[@]}"; do printf '%s\0%s\0' "${identities[$name]-}" "$name"; done
 }
 
-# modes BASE (mode, identity, name as data): give these folders their modes, under the umask; another one in the place of
+# modes BASE (mode, identity, name as data): set the modes of these folders, under the umask; a folder that has replaced
 # one of them keeps its own.
 verb_modes() {
   local mode which name
@@ -329,13 +330,13 @@ verb_modes() {
   done
 }
 
-# tie BASE FORCE (link, name as data): make links; one that leads there already may be from an attempt that was cut.
+# tie BASE FORCE (link, name as data): create links; one that exists already may be from an interrupted attempt.
 verb_tie() {
   local link name last at=/ how=-sT
   [[ $2 == yes ]] && how=-sfnT
   while IFS= read -r -d '' link && IFS= read -r -d '' name; do
     last=${name##*/}
-    if [[ ${name%"$last"} != "$at" ]]; then # many links of one folder: it is entered once
+    if [[ ${name%"$last"} != "$at" ]]; then # a folder with many links is entered only once
       enter_folder_of "$1" "$name" || return
       at=${name%"$last"}
     fi

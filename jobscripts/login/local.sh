@@ -1,18 +1,18 @@
 #!/bin/bash
-# A tiny scheduler for a machine that has none: the same job script, started in the background.
+# A minimal scheduler for a machine without one: runs the same job script in the background.
 #
 #   local.sh submit --root ROOT --id ID --time SECONDS [--begin EPOCH] [--name NAME] [--output FILE] -- SCRIPT [ARG...]
 #   local.sh queue  --root ROOT [ID...]
 #   local.sh cancel --root ROOT ID...
 #
-# `submit` prints ID once the job is in good hands: those of a supervisor, a process of its own session that outlives
-# the terminal, starts the job at its time, ends it at its walltime (0: none) and leaves no process behind.
-# `queue` prints ID|STATE|REASON|NODE|START|END|EXIT, with times in seconds since 1970; START and END are the planned
-# ones as long as they lie ahead. STATE is PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, or NODE_FAIL where
-# the supervisor has vanished without a word, as after a reboot.
+# `submit` prints ID once a supervisor has taken over the job. This process runs in its own session, outlives the
+# terminal, starts the job at its begin time, ends it at its walltime (0: none), and leaves no process behind. `queue`
+# prints ID|STATE|REASON|NODE|START|END|EXIT, with times in seconds since 1970; times in the future are planned ones.
+# STATE is PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, TIMEOUT, or NODE_FAIL if the supervisor has disappeared, for
+# instance after a reboot.
 #
-# The job has NBL_JOB_ID=ID in its environment. All that is remembered is one line in ROOT/ID/local.state:
-# STATE PID PID_START BEGIN START END EXIT NODE, of the supervisor, with - for what is not known.
+# The job has NBL_JOB_ID=ID in its environment. The state is one line in ROOT/ID/local.state:
+# STATE PID PID_START BEGIN START END EXIT NODE; PID is the supervisor's, and - stands for unknown values.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -23,10 +23,10 @@ IFS=$' \t\n'; unset GLOBIGNORE
 
 set -u
 
-# How long a job has from TERM to KILL.
+# Seconds from TERM to KILL.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-10}
 
-# In a session directory all lies side by side.
+# In a session directory, all scripts are in the same folder.
 library() {
   if [[ -r $here/lib.sh ]]; then printf '%s\n' "$here/lib.sh"; else printf '%s\n' "$here/../lib/lib.sh"; fi
 }
@@ -88,9 +88,9 @@ submit() {
 }
 
 start_supervisor() {
-  # In a notebook of another session these tell whose process it is. The new job is nobody's.
+  # In a notebook of another session, these identify its processes. The new job does not belong to it.
   unset NBL_RUN NBL_LOCAL_RUN NBL_SESSION_DIR NBL_JOB_ID SLURM_JOB_ID PBS_JOBID LSB_JOBID JOB_ID
-  # With job control, because the shell lets other background processes ignore the interrupt signal for good.
+  # With job control, because without it the shell makes background processes ignore SIGINT permanently.
   find_inherited_options
   set -m
   in_new_session ${as_inherited[@]+"${as_inherited[@]}"} "$BASH" "$here/local.sh" supervise --root "$root" --id "$id" \
@@ -98,7 +98,7 @@ start_supervisor() {
   set +m
 }
 
-# macOS has no setsid command. A process group's leader, as which the shell started us, has to fork before.
+# macOS has no setsid command. The leader of a process group, as which the shell started us, must fork first.
 in_new_session() {
   if type -P setsid >/dev/null; then
     exec setsid "$@"
@@ -107,7 +107,7 @@ in_new_session() {
   fi
 }
 
-# Only a job whose supervisor has spoken can be queried and cancelled.
+# A job can be queried and cancelled only once its supervisor has written its state.
 await_supervisor() {
   local tries
   for ((tries = 0; tries < 200; tries++)); do
@@ -150,7 +150,7 @@ start_job() {
   start=$now
   ((limit)) && end=$((now + limit))
   export NBL_JOB_ID=$id NBL_JOB_NAME=$name NBL_LOCAL_RUN=$id:$pid
-  # Remembered first: a job that is over at once is over, and not still to come.
+  # Recorded first, so that a job that ends at once is not still shown as pending.
   remember RUNNING
   set -m
   (
@@ -188,8 +188,8 @@ end_job() {
   kill -KILL -- "-$job" 2>/dev/null
 }
 
-# End what the job has left behind, if anything: politely, as Jupyter has kernels of its own to end. What had its time
-# already gets one more second.
+# End remaining processes of the job, with TERM first, because Jupyter must end its kernels. If they have had their time
+# already, they get one more second.
 clear_away() {
   list_job
   ((${#tagged[@]})) || return 0
@@ -205,7 +205,7 @@ clear_away() {
   ((${#tagged[@]})) && kill -KILL "${tagged[@]}" 2>/dev/null
 }
 
-# Set tagged to all processes of the job: those of our session, and those that have the job's name in their environment.
+# Set tagged to all processes of the job: those of our session, and those with the job's id in their environment.
 list_job() {
   local file process stat
   list_tagged "NBL_LOCAL_RUN=$id:$pid"
@@ -213,12 +213,12 @@ list_job() {
   for file in /proc/[0-9]*/stat; do
     { read -r stat <"$file"; } 2>/dev/null || continue
     process=${file#/proc/} process=${process%/stat}
-    # The command's name comes before, in parentheses, and may hold anything; then state, parent, group, session.
+    # After the command's name in parentheses, which may contain anything: state, parent, group, session.
     [[ ${stat##*) } =~ ^[^Z]\ [0-9]+\ [0-9]+\ "$pid"\  && $process != "$pid" ]] && tagged+=("$process")
   done
 }
 
-# Where there is no /proc only the job's process group can be found.
+# Without /proc, only the job's process group can be found.
 list_group() {
   local process group
   while read -r process group; do
@@ -234,12 +234,12 @@ remember() {
   write_file "$root/$id/local.state" "$1 $pid $pid_start $begin $start $end $exit_code $node"
 }
 
-# recall ID: set state and the other fields of its line; a supervisor that has vanished is found out here.
+# recall ID: set state and the other fields of its line; detects a supervisor that has disappeared.
 recall() {
   id=$1
   read_state || return
   if ! is_over && [[ $where == "$node" ]] && ! is_supervised; then
-    read_state   # it may have ended well just now
+    read_state   # it may have just ended normally
     is_over || declare_lost
   fi
 }
@@ -251,7 +251,7 @@ read_state() {
 
 is_over() { [[ $state != PENDING && $state != RUNNING ]]; }
 
-# The number alone says little: after a reboot it belongs to some other process.
+# The process id alone is not enough: after a reboot it may belong to another process.
 is_supervised() { kill -0 "$pid" 2>/dev/null && [[ $(process_start "$pid") == "$pid_start" ]]; }
 
 declare_lost() {
@@ -267,7 +267,7 @@ declare_lost() {
   remember NODE_FAIL
 }
 
-# process_start PID: print when it was started, in one word that no later process of this number will have.
+# process_start PID: print its start time, as one word that no later process with this id can have.
 process_start() {
   local stat boot='' fields
   if [[ -r /proc/$1/stat ]]; then

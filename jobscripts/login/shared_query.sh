@@ -1,22 +1,22 @@
 #!/bin/bash
-# Ask the scheduler something, once for all launchers of a user that want to know the same on this machine.
+# Query the scheduler once for all launchers of a user that make the same query on this machine.
 #
 #   bash shared_query.sh PLACE MAX_AGE [COMMAND... --together] COMMAND...
 #
-# Prints a line `AGE CLOCK FOR` and then what the last COMMAND printed: now, or to another launcher with the same PLACE,
-# MAX_AGE seconds (such as 2.50) before our call or later. Passes on its exit code and, where it failed, what it said as
-# errors. PLACE is the beginning of file names; its directory is made if need be.
+# Prints a line `AGE CLOCK FOR` and then the output of the last COMMAND: run now, or by another launcher with the same
+# PLACE at most MAX_AGE seconds (such as 2.50) before our call. Its exit code is passed on, and if it failed, its error
+# messages. PLACE is the beginning of file names; its directory is created if necessary.
 #
-#   AGE    how many seconds before our call that was asked, such as 2.50; 0: it was asked for us
+#   AGE    the seconds before our call at which the query was made, such as 2.50; 0: it was made for us
 #   CLOCK  the time here, with its zone
-#   FOR    `alone` where the COMMAND before --together was run: the scheduler has less to do for it, but its answer is
-#          of use to one session only, so it is for a launcher that has been the only one here for some minutes; else
+#   FOR    `alone` if the COMMAND before --together was run: it is cheaper for the scheduler, but its answer is useful for
+#          only one session, so it is used by a launcher that has been the only one here for some minutes; otherwise
 #          `together`
 #
-# Of several launchers that need a new answer one asks, and the others wait for it. While they wait they print empty
-# lines (before that first one), and end when nobody listens any more. A failure is not kept as an answer, but it is
-# shared for a moment: a scheduler that is down is not asked by all of them. Where nothing can be shared (the directory
-# cannot be written or is not ours, the disk is full) the command is simply run.
+# If several launchers need a new answer, one of them queries, and the others wait for it. While they wait they print
+# empty lines (before the first one), and end when nobody reads them any more. A failure is not kept as an answer, but
+# shared for a moment, so that not all of them query a scheduler that is down. If nothing can be shared (the directory
+# is not writable or not ours, the disk is full), the command is simply run.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -29,14 +29,14 @@ set -u
 
 # The launcher itself waits for at most 90 s.
 readonly COMMAND_SECONDS=50
-# Whoever waited that long for another one's answer need not wait for it any longer.
+# Seconds to wait for the answer of another launcher.
 readonly PATIENCE_SECONDS=60
-# Whoever could not take the turn from them by then asks for itself.
+# Seconds in which to take over the turn of a launcher that hangs, before querying without a turn.
 readonly TAKING_OVER_SECONDS=5
 readonly FAILURE_SECONDS=10
-# A launcher whose session waits asks at least that often.
+# A launcher with a pending session queries at least this often, in seconds.
 readonly PRESENT_SECONDS=300
-# What nobody has written to for so long is of no use to anybody; of so many files it is found out at once.
+# Files unchanged for so many seconds are removed, a limited number at a time.
 readonly KEPT_SECONDS=3600
 readonly MOST_FILES=200
 
@@ -47,7 +47,7 @@ main() {
   shift 2
   split_commands "$@"
   umask 077
-  # A limit on the size of files is a write that fails, and not our end.
+  # At a limit on the size of files, a write should fail instead of ending us.
   trap '' XFSZ
   find_files || just_run together "${together[@]}"
   called=$now
@@ -56,7 +56,7 @@ main() {
     is_patient || just_run together "${together[@]}"
     ((others)) || just_run alone "${alone[@]}"
     if take_turn; then
-      # Somebody may have answered just before it was our turn.
+      # Another launcher may have got an answer just before our turn.
       find_answer || ask
       end_turn
       break
@@ -66,7 +66,7 @@ main() {
   tell
 }
 
-# The rounds are counted as well, should the clock stop working.
+# The rounds are counted as well, in case the clock stops working.
 is_patient() {
   local -r most=$((PATIENCE_SECONDS + TAKING_OVER_SECONDS))
   ((rounds++ < most && now <= called + 100 * most))
@@ -85,10 +85,10 @@ split_commands() {
   done
 }
 
-# Set answer, turn and errors to names of files, in a directory of our own. Return 1 where there is none.
+# Set answer, turn and errors to names of files in a directory of our own. Return 1 if there is none.
 #
-# Ages are measured by the clock that runs since the machine was started, because nobody ever sets that one. Other machines
-# have other such clocks, and so files of their own.
+# Ages are measured by the time since boot, because that clock is never set. It differs between machines, so each
+# machine has its own files.
 find_files() {
   local directory=${place%/*} machine
   { read -r machine </proc/sys/kernel/hostname && read -r boot </proc/sys/kernel/random/boot_id; } 2>/dev/null &&
@@ -105,7 +105,7 @@ look_at_clock() {
   read_seconds "${uptime-}" && now=$REPLY
 }
 
-# read_seconds SECONDS.HUNDREDTHS: set REPLY to hundredths of a second, to none when it is something else.
+# read_seconds SECONDS.HUNDREDTHS: set REPLY to hundredths of a second, or to nothing for anything else.
 read_seconds() {
   REPLY=0
   [[ $1 =~ ^[0-9]{1,13}\.[0-9][0-9]$ ]] && REPLY=$((10#${1/./}))
@@ -120,7 +120,7 @@ just_run() {
   exit "$code"
 }
 
-# Set others to whether there are any, or there is no command for one; and leave a mark for them.
+# Set others if there are other launchers, or no command for a single one; and leave a mark for them.
 look_around() {
   local us=${BASH_SOURCE[0]%/*} mark
   us=$answer.by.${us##*/} others=1
@@ -139,13 +139,13 @@ is_fresh() {
   is_ours "$1" && read -r boot_then at <"$1" && [[ $boot_then == "$boot" ]] && is_within "${PRESENT_SECONDS}00" "$at"
 } 2>/dev/null
 
-# Nothing is read from, or through, what somebody else has put there.
+# Whether a file is ours and not a link: other files are not read.
 is_ours() { [[ -f $1 && ! -L $1 && -O $1 ]]; }
 
-# is_within HUNDREDTHS MOMENT: whether MOMENT is that long before our call, or later, and not in the future.
+# is_within HUNDREDTHS MOMENT: whether MOMENT is at most that long before our call, and not in the future.
 is_within() { [[ $2 =~ ^[1-9][0-9]{0,14}$ ]] && ((called - $1 <= $2 && $2 <= now)); }
 
-# Set text, code and age to what was answered not too long ago. Return 1 when there is nothing.
+# Set text, code and age from a recent answer. Return 1 if there is none.
 find_answer() {
   look_at_clock
   is_ours "$answer" && read_answer <"$answer"
@@ -159,20 +159,20 @@ read_answer() {
   text=${text%$'\n'}
   count_bytes "$text"
   [[ $bytes == "$REPLY" ]] || return 1
-  # What was asked while we waited counts as asked just before.
+  # A query made while we were waiting counts as made just before our call.
   age=$((asked < called ? called - asked : 1))
   printf -v age '%d.%02d' "$((age / 100))" "$((age % 100))"
 }
 
-# Set REPLY to their number, in any language's characters.
+# Set REPLY to the number of bytes, whatever the locale.
 count_bytes() {
   local LC_ALL=C
   REPLY=${#1}
 }
 
-# Remove what was left in the directory an hour ago or earlier: answers, marks, and what those who were killed left.
-# That is done when there will be one file more, so there are never many. Its age is that of the file system, whose
-# clock may be another one: who loses an answer, a mark or a turn by that asks once more.
+# Remove files older than an hour: answers, marks, and those of killed launchers. That is done whenever a file is added,
+# so there are never many. Ages are by the file system's clock, which may differ: a launcher that loses an answer, a
+# mark or a turn by that queries again.
 tidy_up() {
   local file at seconds files=() old=()
   local -r ours='/[[:alnum:]_.-]+-[0-9a-f]+\.[^/]+$'
@@ -190,12 +190,12 @@ tidy_up() {
 
 # ---------------------------------------------------------------------------------------------------- taking turns
 
-# Return 1 while another one asks.
+# Return 1 while another launcher queries.
 take_turn() {
   grab_turn && return
   ((!full)) || just_run together "${together[@]}"
   if [[ ! -e $turn ]]; then
-    # Given back just now, or it cannot be made: no more files fit.
+    # The turn has just been given back, or the file cannot be created because no more files fit.
     ((++vain < 5)) || just_run together "${together[@]}"
     return 1
   fi
@@ -204,8 +204,8 @@ take_turn() {
 }
 vain=0
 
-# Whoever makes the file has the turn: with noclobber, bash never opens one that is there. Where it can be made and not
-# written (the disk is full, a quota is used up, which some file systems tell only later), set full.
+# The launcher that creates the file has the turn: with noclobber, bash never opens an existing one. If it can be
+# created but not written (the disk or quota is full, which some file systems report only later), set full.
 grab_turn() {
   local made='' holder=''
   set -C
@@ -220,33 +220,33 @@ grab_turn() {
 } 2>/dev/null
 full=0
 
-# Whether the one whose turn it is was killed, or hangs.
+# Whether the launcher that has the turn was killed, or hangs.
 is_forsaken() {
   holder=''
   read -r holder <"$turn"
   ((now > called + 100 * PATIENCE_SECONDS)) || { [[ $holder =~ ^[1-9][0-9]*$ ]] && ! kill -0 "$holder"; }
 } 2>/dev/null
 
-# Remove a forsaken turn. Of those who want to, only one does, and only while it is still the same one's.
+# Remove an abandoned turn. Of several launchers, only one does so, and only while the turn has not changed.
 pass_on() {
   local still='' mark=$turn.of.$holder
-  # The one who wanted to may have been killed just then.
+  # The launcher that was removing it may have been killed.
   ((now <= called + 100 * PATIENCE_SECONDS)) || rm -f -- "$mark"
-  # Where no more files fit, nobody can leave a mark.
+  # If no more files fit, no mark can be created.
   (set -C && : >"$mark") || { [[ -e $mark ]] || full=1; return 1; }
   read -r still <"$turn"
   [[ $still != "$holder" ]] || rm -f -- "$turn"
   rm -f -- "$mark"
 } 2>/dev/null
 
-# Also where a full disk has cut off our number.
+# Works even if a full disk has truncated our id in the file.
 end_turn() {
   local holder=''
   { read -r holder <"$turn"; } 2>/dev/null
   [[ $$ != "$holder"* ]] || rm -f -- "$turn"
 }
 
-# Ever longer: where the scheduler is slow, there may be many of us. The empty line finds out whether anybody listens.
+# Longer each time: with a slow scheduler, there may be many of us. The empty line fails if nobody reads it any more.
 wait_a_moment() {
   printf '\n' || exit
   sleep "$pause"
@@ -260,7 +260,7 @@ pause=0.1
 
 # ---------------------------------------------------------------------------------------------------------- asking
 
-# Ask, and leave the answer for the others, whole or not at all.
+# Query, and save the answer atomically for the others.
 ask() {
   [[ -e $answer ]] || tidy_up
   { : >"$errors"; } 2>/dev/null || { end_turn; just_run together "${together[@]}"; }

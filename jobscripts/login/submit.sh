@@ -3,12 +3,13 @@
 #
 #   bash submit.sh SESSION_DIR COMMAND [ARGUMENT...]
 #
-# What COMMAND prints is in SESSION_DIR/job the moment it has succeeded, before it is reported: whoever asked for the
-# job may lose the connection in just that moment, and the job must still be found. Standard output, standard error and
-# the exit code are passed on.
+# The output of COMMAND is written to SESSION_DIR/job as soon as it has succeeded, before it is reported: the launcher
+# may lose the connection at that moment, and the job must still be found. Standard output, standard error and the exit
+# code are passed on.
 #
-# Of the job scripts, SESSION_DIR may have none but this one and their checksums, if others of the same version should be
-# there (see share_scripts). If they are not, "job scripts needed" is printed, with exit code 75, and nothing submitted.
+# Of the job scripts, SESSION_DIR may contain only this one and their checksums, if shared copies of the same version
+# are expected (see share_scripts). If there are none, "job scripts needed" is printed, with exit code 75, and nothing
+# is submitted.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -24,10 +25,10 @@ main() {
   shift
   users_umask=$(umask)
   umask 077
-  # A hang-up, a Ctrl-C or a broken pipe concern whoever asked, and not the submission. These are handlers and not
-  # `trap ''`: COMMAND, and a job that a local scheduler starts, would inherit ignored signals for good.
+  # A hang-up, a Ctrl-C or a broken pipe must not interrupt the submission. These are handlers and not `trap ''`,
+  # because COMMAND, and a job that a local scheduler starts, would inherit ignored signals permanently.
   trap : HUP INT PIPE
-  # Before anything is submitted: a job could not use a full or read-only directory either.
+  # Checked before anything is submitted: a job could not use a full or read-only directory either.
   { : >"$dir/submit.out" && : >"$dir/submit.err"; } || exit 73
   scripts_missing=''
   share_scripts >/dev/null 2>&1
@@ -46,12 +47,12 @@ main() {
   exit "$code"
 }
 
-# Have the job scripts of one version once, in .scripts/DIGEST beside the session directories, and here as hard links to
-# these: copies would be most of what a session takes up, and many files of a quota. Only what scripts.sha256 (from the
-# launcher) says to the last byte is shared; where anything else is found, or the file server has no hard links, the
-# copies stay. Nothing ever writes into these files: whoever changes one puts another in its place.
+# Store the job scripts of one version once, in .scripts/DIGEST beside the session directories, with hard links to them
+# here: copies would be most of a session's size, and use up a quota of files. Only files that match scripts.sha256
+# (from the launcher) are shared; if others are found, or the file server has no hard links, copies are kept. These
+# files are never written to: a change replaces the file.
 #
-# Set scripts_missing where no copies were sent, and none that are right are here in the end.
+# Set scripts_missing if no copies were sent, and no correct ones are here in the end.
 share_scripts() {
   local sums=$dir/scripts.sha256 all=${dir%/*}/.scripts digest='' name names=() sent=''
   [[ $dir == /* && -f $sums ]] || return 0
@@ -87,8 +88,8 @@ share_scripts() {
   fi
 }
 
-# begin_sharing [again]: there is no such version yet, or one that is not whole; it is there as a whole or not at all.
-# It is made in a folder with a random name: login nodes have processes of the same number.
+# begin_sharing [again]: create a version that does not exist, or is incomplete, atomically. It is created in a folder
+# with a random name, because processes on different login nodes may have the same id.
 begin_sharing() {
   local new
   new=$(mktemp -d -- "$all/.new.XXXXXX") || return
@@ -101,10 +102,10 @@ begin_sharing() {
 
 are_whole() { (cd -- "$1" && exec sha256sum --check --status "$sums"); }
 
-# Nobody else can put something there, or has been let in by an access control list.
+# Whether nobody else can write there, not even by an access control list.
 is_private() { [[ -d $1 && ! -L $1 && -O $1 && $(ls -ld -- "$1") == drwx------[\ .]* ]]; }
 
-# Run COMMAND in a process group of its own, where the terminal's signals do not reach it.
+# Run COMMAND in its own process group, which the terminal's signals do not reach.
 submit() {
   local command code
   set -m
@@ -114,15 +115,15 @@ submit() {
   ) &
   command=$!
   set +m
-  # A signal of ours ends `wait`, with a code of its own, and not the command.
+  # A signal to us interrupts `wait`, with another exit code, but not the command.
   while kill -0 "$command" 2>/dev/null; do wait "$command"; done
   code=255
   read -r code <"$dir/submit.code"
   return "$code"
 }
 
-# The job inherits COMMAND's environment: it gets the shell options that came in ours (see find_inherited_options of
-# lib.sh).
+# The job inherits COMMAND's environment, so COMMAND gets the shell options of our environment (see
+# find_inherited_options in lib.sh).
 exec_as_inherited() {
   local words=()
   [[ $(declare -p SHELLOPTS) != declare\ -*x*\ SHELLOPTS=* ]] || words+=("SHELLOPTS=${users_options[0]}")

@@ -1,19 +1,19 @@
 #!/bin/bash
-# Read what a cluster reports about itself, and change nothing.
+# Read what a cluster reports about itself, without changing anything.
 #
-#   bash survey.sh login [CLUSTER]     on a login node; CLUSTER: another one of the same Slurm, as with -M
+#   bash survey.sh login [CLUSTER]     on a login node; CLUSTER: another cluster of the same Slurm, as with -M
 #   bash survey.sh node                on a compute node, in a job
 #
-# It is sent over standard input (bash -s -- login), because a place may have nothing of ours yet. It prints `survey 1`
-# (what stands before it is a start-up file's), then parts, then `end`:
+# It is sent over standard input (bash -s -- login), because the cluster may have no files of ours yet. It prints
+# `survey 1` (anything before it comes from a start-up file), then parts, then `end`:
 #
-#   part NAME       begins one; parts come in this script's order
-#   |LINE           a line of what the command printed
-#   !LINE           a line of what it said as an error
-#   code NUMBER     how it ended: its exit code, 124 for one that took too long, `skipped` for one not begun any more
+#   part NAME       begins a part; parts are in the order of this script
+#   |LINE           a line of the command's standard output
+#   !LINE           a line of its standard error
+#   code NUMBER     its exit code, 124 if it took too long, `skipped` if there was no time left to start it
 #
-# Every line of a command has its mark, so whatever a command prints, no part can begin in it. Each command has its own
-# time limit, and all of them have one together: what is slow or hangs costs its own answer only.
+# Every line of a command has a mark, so that whatever it prints cannot look like a part. Each command has its own time
+# limit, and all of them have one together: a slow or hanging command costs only its own answer.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -26,15 +26,15 @@ set -u
 
 readonly ALL_SECONDS=70
 readonly MOST_BYTES=200000
-# Of the modules of a large site only those are of interest here; some list a year first.
+# Of the modules of a large site, only these are of interest; some names begin with a year.
 readonly MODULES='jupyter|ipython|python|conda|mamba|miniforge|pytorch|torch|tensorflow|keras|apptainer|singularity'
 readonly RUNTIMES='apptainer singularity ch-run podman podman-hpc enroot shifter'
 
 main() {
   export LC_ALL=C LMOD_PAGER=none MODULES_PAGER=''
-  # Variables of the user's count like flags: with SINFO_PARTITION, all other partitions were missing.
+  # Variables of the user act like flags: with SINFO_PARTITION, all other partitions would be missing.
   unset "${!SINFO_@}" "${!SCONTROL_@}" SLURM_CLUSTERS
-  # The bash commands below would read it anew.
+  # The bash commands below would source it again.
   unset BASH_ENV
   printf 'survey 1\n'
   case ${1-} in
@@ -82,7 +82,7 @@ survey_node() {
 survey_software() {
   # shellcheck disable=SC2016,SC2086   # for the inner shell; several names
   part runtimes 5 bash -c 'for name; do type -P -- "$name"; done; :' runtimes $RUNTIMES
-  # Slurm's own help lists which options its plug-ins add; Pyxis, which runs images, adds this one.
+  # Slurm's help lists the options that plug-ins add; Pyxis, which runs images, adds this one.
   # shellcheck disable=SC2016
   part pyxis 5 bash -c 'srun --help | while IFS= read -r line; do
     [[ $line != *--container-image* ]] || printf "%s\n" "$line"
@@ -93,21 +93,21 @@ survey_software() {
     printf "%s\n" "${LMOD_VERSION:+Lmod $LMOD_VERSION}"; [[ -n ${LMOD_VERSION-} ]] || module --version 2>&1'
   only=$MODULES'|^20[0-9][0-9][ab]?/?$'
   part_by_login_shell modules 25 'module -t avail 2>&1'
-  # Lmod shows with `avail` only what can be loaded now; `spider` knows the rest.
+  # Lmod's `avail` shows only modules that can be loaded now; `spider` shows all.
   # shellcheck disable=SC2016
   part_by_login_shell all_modules 25 '[[ -n ${LMOD_VERSION-} ]] || exit 0; module -t spider 2>&1'
   only=''
 }
 only=''
 
-# part_by_login_shell NAME SECONDS SCRIPT: by a login shell of its own, which defines `module` where a user has it. What
-# the start-up files print goes nowhere.
+# part_by_login_shell NAME SECONDS SCRIPT: run it in a new login shell, which defines `module`. The output of start-up
+# files is discarded.
 part_by_login_shell() {
   # shellcheck disable=SC2016
   part "$1" "$2" bash -c 'exec bash -lc "exec >&5 5>&-; $0" 5>&1 >/dev/null' "$3"
 }
 
-# part NAME SECONDS COMMAND...: run a command for that long at most, and print a part.
+# part NAME SECONDS COMMAND...: run a command with this time limit, and print a part.
 part() {
   local name=$1 limit=$2
   shift 2
@@ -118,7 +118,7 @@ part() {
     printf 'code skipped\n'
     return
   fi
-  # 3: what it prints, 4: where all of it goes.
+  # 3: the command's standard output, 4: our own.
   {
     {
       { timeout -k 1 "$limit" "$@" </dev/null 3>&- 4>&-; printf 'code %d\n' "$?" >&4; } 2>&1 1>&3 |
@@ -127,8 +127,8 @@ part() {
   } 4>&1
 }
 
-# marked MARK SECONDS: print standard input with a mark before each line, up to MOST_BYTES of it. What a command has
-# left behind in the background may hold its end of the pipe for ever, and print to it: after that long it is the end.
+# marked MARK SECONDS: print standard input with a mark before each line, up to MOST_BYTES. A background process of a
+# command may keep the pipe open for ever, and print to it: so stop after that many seconds.
 marked() {
   local mark=$1 end=$((SECONDS + $2 + 2)) left=$MOST_BYTES line
   shopt -s nocasematch

@@ -1,18 +1,18 @@
 #!/bin/bash
-# Tell over one ssh channel what the tasks of a job array do, and what they print, as soon as it happens.
+# Report over one ssh channel what the tasks of a job array do and print, as soon as it happens.
 #
 #   bash watch_tasks.sh SESSION_DIR follow|once [NAME:LINES...]
 #
-# Printed lines, of task 3:   started 3 JSON   exit 3 JSON       one of its files is there, or has changed
-#                             gone 3                             it was put back into the queue
+# Printed lines, of task 3:   started 3 JSON   exit 3 JSON       one of its files exists, or has changed
+#                             gone 3                             it was requeued
 #                             log 3 TEXT                         a line of its output; log 3e: of its error file, if it
 #                                                                has one of its own
-#                             .                                  every 2 s: still here
+#                             .                                  every 2 s: still running
 #
-# Each look at a task lists its directory, at a file server perhaps: so an array of 2,000 tasks is gone through in turns,
-# $MOST_LOOKED_AT of them a second, and its last task is seen after 20 s. With `once`, all are looked at, at once.
-# Of the file NAME, the first LINES lines were read before, and are not printed. With `once`, it ends when all has been
-# told that is there; with `follow`, when standard input ends or standard output breaks. Its loop starts no process.
+# Checking a task means listing its directory, perhaps on a file server: so an array of 2,000 tasks is checked in turns,
+# $MOST_LOOKED_AT of them a second, and its last task is checked after 20 s. With `once`, all are checked at once. Of
+# the file NAME, the first LINES lines were read before, and are not printed. With `once`, it ends when everything has
+# been reported; with `follow`, when standard input ends or standard output breaks. Its loop starts no process.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -24,21 +24,21 @@ IFS=$' \t\n'; unset GLOBIGNORE
 set -u
 
 readonly HEARTBEAT_SECONDS=2 MOST_CHARACTERS=16384
-# Tasks that are looked at in a second: of those that run, and of those that have ended.
+# Tasks checked per second: of those that run, and of those that have ended.
 readonly MOST_LOOKED_AT=${NBL_MOST_LOOKED_AT:-100}
-# Logs that are read at a time: each is an open file. Those of further tasks follow when one has ended.
+# Logs that are read at the same time: each is an open file. Those of further tasks follow when one has ended.
 readonly MOST_OPEN=${NBL_MOST_OPEN_LOGS:-100}
-# No more than so much of one log in a turn, so that all have theirs; and no line is longer.
+# Limits on what is read of one log per turn, so that all get a turn; and on the length of a line.
 readonly CHUNKS=16 CHUNK_CHARACTERS=32768 LONGEST_LINE=65536
 
 main() {
-  # One byte is one character: what is read is bounded, and any byte can be read.
+  # One byte is one character: so reads are limited in bytes, and any byte can be read.
   export LC_ALL=C
   shopt -s nullglob
   local word
   dir=${1%/} mode=$2 heartbeat_at=0 second=$SECONDS running_from=0 ended_from=0
   shift 2
-  # by task: what was told of it, and whether all is; by name of a log: its descriptor, its file, an unfinished line
+  # by task: what was reported, and whether that is all; by log name: its descriptor, its file, an unfinished line
   declare -gA started=() seen=() over=() fds=() files=() rest=() skip=() had=()
   for word; do
     [[ $word =~ ^([0-9]{1,9}e?):([0-9]{1,12})$ ]] && skip[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
@@ -61,7 +61,7 @@ look() {
   done
   if [[ $mode == once ]]; then
     most=${#running[@]}
-  elif ((SECONDS != second)); then  # what is `more` of a log comes within the second, from the same tasks
+  elif ((SECONDS != second)); then  # `more` of a log is read within the second, of the same tasks
     second=$SECONDS running_from=$((running_from + most)) ended_from=$((ended_from + most))
     ((running_from < ${#running[@]})) || running_from=0
     ((ended_from < ${#ended[@]})) || ended_from=0
@@ -72,7 +72,8 @@ look() {
   done
 }
 
-# look_at DIRECTORY NUMBER. What is there when its exit.json is there is read after it, and told before it.
+# look_at DIRECTORY NUMBER: check a task. Files that exist when exit.json exists are read after it, and reported before
+# it.
 look_at() {
   local line exit_line=''
   if [[ -n ${over[$2]-} ]]; then
@@ -80,7 +81,7 @@ look_at() {
     unset "over[$2]" "started[$2]"
     say "gone $2"
   fi
-  # Listed, and not just opened: an NFS client looks for another machine's new files only then.
+  # Listed, and not just opened, because only then does an NFS client look for another machine's new files.
   # shellcheck disable=SC2034
   local listing=("$1"/*)
   read_json "$1/exit.json" && exit_line=$REPLY
@@ -103,7 +104,7 @@ read_json() {
   [[ $REPLY == '{'*'}' ]]
 }
 
-# begin_run DIRECTORY NUMBER: the task has started, or started again; its log continues then, or was begun anew.
+# begin_run DIRECTORY NUMBER: the task has started, or started again; its log may then continue, or be a new one.
 begin_run() {
   local line lines=() name
   for name in "$2" "$2e"; do
@@ -119,10 +120,10 @@ begin_run() {
   done
 }
 
-# read_log NAME: print the lines that have come. Return 1 if there is more, or it is not open yet.
+# read_log NAME: print new lines. Return 1 if there are more, or if it is not open yet.
 read_log() {
   local file=${files[$1]} fd chunk turn lines
-  # Opened each time, as an NFS client asks anew for a file's end then; what is open already is read on.
+  # Opened each time, because only then does an NFS client ask for a file's size; the open descriptor is read on.
   { : <"$file"; } 2>/dev/null || return 0
   if [[ -z ${fds[$1]-} ]]; then
     ((${#fds[@]} < MOST_OPEN)) || return 1
@@ -131,7 +132,7 @@ read_log() {
   fi
   fd=${fds[$1]}
   for ((turn = 0; turn < CHUNKS; turn++)); do
-    # A zero byte ends a chunk as well, and is left out.
+    # A null byte ends a chunk as well, and is left out.
     IFS= read -r -d '' -n "$CHUNK_CHARACTERS" -u "$fd" chunk
     local code=$?
     [[ -n $chunk || $code -eq 0 ]] || return 0
@@ -150,7 +151,7 @@ read_log() {
   return 1
 }
 
-# print_lines NAME LINE...: but those that were read before.
+# print_lines NAME LINE...: except those that were read before.
 print_lines() {
   local name=$1 known=$((${skip[$1]-0} - had[$1]))
   shift
@@ -160,7 +161,7 @@ print_lines() {
   printf "log $name %s\n" "$@" 2>/dev/null || exit 0
 }
 
-# close_log NAME: behind what is left of it, an unfinished line. It is not read again, unless the task is requeued.
+# close_log NAME: print the unfinished line, and close it. It is not read again, unless the task is requeued.
 close_log() {
   local fd=${fds[$1]-}
   if [[ -n $fd ]]; then
@@ -171,7 +172,7 @@ close_log() {
   unset "fds[$1]" "files[$1]" "rest[$1]" "had[$1]"
 }
 
-# Nobody listens any more when this fails.
+# If this fails, nobody is reading any more.
 say() { printf '%s\n' "$1" 2>/dev/null || exit 0; }
 
 beat() {
@@ -180,7 +181,7 @@ beat() {
   heartbeat_at=$((SECONDS + HEARTBEAT_SECONDS))
 }
 
-# Wait for a second. Return 1 when the launcher has gone away; it says nothing as long as it is there.
+# Wait for a second. Return 1 when the launcher is gone: it sends nothing, but keeps standard input open.
 hear() {
   local code
   read -r -t 1

@@ -1,7 +1,7 @@
-"""Images of digits, 28 × 28 pixels as those of MNIST, drawn here: compute nodes often have no internet.
+"""Draws images of digits with 28 × 28 pixels, like those of MNIST, because compute nodes often have no internet.
 
-Each image is a digit of a small font, enlarged, shifted by up to four pixels, more or less bright, with noise. The same
-seed gives the same images on every machine.
+Each image is a digit of a small font, enlarged, shifted by up to four pixels, with varying brightness and noise. The
+same seed gives the same images on every machine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 SIDE, CLASSES = 28, 10
-SCALE, SHIFT = 3, 4  # a letter of 5 × 7 becomes 15 × 21
+SCALE, SHIFT = 3, 4  # a glyph of 5 × 7 pixels becomes 15 × 21
 
 FONT = (
     " ### |#   #|#  ##|# # #|##  #|#   #| ### ",
@@ -40,7 +40,7 @@ def digits(count: int, seed: int, noise: float = 0.35) -> TensorDataset:
 
 
 def _letters() -> torch.Tensor:
-    """Return the ten digits without noise, each in the middle of its image."""
+    """Return the ten digits without noise, each centred in its image."""
     canvas = torch.zeros(CLASSES, SIDE, SIDE)
     top, left = (SIDE - 7 * SCALE) // 2, (SIDE - 5 * SCALE) // 2
     for digit, font in enumerate(FONT):

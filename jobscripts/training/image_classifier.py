@@ -1,9 +1,9 @@
 """Train the network of the image classifier exercise: 784 → 128 → 10, on images of handwritten-like digits.
 
     python3 image_classifier.py --accelerator gpu --devices 1 --max-epochs 5
-    python3 image_classifier.py --accelerator gpu --devices 2        two GPUs of this node: a process for each
+    python3 image_classifier.py --accelerator gpu --devices 2        two GPUs of this node, with a process for each
 
-The exercise's own spelling works as well: --trainer.accelerator 'gpu' --trainer.devices 1 --trainer.max_epochs 5.
+The exercise's option names work as well: --trainer.accelerator 'gpu' --trainer.devices 1 --trainer.max_epochs 5.
 The training is that of train_ddp.py, on one node.
 """
 
@@ -32,7 +32,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def processes(options: argparse.Namespace, env: Mapping[str, str]) -> int:
-    """Return how many processes are to train on this node: one for each device."""
+    """Return the number of processes to start on this node: one for each device."""
     if options.devices in ("auto", "-1"):
         return 1 if options.accelerator == "cpu" else max(1, gpus_of_job(env))
     if not options.devices.isdecimal() or int(options.devices) < 1:
@@ -44,14 +44,14 @@ def processes(options: argparse.Namespace, env: Mapping[str, str]) -> int:
 
 
 def arguments_of_trainer(options: argparse.Namespace, count: int) -> list[str]:
-    """Return the arguments with which ``train_ddp.py`` does what is asked for; every process gets a whole batch."""
+    """Return the arguments for ``train_ddp.py``; every process gets a whole batch."""
     names = ("accelerator", "max_epochs", "learning_rate", "hidden_dim", "images", "seed", "output")
     pairs = [("--" + name.replace("_", "-"), str(getattr(options, name))) for name in names]
     return [part for pair in pairs for part in pair] + ["--batch-size", str(options.batch_size * count)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train here with one device; with several, become torchrun, which starts a process for each."""
+    """Train in this process with one device; with several, exec torchrun, which starts a process for each."""
     options = read_options(arguments)
     try:
         count = processes(options, os.environ)
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     trainer = arguments_of_trainer(options, count)
-    # A batch script's srun, or mpirun, may have started this with ranks of its own: there is one process here.
+    # srun or mpirun in a batch script may have set ranks, which do not apply: there is only one process.
     for launcher in LAUNCHERS.values():
         for name in launcher:
             os.environ.pop(name, None)

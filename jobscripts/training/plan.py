@@ -1,6 +1,6 @@
-"""What is decided before the training begins: its options, how a batch is split, and where it goes on after a stop.
+"""Decisions before the training begins: its options, how a batch is split, and where it continues after a stop.
 
-Plain arithmetic, without PyTorch.
+It does not need PyTorch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from ranks import TrainingError
 
-#: What a checkpoint must agree on with the training that goes on from it.
+#: Settings that must be the same in a checkpoint and in the training that continues from it.
 SAME = ("batch_size", "hidden_dim", "images", "learning_rate", "precision", "seed")
 
 
 def positive(text: str) -> int:
-    """Read a whole number from 1."""
+    """Parse a whole number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
@@ -27,7 +27,7 @@ def positive(text: str) -> int:
 
 
 def add_common_options(parser: argparse.ArgumentParser, *, batch_size: int, learning_rate: float) -> None:
-    """Add the options that both trainers have. Each also has Lightning's name, as in ``--trainer.max_epochs``."""
+    """Add the options that both trainers have. Each also has Lightning's name, such as ``--trainer.max_epochs``."""
     add = parser.add_argument
     add("--accelerator", "--trainer.accelerator", choices=("auto", "gpu", "cpu"), default="auto",
         help="gpu: refuse to start without a GPU; auto: a GPU if PyTorch sees one")  # fmt: skip
@@ -63,18 +63,18 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Split:
-    """How the images of an epoch are shared out. Images that do not fill a last batch are left out of that epoch."""
+    """How the images of an epoch are divided. Images that do not fill a last batch are left out of that epoch."""
 
     steps: int
     """How often the network is updated in an epoch."""
     per_process: int
-    """Images that each process takes of one step."""
+    """Images of one step for each process."""
     per_part: int
-    """Images that each process computes on at once; less than ``per_process`` when gradients are accumulated."""
+    """Images that each process computes at once; fewer than ``per_process`` if gradients are accumulated."""
 
 
 def split(images: int, batch_size: int, processes: int, accumulate: int) -> Split:
-    """Share out the images so that one step is the same on any number of processes."""
+    """Divide the images so that a step is the same with any number of processes."""
     parts = processes * accumulate
     if batch_size % parts:
         fitting = parts * max(1, round(batch_size / parts))
@@ -86,34 +86,34 @@ def split(images: int, batch_size: int, processes: int, accumulate: int) -> Spli
 
 
 def checkpoint_file(output: Path) -> Path:
-    """Return where the checkpoint of a run is."""
+    """Return the path of a run's checkpoint."""
     return output / "checkpoint.pt"
 
 
 def unfinished_file(output: Path) -> Path:
-    """Return the file that tells the job script to put the job back into the queue."""
+    """Return the file that tells the job script to requeue the job."""
     return output / "unfinished"
 
 
 def job_number(env: Mapping[str, str]) -> str:
-    """Return the number of the scheduler's job, which stays the same when the job is put back into the queue, or ""."""
+    """Return the id of the scheduler's job, which stays the same when the job is requeued; "" without one."""
     return next((env[name] for name in ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID") if env.get(name)), "")
 
 
 def run_file(output: Path) -> Path:
-    """Return the file that says which job has written the checkpoint, and how often that had been requeued by then."""
+    """Return the file that says which job has written the checkpoint, and how often it had been requeued by then."""
     return output / "run"
 
 
 def this_run(env: Mapping[str, str]) -> str:
-    """Return what ``run_file`` says of this run. Only Slurm counts how often a job was put back into the queue."""
+    """Return the content of ``run_file`` for this run. Only Slurm counts how often a job was requeued."""
     return f"{job_number(env)} {env.get('SLURM_RESTART_COUNT') or 0}"
 
 
 def begins_anew(options: argparse.Namespace, env: Mapping[str, str]) -> bool:
-    """Whether a checkpoint is ignored, as with ``--fresh``: but not the one of an earlier run of this very job.
+    """Whether a checkpoint is ignored, as with ``--fresh``; but not that of an earlier run of the same job.
 
-    Such a run was asked to stop, or its job was put back into the queue: preempted, or by a node that failed.
+    Such a run was asked to stop, or its job was requeued because it was preempted or its node failed.
     """
     job = job_number(env)
     if not options.fresh or not job:
@@ -134,12 +134,12 @@ def stop_file(output: Path) -> Path:
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what is noted of the options in the checkpoint and in result.json."""
+    """Return the options that are recorded in the checkpoint and in result.json."""
     return {name: getattr(options, name) for name in (*SAME, "accumulate", "max_epochs")}
 
 
 def check_same(saved: Mapping[str, Any], now: Mapping[str, Any], output: Path) -> None:
-    """Refuse to go on from the checkpoint of another training."""
+    """Raise ``TrainingError`` if the checkpoint belongs to a different training."""
     for name in SAME:
         if saved.get(name) != now[name]:
             flag = "--" + name.replace("_", "-")
@@ -150,7 +150,7 @@ def check_same(saved: Mapping[str, Any], now: Mapping[str, Any], output: Path) -
 
 
 def scaling(baseline: Path | None, processes: int, images_per_second: float) -> dict[str, Any] | None:
-    """Compare with an earlier result: how much faster it is, and which part of an ideal speed-up that is."""
+    """Compare with an earlier result: return the speed-up, and its fraction of an ideal speed-up."""
     if baseline is None:
         return None
     try:
@@ -170,7 +170,7 @@ def scaling(baseline: Path | None, processes: int, images_per_second: float) -> 
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file at once, so that no reader sees half of it."""
+    """Write a file atomically, so that no reader sees half of it."""
     new = path.with_name(path.name + ".new")
     new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     new.replace(path)

@@ -1,4 +1,4 @@
-"""The processes of a training, joined by PyTorch: which device each computes on, and how they exchange gradients."""
+"""The processes of a training, connected by PyTorch: the device of each, and how they exchange gradients."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ranks import Process, TrainingError, gpus_of_job, meeting_point, threads, u
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-ROUNDS = 5  # of steps that are timed, with and without exchange
+ROUNDS = 5  # repetitions when steps are timed with and without exchange
 
 
 class ProcessGroup:
-    """This process and the others. Use it in ``with``: the processes leave together."""
+    """This process and the others. Use it in a ``with`` statement: the processes leave together."""
 
     def __init__(self, process: Process, accelerator: str, timeout: int) -> None:
         self.process = process
@@ -50,7 +50,7 @@ class ProcessGroup:
         host, port = meeting_point(os.environ, self.process)
         os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
         os.environ.update(RANK=str(self.process.rank), WORLD_SIZE=str(self.process.processes))
-        # gloo carries what lies in main memory, and nccl what lies on GPUs, where there are any
+        # gloo exchanges tensors in main memory, and nccl those on GPUs, if there are any
         backend = "cpu:gloo,cuda:nccl" if self.backend == "nccl" else "gloo"
         try:
             dist.init_process_group(backend, timeout=timedelta(seconds=self.timeout))
@@ -63,7 +63,7 @@ class ProcessGroup:
             ) from error
 
     def _introduce(self) -> None:
-        """Find out where the others are, and say so if this node has GPUs that nobody uses."""
+        """Find out where the others are, and print a warning if this node has unused GPUs."""
         process, own = self.process, ""
         if self.device.type == "cuda":
             own = str(getattr(torch.cuda.get_device_properties(self.device), "uuid", process.local_rank))
@@ -86,13 +86,13 @@ class ProcessGroup:
 
     @property
     def devices(self) -> str:
-        """What the processes compute on, together."""
+        """A description of the devices of all processes."""
         if self.device.type == "cuda":
             return f"{len(self.gpus)} × {torch.cuda.get_device_name(self.device)}"
         return "CPU"
 
     def gather(self, item: Any) -> list[Any]:
-        """Return what each of the processes passes, by rank."""
+        """Return the items passed by all processes, in the order of ranks."""
         if self.process.processes == 1:
             return [item]
         found: list[Any] = [None] * self.process.processes
@@ -107,22 +107,22 @@ class ProcessGroup:
         return [float(one) for one in packed.tolist()]
 
     def barrier(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have reached this point."""
         if self.process.processes > 1:
             dist.barrier()
 
     def share(self, network: nn.Module) -> nn.Module:
-        """Return the network so that its gradients are averaged over all processes while they are computed."""
+        """Return the network wrapped so that gradients are averaged over all processes while they are computed."""
         if self.process.processes == 1:
             return network
         ids = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(network, device_ids=ids)
 
     def communication_share(self, compute: Callable[[], object], network: nn.Module) -> float:
-        """Return which part of a step's time goes into the exchange of gradients, and into waiting for the others.
+        """Return the fraction of a step's time spent on exchanging gradients and waiting for other processes.
 
-        ``compute`` does a step's forward and backward pass. It is timed with the exchange and without: what DDP hides
-        behind the computing does not count.
+        ``compute`` does the forward and backward pass of a step. It is timed with and without the exchange, so that
+        communication which DDP overlaps with computing does not count.
         """
         if not isinstance(network, DistributedDataParallel):
             return 0.0
@@ -142,7 +142,7 @@ class ProcessGroup:
 
 
 def choose_device(process: Process, accelerator: str) -> torch.device:
-    """Return the GPU with this process's number on the node, or the CPU."""
+    """Return the GPU with this process's local rank, or the CPU."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if accelerator == "gpu" and not count:
         raise TrainingError(
@@ -151,5 +151,5 @@ def choose_device(process: Process, accelerator: str) -> torch.device:
         )
     if accelerator == "cpu" or not count:
         return torch.device("cpu")
-    # With a scheduler that gives each process its own GPU, each sees that one only, as number 0.
+    # If the scheduler gives each process its own GPU, each sees only that one, as number 0.
     return torch.device("cuda", process.local_rank if process.local_rank < count else 0)

@@ -1,7 +1,7 @@
-"""Where a process stands among all processes of a training: its rank, how many there are, and where they meet.
+"""Finds the rank of a process, the number of processes of the training, and the address at which they meet.
 
-Each launcher says so in environment variables of its own: torchrun, mpirun (Open MPI, MPICH, Intel MPI) and srun. This
-file reads them all, and imports nothing of PyTorch.
+Each launcher sets its own environment variables for that: torchrun, mpirun (Open MPI, MPICH, Intel MPI) and srun. This
+file reads them all, and does not import PyTorch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Below 32768, where Linux begins to hand out ports by itself.
+#: Below 32768, where the range begins that Linux uses for outgoing connections.
 FIRST_PORT, PORTS = 20000, 12000
 
-# launcher: the variables with the rank, the number of processes, the same two on this node
+# launcher: the variables with the rank, the number of processes, and the same two for this node
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     "mpirun (Open MPI)": (
@@ -23,18 +23,18 @@ LAUNCHERS = {
         *("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ),
     "mpirun (MPICH)": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    # Not SLURM_NTASKS: that is set in the batch script as well, which is one process.
+    # Not SLURM_NTASKS, which is also set in the batch script, a single process.
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
 }
 
 
 class TrainingError(Exception):
-    """Something that the person who started the training can put right; the text says what."""
+    """Raised for a mistake that the user can correct; the text says how."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process among all of a training."""
+    """The position of one process among all processes of a training."""
 
     rank: int = 0
     processes: int = 1
@@ -45,14 +45,14 @@ class Process:
 
     @property
     def name(self) -> str:
-        """What messages call this process."""
+        """The name of this process in messages."""
         return f"Rank {self.rank} on {self.node}"
 
 
 def this_process(env: Mapping[str, str], node: str | None = None) -> Process:
-    """Return what the variables of whatever started this process say of it.
+    """Return the position of this process, from the variables of its launcher.
 
-    What was started by hand, or by a batch script without a launcher, is alone.
+    A process that was started without a launcher, by hand or by a batch script, is the only one.
     """
     node = node or socket.gethostname().partition(".")[0]
     for launcher, (rank, processes, local_rank, local_processes) in LAUNCHERS.items():
@@ -83,7 +83,7 @@ def _number(env: Mapping[str, str], *names: str) -> int:
 
 
 def _tasks_here(env: Mapping[str, str]) -> int:
-    """Return how many tasks of the step are on this node: SLURM_STEP_TASKS_PER_NODE is such as ``2(x3),1``."""
+    """Return how many tasks of the step are on this node, from SLURM_STEP_TASKS_PER_NODE, for example ``2(x3),1``."""
     counts: list[int] = []
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", env.get("SLURM_STEP_TASKS_PER_NODE", "")):
         counts += [int(count)] * min(int(times or 1), 100_000)
@@ -94,8 +94,8 @@ def _tasks_here(env: Mapping[str, str]) -> int:
 def meeting_point(env: Mapping[str, str], process: Process) -> tuple[str, int]:
     """Return the host of rank 0 and the port on which the processes meet there.
 
-    MASTER_ADDR and MASTER_PORT say so. Without them it is the first node of the Slurm job, or this machine if all
-    processes are here.
+    They are MASTER_ADDR and MASTER_PORT if set. Otherwise the host is the first node of the Slurm job, or this machine
+    if all processes are here.
     """
     port = _number(env, "MASTER_PORT") or port_for(env)
     if not 0 < port < 65536:
@@ -114,7 +114,7 @@ def meeting_point(env: Mapping[str, str], process: Process) -> tuple[str, int]:
 
 
 def port_for(env: Mapping[str, str]) -> int:
-    """Return a port that the processes of one job agree on, and that another job on the node hardly has."""
+    """Return a port that is the same for all processes of a job, and probably different for another job on the node."""
     job = next((env[name] for name in ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "JOB_ID") if env.get(name)), "0")
     digits = re.match(r"\d*", job)
     number = int(digits[0][-9:] or 0) if digits else 0
@@ -123,7 +123,7 @@ def port_for(env: Mapping[str, str]) -> int:
 
 
 def first_host(nodes: str) -> str:
-    """Return the first name of a list as Slurm writes it: ``gpu[03-05,9],cpu1`` begins with ``gpu03``."""
+    """Return the first name of a Slurm node list: ``gpu03`` for ``gpu[03-05,9],cpu1``."""
     found = re.match(r"([^\[\],]+)(?:\[(\d+)[^\]]*\])?([^\[\],]*)", nodes)
     if not found:
         raise TrainingError(f"The list of nodes cannot be read: {nodes!r}. Set MASTER_ADDR to the name of the first.")
@@ -131,7 +131,7 @@ def first_host(nodes: str) -> str:
 
 
 def threads(env: Mapping[str, str], process: Process) -> int:
-    """Return how many threads this process should compute with on CPUs: its share of the job's cores here."""
+    """Return the number of threads for computing on CPUs: this process's share of the job's cores on this node."""
     if env.get("SLURM_CPUS_PER_TASK", "").isdecimal() and process.launcher == "srun":
         return max(1, int(env["SLURM_CPUS_PER_TASK"]))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -139,7 +139,7 @@ def threads(env: Mapping[str, str], process: Process) -> int:
 
 
 def gpus_of_job(env: Mapping[str, str]) -> int:
-    """Return how many GPUs the job has on this node, as far as the scheduler says."""
+    """Return how many GPUs the job has on this node, as far as the scheduler reports it."""
     if env.get("SLURM_GPUS_ON_NODE", "").isdecimal():
         return int(env["SLURM_GPUS_ON_NODE"])
     visible = env.get("CUDA_VISIBLE_DEVICES", "")
@@ -147,7 +147,7 @@ def gpus_of_job(env: Mapping[str, str]) -> int:
 
 
 def unused_gpus(process: Process, of_job: int, in_use: int) -> str:
-    """Return a sentence about GPUs of this node that nobody uses, or "".
+    """Return a sentence about unused GPUs of this node, or "".
 
     ``of_job``: how many the job has here; ``in_use``: how many the processes here compute on, together.
     """

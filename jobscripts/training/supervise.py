@@ -1,6 +1,6 @@
-"""Run the training in a process of its own, so that somebody is left to say how it ended.
+"""Run the training in a child process, so that the parent can report how it ended.
 
-A process that is killed cannot say so itself. Its parent can: it waits, does nothing else, and needs no PyTorch.
+A process that is killed cannot report that itself. Its parent can: it only waits, and does not need PyTorch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 
 from ranks import Process, TrainingError
 
-#: Sent some time before the walltime is over: save a checkpoint and stop. LSF sends the second one by itself.
+#: Sent some time before the walltime ends: save a checkpoint and stop. LSF sends the second one by default.
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 PASSED_ON = (*STOP_SIGNALS, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 WAITED_FOR = (*PASSED_ON, signal.SIGCHLD)
@@ -25,7 +25,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class StopRequest:
-    """Whether one of the stop signals came, and which."""
+    """Records whether one of the stop signals has come, and which."""
 
     def __init__(self) -> None:
         self.signal = ""
@@ -38,34 +38,35 @@ class StopRequest:
 
 def supervise(train: Callable[[StopRequest], int], process: Process) -> int:
     """Run ``train`` in a child process, and return the exit code; print a sentence if the child is killed."""
-    stop = StopRequest()  # before the child is there: it may take a signal while it still imports PyTorch
+    stop = StopRequest()  # before the child starts: it may get a signal while it imports PyTorch
     if process.launcher == "torchrun":
-        _end_with(os.getppid(), signal.SIGTERM)  # it ends its processes, unless it is killed
+        _end_with(os.getppid(), signal.SIGTERM)  # torchrun ends its processes, unless it is killed
     parent = os.getpid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where whoever started us ignores it, nobody could wait for a child
-    signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)  # none is lost, whenever it comes: see _wait_for
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if our parent ignores SIGCHLD, we could not wait for a child
+    signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)  # so that no signal is lost: see _wait_for
     child = os.fork()
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED_FOR)
-        _end_with(parent, signal.SIGKILL)  # nobody would supervise it any more
+        _end_with(parent, signal.SIGKILL)  # it would be unsupervised
         _leave(_run(train, stop, process))
-    code, ended_by = _wait_for(child)  # the signals stay blocked: how the child ended is what there is to tell
+    code, ended_by = _wait_for(child)  # signals stay blocked, so that the child's end is reported
     if code < 0 and -code not in ended_by:
         print(death(process, -code), file=sys.stderr, flush=True)
     return code if code >= 0 else 128 - code
 
 
 def _wait_for(child: int) -> tuple[int, list[int]]:
-    """Pass signals on to the child until it ends; return its exit code, as `subprocess` has it, and the signals.
+    """Forward signals to the child until it ends; return its exit code, as in `subprocess`, and the signals.
 
-    They stay blocked and are asked for: a handler in Python runs only after `waitpid`, if a signal comes just before.
+    Signals stay blocked and are read with `sigwait`, because a Python handler runs only after `waitpid` if a signal
+    comes just before that.
     """
     passed_on: list[int] = []
     while True:
         number = signal.sigwait(WAITED_FOR)
         if number != signal.SIGCHLD:
             passed_on.append(number)
-            os.kill(child, number)  # it is there, or at least its exit code is, until somebody waits for it
+            os.kill(child, number)  # the process id stays valid until we wait for the child
             continue
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -73,7 +74,7 @@ def _wait_for(child: int) -> tuple[int, list[int]]:
 
 
 def death(process: Process, number: int) -> str:
-    """Return the sentence about a process that a signal has ended."""
+    """Return the sentence about a process that was killed by a signal."""
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -101,19 +102,19 @@ def _run(train: Callable[[StopRequest], int], stop: StopRequest, process: Proces
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Whether this is what gloo or nccl raises in the other processes when one is gone."""
+    """Whether gloo or nccl raises this error in the other processes when one is gone."""
     text = str(error).lower()
     words = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "tcpstore")
     return isinstance(error, (RuntimeError, ConnectionError)) and any(word in text for word in words)
 
 
 def short(error: Exception) -> str:
-    """Return the first sentence of gloo's or nccl's message, without the place in their source."""
+    """Return the first sentence of gloo's or nccl's message, without its position in their source code."""
     return re.sub(r"^\[[^\]]*\]\s*", "", str(error).splitlines()[0]).partition(". ")[0][:200]
 
 
 def _end_with(parent: int, number: int) -> None:
-    """Have the kernel send this process a signal when its parent ends."""
+    """Let the kernel send this process a signal when its parent ends."""
     with contextlib.suppress(OSError, AttributeError):  # not Linux
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:
@@ -121,7 +122,7 @@ def _end_with(parent: int, number: int) -> None:
 
 
 def _leave(code: int) -> None:
-    """End the child without what its parent would do at its own end."""
+    """Exit the child without running the parent's exit handlers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

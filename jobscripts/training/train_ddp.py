@@ -5,11 +5,11 @@
     srun python3 train_ddp.py                                  every task of a Slurm job step
     mpirun python3 train_ddp.py                                every process that mpirun starts
 
-The network learns the same, whatever the number of processes: --batch-size is that of all together. SIGUSR1 to any of
-them makes all save a checkpoint and stop; the same command goes on from there. What was measured is in result.json.
+The result does not depend on the number of processes: --batch-size is that of all together. SIGUSR1 to any of them
+makes all save a checkpoint and stop; the same command continues from there. Measurements are in result.json.
 
-To read it, begin with `train` in training_loop.py; ranks.py, process_group.py and plan.py are what it needs,
-supervise.py tells how a process was killed.
+To read the code, begin with `train` in training_loop.py, which uses ranks.py, process_group.py and plan.py;
+supervise.py reports how a process was killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from supervise import StopRequest, supervise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train, and return the exit code: 2 if it cannot be done as asked for, and 1 if it failed on the way."""
+    """Train, and return the exit code: 2 for invalid options or environment, and 1 if the training failed."""
     options = read_options(arguments)
     try:
         process = this_process(os.environ)
@@ -34,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         split(options.images, options.batch_size, process.processes, options.accumulate)
     except TrainingError as error:
-        if process.rank == 0:  # all of them find the same
+        if process.rank == 0:  # all ranks find the same problem
             print(error, file=sys.stderr)
         return 2
 
     def train_here(stop: StopRequest) -> int:
-        from process_group import ProcessGroup  # PyTorch takes seconds to load, and only the child needs it
+        from process_group import ProcessGroup  # PyTorch takes seconds to import, and only the child needs it
         from training_loop import train
 
         with ProcessGroup(process, options.accelerator, options.timeout) as group:

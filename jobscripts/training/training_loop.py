@@ -1,4 +1,4 @@
-"""The training itself: the same steps on one process and on many, and from a checkpoint as without a stop."""
+"""The training loop: the same steps with one process and with many, and with or without a stop in between."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 VALIDATION = 1000  # images
-WARM_UP = 1  # epochs that do not count in images_per_second, where there are more
+WARM_UP = 1  # epochs that do not count in images_per_second, if there are more
 
 
 class RestOfEpoch(DistributedSampler[Any]):
-    """PyTorch's sampler, each epoch shuffled anew, which can leave out what was done before a checkpoint."""
+    """PyTorch's sampler, which shuffles every epoch, and can skip images that were done before a checkpoint."""
 
     done = 0
 
@@ -51,12 +51,12 @@ class RestOfEpoch(DistributedSampler[Any]):
 
 
 class Training:
-    """A network on its way through the epochs."""
+    """The training of a network over the epochs."""
 
     def __init__(self, options: argparse.Namespace, group: ProcessGroup) -> None:
         self.options, self.group = options, group
         self.split = split(options.images, options.batch_size, group.process.processes, options.accumulate)
-        torch.manual_seed(options.seed)  # the same first weights everywhere
+        torch.manual_seed(options.seed)  # the same initial weights everywhere
         network = nn.Sequential(
             nn.Flatten(),
             nn.Linear(SIDE * SIDE, options.hidden_dim),
@@ -67,7 +67,7 @@ class Training:
         self.network = group.share(network)
         self.optimizer = torch.optim.Adam(network.parameters(), lr=options.learning_rate)
         self.loss = nn.CrossEntropyLoss()
-        # Small gradients of fp16 would be rounded to zero: they are scaled up, and down again before the update.
+        # Small gradients would be rounded to zero in fp16: they are scaled up, and down again before the update.
         scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
         self.scaler = scaler(enabled=options.precision == "fp16" and group.device.type == "cuda")
         images = digits(options.images, options.seed)
@@ -76,17 +76,17 @@ class Training:
         )
         self.loader = DataLoader(images, batch_size=self.split.per_part, sampler=self.sampler, drop_last=True)
         self.validation = digits(VALIDATION, options.seed + 1)
-        self.epochs: list[dict[str, Any]] = []  # those that are over
-        self.step = 0  # steps done in the epoch that is not
-        self.sum = 0.0  # of their losses
-        self.seconds = 0.0  # that they took
+        self.epochs: list[dict[str, Any]] = []  # completed epochs
+        self.step = 0  # steps done in the current epoch
+        self.sum = 0.0  # sum of their losses
+        self.seconds = 0.0  # time that they took
         self.restarts = 0
-        self.looked = 0.0  # when, for the job script's file
+        self.looked = 0.0  # time of the last check for the job script's file
 
     # ---- one step ------------------------------------------------------------------------------------------------
 
     def compute(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Compute the loss of some images and add its gradients to those that are there."""
+        """Compute the loss of some images, and add its gradients to the accumulated ones."""
         device = self.group.device
         precision = self.options.precision
         mixed = torch.autocast(device.type, dtype=TYPES[precision], enabled=precision != "fp32")
@@ -97,7 +97,7 @@ class Training:
         return loss.detach()
 
     def take_step(self, batches: Iterator[Any]) -> torch.Tensor:
-        """Update the network once. Gradients are exchanged with the last part of the batch only."""
+        """Update the network once. Gradients are exchanged only with the last part of the batch."""
         total = torch.zeros((), device=self.group.device)
         parts = self.options.accumulate
         for part in range(parts):
@@ -112,7 +112,7 @@ class Training:
     # ---- epochs --------------------------------------------------------------------------------------------------
 
     def run_epoch(self, stop: StopRequest) -> bool:
-        """Do the rest of an epoch; return False if a stop was requested, by a signal to any of the processes."""
+        """Do the rest of an epoch; return ``False`` if a stop was requested in any of the processes."""
         self.sampler.set_epoch(len(self.epochs))
         self.sampler.done = self.step * self.split.per_process
         batches = iter(self.loader)
@@ -132,7 +132,7 @@ class Training:
         return True
 
     def is_asked_to_stop(self, stop: StopRequest) -> bool:
-        """Whether a signal came to this process or, looked for once a second, the job script's file is there."""
+        """Whether this process has got a signal, or the job script's file exists, which is checked once a second."""
         if self.group.is_first and time.monotonic() > self.looked + 1:
             self.looked = time.monotonic()
             if stop_file(self.options.output).exists():
@@ -140,7 +140,7 @@ class Training:
         return bool(stop.signal)
 
     def close_epoch(self) -> None:
-        """Validate, and note the epoch's figures."""
+        """Validate, and record the epoch's results."""
         loss, accuracy = self.validate()
         done = self.split.steps * self.options.batch_size
         self.epochs.append({
@@ -160,7 +160,7 @@ class Training:
 
     @torch.no_grad()
     def validate(self) -> tuple[float, float]:
-        """Return loss and accuracy on images that are not trained with, each process on its part of them."""
+        """Return loss and accuracy on the validation images, of which each process computes a part."""
         process, device = self.group.process, self.group.device
         images, labels = (one[process.rank :: process.processes].to(device) for one in self.validation.tensors)
         answers = self.plain(images)
@@ -172,7 +172,7 @@ class Training:
     # ---- checkpoints ---------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write the checkpoint at once: whoever is killed meanwhile leaves the earlier one as it was."""
+        """Write the checkpoint atomically: if the process is killed meanwhile, the earlier one stays intact."""
         if self.group.is_first:
             file = checkpoint_file(self.options.output)
             new = file.with_name(file.name + ".new")
@@ -190,8 +190,8 @@ class Training:
         self.group.barrier()
 
     def resume(self) -> None:
-        """Go on from the checkpoint, if there is one."""
-        if self.group.gather(begins_anew(self.options, os.environ))[0]:  # rank 0 has the job's own variables
+        """Continue from the checkpoint, if there is one."""
+        if self.group.gather(begins_anew(self.options, os.environ))[0]:  # rank 0 has the variables of the job
             return
         file = checkpoint_file(self.options.output)
         there = file.exists()
@@ -199,7 +199,7 @@ class Training:
             if there:
                 raise TrainingError(f"Not every node sees {file}: put --output on a file system that all nodes share.")
             return
-        # weights_only: a checkpoint is data, and cannot bring code along
+        # weights_only: a checkpoint is data, and cannot contain code
         saved = torch.load(file, map_location=self.group.device, weights_only=True)
         check_same(saved["settings"], settings(self.options), self.options.output)
         self.plain.load_state_dict(saved["network"])
@@ -210,15 +210,15 @@ class Training:
         self.restarts += 1
         self.say(f"Continues from {file}: epoch {len(self.epochs) + 1}, after step {self.step}.")
 
-    # ---- what is said and written --------------------------------------------------------------------------------
+    # ---- output --------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """Print a line, once for all processes."""
+        """Print a line from the first process only."""
         if self.group.is_first:
             print(text, flush=True)
 
     def introduce(self) -> None:
-        """Say who trains."""
+        """Print the configuration of the training."""
         process, nodes = self.group.process, self.group.nodes
         many, on = ("es" * (process.processes > 1), "s" * (len(nodes) > 1))
         self.say(
@@ -228,7 +228,7 @@ class Training:
         )
 
     def result(self) -> dict[str, Any]:
-        """Return what result.json says."""
+        """Return the content of result.json."""
         timed = sorted(one["images_per_second"] for one in self.epochs[WARM_UP:] or self.epochs)
         speed = timed[len(timed) // 2]
         process = self.group.process
@@ -255,7 +255,7 @@ class Training:
 
 
 def train(options: argparse.Namespace, group: ProcessGroup, stop: StopRequest) -> int:
-    """Train until the epochs are over, or until a signal asks to stop; return the exit code."""
+    """Train all epochs, or until a stop is requested; return the exit code."""
     output: Path = options.output
     output.mkdir(parents=True, exist_ok=True)
     training = Training(options, group)

@@ -1,4 +1,4 @@
-"""A plot of horizontal bars, each with the interval of its value. Pure."""
+"""A horizontal bar chart with an error bar (the value's interval) on each bar. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from notebook_launcher.bench.svg import DIM, GRID, INK, LINE, Canvas, width_of, 
 from notebook_launcher.core.frozen import Frozen
 
 _BLUE = "#3f83b8"
-_MOST_OF_INTERVAL = 1.6  # times the longest bar: the most that the axis extends for intervals
-_NARROW = 500.0  # pixels: in a narrower picture the names are above the bars
+_MOST_OF_INTERVAL = 1.6  # times the longest bar: how far the axis extends at most to show intervals
+_NARROW = 500.0  # pixels: in a narrower picture, names are placed above the bars
 _MOST_OF_NAMES = 0.4  # of the width
 _THICK, _GAP = 14.0, 9.0
-_FEW, _MORE = 6, 10.0  # bars, and pixels that each has more where there are so few
+_FEW, _MORE = 6, 10.0  # with so few bars or fewer, each is this many pixels taller
 
 
 class Bar(Frozen):
-    """One bar. ``shown``: its value as text; ``low`` and ``high``: its interval; ``hatched``: it is to be doubted."""
+    """One bar. ``shown``: its value as text; ``low`` and ``high``: its interval; ``hatched``: it is unreliable."""
 
     name: str
     value: float
@@ -28,7 +28,7 @@ class Bar(Frozen):
 
 
 def draw(title: str, about: str, bars: Sequence[Bar], width: float) -> str:
-    """Return bars below each other, with a title above; an interval that goes beyond the frame ends in an arrow."""
+    """Return the bars stacked below a title; an interval that extends beyond the frame ends in an arrow."""
     canvas = Canvas(width)
     most = _most(bars)
     is_beyond = any((bar.high or 0.0) > most for bar in bars)
@@ -41,7 +41,7 @@ def draw(title: str, about: str, bars: Sequence[Bar], width: float) -> str:
     top = canvas.height
     rows = list(_rows(bars, canvas, names))
     if names:
-        frame.draw_grid(top)  # behind names above the bars it would be in the way
+        frame.draw_grid(top)  # names above the bars would be hard to read on a grid
     for row in rows:
         for number, line in enumerate(row.lines):
             canvas.text(0, row.top + LINE * number + 12, line)
@@ -51,13 +51,13 @@ def draw(title: str, about: str, bars: Sequence[Bar], width: float) -> str:
 
 
 def _most(bars: Sequence[Bar]) -> float:
-    """Return the value at the end of the axis: everything is before it, and intervals as far as is sensible."""
+    """Return the value at the end of the axis: it covers all values, and their intervals up to a limit."""
     longest = max(bar.value for bar in bars)
     return min(max(longest, *(bar.high or 0.0 for bar in bars)), _MOST_OF_INTERVAL * longest) * 1.03
 
 
 class _Row(Frozen):
-    """Where a bar is: the ``lines`` of its name begin at ``top``, and it lies around ``middle``."""
+    """The position of a bar: the ``lines`` of its name begin at ``top``; the bar is centred on ``middle``."""
 
     bar: Bar
     lines: tuple[str, ...]
@@ -66,7 +66,7 @@ class _Row(Frozen):
 
 
 def _rows(bars: Sequence[Bar], canvas: Canvas, names: float) -> Iterator[_Row]:
-    """Yield the rows, and extend the picture by them. ``names``: how wide the names are, 0: above the bars."""
+    """Yield the rows, and extend the picture by them. ``names``: the width of the names; 0: they are above the bars."""
     gap = _GAP + (_MORE if len(bars) <= _FEW else 0.0)
     for bar in bars:
         lines = tuple(wrapped(bar.name, names - 12 if names else canvas.width))
@@ -76,7 +76,7 @@ def _rows(bars: Sequence[Bar], canvas: Canvas, names: float) -> Iterator[_Row]:
 
 
 class _Frame:
-    """The part of a picture in which the bars are: from ``left``, ``width`` pixels for ``most``."""
+    """The plotting area: from ``left``, with ``width`` pixels representing the value ``most``."""
 
     def __init__(self, canvas: Canvas, left: float, width: float, most: float) -> None:
         self._canvas, self._left, self._width, self._most = canvas, left, width, most
@@ -91,7 +91,7 @@ class _Frame:
             self._canvas.line([(self._x(tick), top), (self._x(tick), self._canvas.height - _GAP / 2)], GRID, 1)
 
     def draw_bar(self, bar: Bar, y: float) -> None:
-        """Draw a bar around ``y`` with its interval, and its value behind it."""
+        """Draw a bar centred on ``y`` with its interval, and its value to the right of it."""
         canvas, end = self._canvas, self._x(bar.value)
         canvas.rectangle(self._left, y - _THICK / 2, end - self._left, _THICK, "hatched" if bar.hatched else _BLUE)
         if bar.low is not None and bar.high is not None:
@@ -119,7 +119,7 @@ class _Frame:
 
 
 def _ticks(most: float, about: int) -> Sequence[float]:
-    """Return round numbers from 0 to ``most``, about so many."""
+    """Return about ``about`` round numbers from 0 to ``most``."""
     rough = most / about
     power = 10 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)

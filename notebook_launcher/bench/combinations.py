@@ -1,4 +1,4 @@
-"""Makes a plan and a notebook for every combination of a matrix, ready to submit. Nothing is contacted."""
+"""Makes a plan and a notebook for every combination of a matrix, ready to submit. No host is contacted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_ready(
     """Return all combinations by name. Raises if any of them is invalid."""
     places: dict[
         str | None, LaunchTarget
-    ] = {}  # by the begin time, as a course may have another reservation on another day
+    ] = {}  # by begin time, because a course may use a different reservation on each day
     ready = {}
     for one in matrix.combinations():
         environment = one.value("env")
@@ -63,9 +63,9 @@ def _with_axes(error: NotebookInvalid, combination: Combination) -> NotebookInva
 
 
 def prepare_notebook(request: BenchRequest) -> Prepared:
-    """Return the notebook with its dependencies, but without files made by earlier runs: results, and benches.
+    """Return the notebook with its dependencies, but without results and bench folders of earlier runs.
 
-    A run would take such results for its own, and a bench's files would change the notebook's digest each time.
+    A run would take old results for its own, and a bench's files would change the notebook's digest each time.
     """
     prepared_notebook = prepare(request.notebook, (), request.dependencies)
     if not request.dependencies:

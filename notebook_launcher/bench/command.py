@@ -1,7 +1,7 @@
-"""The command ``bench``: runs the combinations of a matrix as jobs, some at once, and writes one report.
+"""The command ``bench``: runs the combinations of a matrix as jobs, several at a time, and writes one report.
 
-Each step is recorded in the bench's folder (``journal``). However the program ends, the same command continues: it
-finds the jobs that it has submitted, and submits only what is missing.
+Each step is recorded in the bench's folder (``journal``). However the program ended, running the same command again
+continues the bench: it finds the jobs submitted before, and submits only the missing ones.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def bench(
     timing: BenchTiming = BENCH_TIMING,
     offer_image: OfferImage = no_offer,
 ) -> None:
-    """Run what is missing of a matrix, and write the report of all results.
+    """Run the missing combinations of a matrix, and write the report of all results.
 
     Raises ``UsageError`` or ``NotebookInvalid`` for invalid input, ``BenchIncomplete`` if combinations failed (the
-    report is written), ``Interrupted`` and ``HungUp``, which leave jobs that the next call finds, and any error that
-    stops the bench; the same command continues then.
+    report is written), ``Interrupted`` and ``HungUp``, which leave jobs running for the next call to find, and any
+    other error that stops the bench. In every case the same command continues the bench.
     """
     matrix = _matrix(options, request)
     notebook = prepare_notebook(request)
@@ -143,7 +143,7 @@ def _other_options(options: LaunchOptions) -> str:
 
 
 def _refuse_without_scheduler(matrix: Matrix) -> None:
-    """Raise ``UsageError`` for axes that have no effect without a scheduler."""
+    """Raise ``UsageError`` for axes that have no effect on a machine without a scheduler."""
     idle = [
         axis.name
         for axis in matrix.axes
@@ -159,9 +159,9 @@ def _refuse_without_scheduler(matrix: Matrix) -> None:
 
 
 def _check_environments(context: Context, planned: Collection[ReadyCombination], offer_image: OfferImage) -> None:
-    """Show warnings about the software of the jobs, once per environment, and raise for an image that is missing.
+    """Show warnings about the software of the jobs, once per environment, and raise if an image is missing.
 
-    One that can be made is offered before.
+    An image that can be built or pulled is offered first.
     """
     plans = {(one.plan.environment_name, one.plan.container): one.plan for one in planned}
     for plan in plans.values():
@@ -178,7 +178,7 @@ def _put_failed_back(folder: BenchFolder, names: Collection[str]) -> None:
 
 
 def _show_notes(view: View, notebook_notes: tuple[str, ...], ready: dict[str, ReadyCombination]) -> None:
-    """Show each note once, however many combinations have it."""
+    """Show each note once, however many combinations it applies to."""
     notes = (note for one in ready.values() for note in (*one.plan.notes, *one.prepared.notes))
     for note in dict.fromkeys((*notebook_notes, *notes)):
         view.show(events.Note(note))
@@ -189,7 +189,7 @@ def _show_notes(view: View, notebook_notes: tuple[str, ...], ready: dict[str, Re
 
 @contextlib.contextmanager
 def _naming_earlier_jobs(folder: BenchFolder, target: LaunchTarget) -> Iterator[None]:
-    """If the bench is interrupted before it has found the jobs of an earlier call, list them in the error."""
+    """List the jobs of an earlier call in the error if the bench stops before it has found them again."""
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as error:
@@ -202,7 +202,7 @@ def _naming_earlier_jobs(folder: BenchFolder, target: LaunchTarget) -> Iterator[
 
 
 def _refuse_with_jobs(old: Journal, path: Path, target: LaunchTarget, connect: Connect, timing: BenchTiming) -> None:
-    """Check that no job is lost with a bench's journal. Raises ``UsageError`` with the sessions."""
+    """Check that discarding a bench's journal loses no job. Raises ``UsageError``, which names the sessions."""
     queued = [entry.session for entry in old.entries if entry.state == "queued" and entry.session]
     if queued and old.place == target.name:
         with connect() as context:

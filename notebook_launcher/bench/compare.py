@@ -1,6 +1,6 @@
 """Parses and compares the records of runs (JSON Lines of ``notebooks/timing.py``). Pure: text in, data out.
 
-Records are not trusted: they were made by a notebook, which may be anybody's.
+Records are not trusted: a notebook wrote them, and anybody may have written the notebook.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from notebook_launcher.core.text import printable
 
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
-FEWEST = 6  # times for a bootstrap: with fewer it would look more certain than it is
-_SHORTEST, _LONGEST_TIME = 1e-18, 1e18  # seconds; others were not measured, and their quotients may overflow
-_MOST_TIMES = 400  # of one result that are resampled; of more, this many, evenly spread
+FEWEST = 6  # times for a bootstrap: with fewer, the interval would look more certain than it is
+_SHORTEST, _LONGEST_TIME = 1e-18, 1e18  # seconds; no measurement is outside, and quotients of such values may overflow
+_MOST_TIMES = 400  # of one result that are resampled; if there are more, this many evenly spaced ones
 _LONGEST = 120  # characters of a name
 _LONGEST_LABEL = 160  # characters of a name with its parameters
-_PER_RUN = frozenset({"job", "job_id", "host", "node"})  # of a fingerprint: different in every run
+_PER_RUN = frozenset({"job", "job_id", "host", "node"})  # entries of a fingerprint that differ in every run
 
 UNSYNCHRONISED = "not synchronised: the clock may have stopped before the device had done its work"
 
@@ -35,8 +35,8 @@ class Result(Frozen):
 
     ``confidence``: the requested confidence of the interval, ``covered`` the actual one, ``narrow`` whether the
     interval is as narrow as requested; ``None``: not recorded. ``work``: units of ``unit`` per call, ``throughput``:
-    per second. ``energy``: joules of a call, ``energy_per_unit``: of each unit of work. ``fingerprint``:
-    the software and hardware, flat.
+    per second. ``energy``: joules per call, ``energy_per_unit``: joules per unit of work. ``fingerprint``:
+    the software and hardware, as a flat mapping.
     """
 
     name: str
@@ -82,7 +82,7 @@ def read_recording(text: str) -> Recording:
 
 
 def _result(data: object) -> Result:
-    """Raises ``ValueError``, ``TypeError`` or ``KeyError`` for an invalid measurement."""
+    """Parse a measurement. Raises ``ValueError``, ``TypeError`` or ``KeyError`` if it is invalid."""
     if not isinstance(data, dict):
         raise TypeError
     recorded, times = data.get("device"), data.get("times")
@@ -139,7 +139,7 @@ def _maybe(value: object) -> float | None:
 
 
 def _joules(value: object) -> float | None:
-    """Return an energy; ``None`` for anything else, as the time beside it counts all the same."""
+    """Return an energy; ``None`` for anything else, because the time recorded with it is still valid."""
     try:
         return _positive(value)
     except (ValueError, OverflowError):
@@ -147,13 +147,13 @@ def _joules(value: object) -> float | None:
 
 
 def _text(value: object) -> str:
-    """Return a short text on one line, without control characters."""
+    """Return a value as a short text on one line, without control characters."""
     text = " ".join(printable(str(value)).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _flat(data: object, before: str = "", depth: int = 3) -> dict[str, str]:
-    """Return a mapping with texts, ``library.torch`` for nested values; empty for anything else."""
+    """Return a mapping of texts, with keys such as ``library.torch`` for nested values; empty for anything else."""
     found: dict[str, str] = {}
     for key, value in list(data.items())[:200] if isinstance(data, dict) else ():
         name = _text(f"{before}{key}")
@@ -171,8 +171,8 @@ class CombinationRun(Frozen):
     """One combination for a report: its name, its axes, and its results.
 
     ``state``: done, failed, running, waiting. ``why``: how it failed, in a sentence. ``queued``: seconds in the queue.
-    ``image``: the digest of its container image. ``shown``: its name without what all combinations share. ``use``: what
-    the run used as a whole.
+    ``image``: the digest of its container image. ``shown``: its name without what all combinations share. ``use``: the
+    resources that the whole run used.
     """
 
     name: str
@@ -200,7 +200,7 @@ class Speedup(Frozen):
 class Row(Frozen):
     """One result of one combination. ``label``: identifies the result, and is the same in all combinations.
 
-    ``speedup``: ``None`` for the baseline, or if it is not compared; then ``note`` says why.
+    ``speedup``: ``None`` for the baseline, or if the result is not compared; then ``note`` says why.
     """
 
     ran: CombinationRun
@@ -212,7 +212,7 @@ class Row(Frozen):
 
 
 def shared_by_all(runs: Sequence[CombinationRun]) -> list[tuple[str, str]]:
-    """Return the axes with only one value, with that value; none if there is one combination."""
+    """Return the axes that have a single value, with that value; nothing if there is only one combination."""
     if len(runs) < 2:
         return []
     return [pair for pair in runs[0].values if all(pair in ran.values for ran in runs)]
@@ -225,7 +225,7 @@ def with_shown_names(runs: Sequence[CombinationRun]) -> list[CombinationRun]:
 
 
 def _without(ran: CombinationRun, shared: set[str]) -> str:
-    # as written in the name, where a value may be in quotes
+    # as written in the combination's name, where a value may be quoted
     parts = {name: f"{name}={value}" for name, value in ran.values}
     return " ".join(part for name, part in parts.items() if name not in shared) or ran.name
 
@@ -233,9 +233,9 @@ def _without(ran: CombinationRun, shared: set[str]) -> str:
 def compared(runs: Sequence[CombinationRun], baseline: str = "") -> list[Row]:
     """Return a row for each result, in the runs' order, compared with the baseline among those of the same label.
 
-    ``baseline``: a combination's name; otherwise, or if it has no such result, the first one that has. Results that
-    were not synchronised are not compared. Those with different work are compared with the first of the same work. The
-    note also has doubts about a result itself.
+    ``baseline``: a combination's name; if it is empty, or that combination has no such result, the first one that has.
+    Results that were not synchronised are not compared. A result with a different amount of work is compared with the
+    first of the same amount. The note also gives reasons to doubt a result itself.
     """
     of_runs = _of_runs(runs)
     varied = {name for ran in runs for name, _ in ran.values} | of_runs
@@ -253,7 +253,7 @@ def compared(runs: Sequence[CombinationRun], baseline: str = "") -> list[Row]:
 def _of_runs(runs: Sequence[CombinationRun]) -> set[str]:
     """Return the parameters that are constant within each run, but differ between runs.
 
-    They follow from what the matrix varies (threads, from cores), and do not distinguish results.
+    They follow from what the matrix varies (such as threads from cores), and do not distinguish results.
     """
     found: dict[str, list[set[str]]] = {}
     for ran in runs:
@@ -283,7 +283,7 @@ def _other_cores(row: Row) -> str:
 
 
 def cores_instead(row: Row) -> str:
-    """Return how many cores a result had if these differ from the axis' value; "" otherwise, or if not recorded."""
+    """Return how many cores a result had if that differs from the axis' value; "" otherwise, or if not recorded."""
     requested, had = dict(row.ran.values).get("cores"), row.result.fingerprint.get("cores_allotted", "")
     return had if requested and had.isdecimal() and had.isascii() and int(had) != int(requested) else ""
 
@@ -320,7 +320,7 @@ def _work(result: Result) -> str:
 
 
 def _labelled(results: Sequence[Result], varied: set[str], runs: Sequence[CombinationRun]) -> list[tuple[str, Result]]:
-    """Return each result with a label of what distinguishes it in its run, without what the matrix varies."""
+    """Return each result with a label that identifies it within its run, without what the matrix varies."""
     several = _several_devices(runs, varied)
     counts: dict[str, int] = {}
     found = []
@@ -338,12 +338,12 @@ def _base_label(result: Result, varied: set[str]) -> str:
     label = f"{result.name} ({parameters})" if parameters else result.name
     if len(label) <= _LONGEST_LABEL:
         return label
-    digest = hashlib.sha256(label.encode(errors="replace")).hexdigest()[:6]  # tells apart what begins the same
+    digest = hashlib.sha256(label.encode(errors="replace")).hexdigest()[:6]  # for labels with the same beginning
     return f"{label[: _LONGEST_LABEL - 8]}… {digest}"
 
 
 def _several_devices(runs: Sequence[CombinationRun], varied: set[str]) -> set[str]:
-    """Return the labels that a single run has for several kinds of device."""
+    """Return the labels that one run has for more than one kind of device."""
     found = set()
     for ran in runs:
         kinds: dict[str, set[str]] = {}
@@ -354,10 +354,10 @@ def _several_devices(runs: Sequence[CombinationRun], varied: set[str]) -> set[st
 
 
 def speedup(before: Result, now: Result, against: str) -> Speedup:
-    """Return how many times as fast a result is as another one, by the medians, with the interval of that.
+    """Return how many times as fast a result is as another one, by the medians, with the interval of that ratio.
 
-    It is a bootstrap; with fewer than ``FEWEST`` times it extends to the extremes of both, and for a single time there
-    is none. The same times always give the same interval.
+    The interval comes from a bootstrap; with fewer than ``FEWEST`` times it extends to the extremes of both, and for a
+    single time there is none. The same times always give the same interval.
     """
     ratio = before.median / now.median
     fewest = min(len(before.times), len(now.times))
@@ -370,7 +370,7 @@ def speedup(before: Result, now: Result, against: str) -> Speedup:
     return Speedup(ratio, min(low, ratio), max(high, ratio), against)
 
 
-@functools.lru_cache(maxsize=1000)  # a report is made after each run, with all those before
+@functools.lru_cache(maxsize=1000)  # a report with all runs so far is made after each run
 def _interval_of_ratio(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, float]:
     chance = random.Random(7)  # noqa: S311 (no secret)
     ratios = sorted(
@@ -389,7 +389,7 @@ def _some(times: Sequence[float]) -> tuple[float, ...]:
 
 
 class Fingerprints(Frozen):
-    """What is the same for all results (``same``), and what differs: a column per name, a row per combination."""
+    """Fingerprint values that all results share (``same``), and those that differ: a row for each combination."""
 
     same: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]

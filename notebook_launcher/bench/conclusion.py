@@ -1,4 +1,4 @@
-"""What a bench came to, in a sentence that is true without the tables below it. Pure."""
+"""The conclusion of a bench in a few sentences that are correct without the tables below them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from notebook_launcher.core.text import joined
 
 
 def conclusion(report: Report) -> str:
-    """Return what came out, of the first result that is compared, in some sentences."""
+    """Return the outcome for the first result that is compared, in a few sentences."""
     if not report.rows:
         return _without_results(report)
     if report.fastest:
@@ -28,7 +28,7 @@ def conclusion(report: Report) -> str:
 
 
 def _of_fastest(best: Fastest, report: Report) -> str:
-    """Return how much faster the fastest of a result's rows is than its baseline, and no more than is certain."""
+    """Return how much faster the fastest row of a result is than its baseline, claiming only what is certain."""
     row = best.row
     of = f"“{row.label}”: " if len({one.label for one in report.rows}) > 1 else ""
     no = "no" if of else "No"
@@ -39,7 +39,7 @@ def _of_fastest(best: Fastest, report: Report) -> str:
     low, high, ratio = row.speedup.low, row.speedup.high, three_digits(row.speedup.ratio)
     if low is None or high is None:
         return f"{of}{row.ran.shown} was {ratio} times as fast as {against}, with too few repeats to be sure."
-    span = f"{three_digits(low)} to {three_digits(high)}, in one run each"  # how runs vary, it does not know
+    span = f"{three_digits(low)} to {three_digits(high)}, in one run each"  # not between runs
     if not is_surely_faster(row):
         seen = f"{row.ran.shown} was {ratio} times as fast ({span})"
         return f"{of}{no} combination was shown to be faster than {against}; {seen}."
@@ -57,7 +57,7 @@ def _rivals(rivals: Sequence[Row]) -> str:
 
 
 def _of_others(report: Report) -> str:
-    """Return how many combinations no comparison has a time of: they failed, for instance, or did not synchronise."""
+    """Return how many combinations are in no comparison, for instance because they failed or did not synchronise."""
     compared = {row.ran.name for best in report.fastest for row in best.compared}
     left = sum(ran.name not in compared for ran in report.runs)
     has = "has" if left == 1 else "have"

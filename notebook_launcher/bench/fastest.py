@@ -1,4 +1,4 @@
-"""The fastest of the results that are compared with each other, and which others may be as fast. Pure."""
+"""Finds the fastest of the results that are compared with each other, and which others may be as fast. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from notebook_launcher.bench.compare import Row, speedup
 from notebook_launcher.core.frozen import Frozen
 
-_VISIBLE = 1.005  # times as fast
+_VISIBLE = 1.005  # times as fast: a smaller ratio is shown as 1.00
 
 
 class Fastest(Frozen):
-    """The fastest row of those of one result and amount of work, ``compared`` with each other.
+    """The fastest of the rows (``compared``) that have the same result and amount of work.
 
-    ``rivals``: the others, without the baseline, of which the times do not say that they are slower.
+    ``rivals``: the other rows, except the baseline, whose times do not prove that they are slower.
     """
 
     row: Row
@@ -32,7 +32,7 @@ def is_surely_faster(row: Row) -> bool:
 
 
 def fastest_of_each(rows: Sequence[Row]) -> list[Fastest]:
-    """Return the fastest row of each result and amount of work of which several are compared with each other."""
+    """Return the fastest row for each result and amount of work that has several rows to compare."""
     found: dict[tuple[str, float | None, str], list[Row]] = {}
     for row in rows:
         if row.baseline or row.speedup:
@@ -52,11 +52,11 @@ def _ratio(row: Row) -> float:
 
 
 def _may_be_as_fast(row: Row, best: Row) -> bool:
-    """Whether the times leave it open that a row is as fast as the fastest; one of a single time is taken as it is."""
+    """Whether a row may be as fast as the fastest, by its times; a single time is taken as exact."""
     one, other = row.speedup, best.speedup
     if one is None or other is None or other.low is None:
         return True
     if (one.ratio if one.high is None else one.high) < other.low:
-        return False  # their intervals are apart
+        return False  # their intervals do not overlap
     found = speedup(row.result, best.result, row.ran.name)
     return found.low is None or found.low < _VISIBLE

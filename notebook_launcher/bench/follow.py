@@ -1,4 +1,4 @@
-"""Follows the jobs of a bench from the queue to their ends, and fetches their results."""
+"""Follows the jobs of a bench until they have ended, and fetches their results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from notebook_launcher.run import fetch_results
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, json_object
 
-STREAMS = 6  # sessions that are followed by streams of their own: sshd allows ten in one connection
+STREAMS = 6  # sessions that are followed by streams of their own: sshd allows ten per connection (MaxSessions)
 
 
 class JobFileWritten(Frozen):
@@ -49,9 +49,9 @@ class JobFileWritten(Frozen):
 
 @dataclass
 class ActiveJob:
-    """A combination whose job is queued or running, as far as known.
+    """A combination whose job is believed to be queued or running.
 
-    ``missed``: consecutive lookups without it. ``waits``: the last reason shown.
+    ``missed``: consecutive lookups that did not find it. ``waits``: the last pending reason shown.
     """
 
     name: str
@@ -64,8 +64,8 @@ class ActiveJob:
 class Follower:
     """Follows the jobs of a bench, by streams and by lookups of all of them, and records their states in its folder.
 
-    ``active``: those that have not ended, by session. ``lookup_at``: when the next lookup is due (monotonic).
-    ``unfetched``: combinations whose results could not be fetched. ``on_end``: called when one has ended.
+    ``active``: jobs that have not ended, by session. ``lookup_at``: when the next lookup is due (monotonic clock).
+    ``unfetched``: combinations whose results could not be fetched. ``on_end``: called when a job has ended.
     """
 
     def __init__(self, context: Context, folder: BenchFolder, timing: BenchTiming) -> None:
@@ -85,7 +85,7 @@ class Follower:
         self.lookup_at = time.monotonic() + self._polling.pause_after_answer()
 
     def show(self, text: str) -> None:
-        """Show the state of the bench, with what has just happened."""
+        """Show the state of the bench, with the latest event."""
         self._context.view.show(self._folder.progress(text))
 
     def note(self, text: str) -> None:
@@ -95,7 +95,7 @@ class Follower:
     # --- streams
 
     def _open_stream(self, job: ActiveJob) -> None:
-        """Follow a session's files if a stream is free; otherwise lookups report the same, later."""
+        """Follow a session's files if a stream is free; otherwise lookups report the same with a delay."""
         if job.stream is not None or sum(other.stream is not None for other in self.active.values()) >= STREAMS:
             return
         command = ["bash", f"{job.session.directory}/watch.sh", job.session.directory]
@@ -127,7 +127,7 @@ class Follower:
         """Look up all sessions with one command, and query the scheduler once. Raises ``ConnectionLost``."""
         try:
             return read_session_index(self._context, sure=False, timeout=self._timing.lookup_within)
-        except HostCommandFailed as error:  # it took too long, mostly because the connection is dead
+        except HostCommandFailed as error:  # it took too long, usually because the connection is dead
             if not self._context.host.remote:
                 error.hint = CONTINUE
                 raise
@@ -141,7 +141,7 @@ class Follower:
             if job.session.id in self.active:
                 self._update_one(job, found.get(job.session.id))
             if self._context.interrupts.exit_requests != exit_requests:
-                return  # the interrupt is in the inbox
+                return  # because of an interrupt, which is in the inbox
         self._show_pending_reasons(found)
         states = [found[session].summary.state for session in self.active if session in found]
         is_silent = bool(states) and all(state == "unknown" for state in states)
@@ -184,7 +184,7 @@ class Follower:
             if reason.summary == job.waits:
                 continue
             job.waits = reason.summary
-            if reason.never or "is held" in reason.summary:  # that does not change by itself
+            if reason.never or "is held" in reason.summary:  # this does not change by itself
                 how = "can never start" if reason.never else "does not start by itself"
                 cancel = f"to cancel it: launch-notebook stop {job.session.id}"
                 actions = "; ".join(filter(None, (reason.action, cancel)))
@@ -197,7 +197,7 @@ class Follower:
     # --- one job
 
     def has_started(self, job: ActiveJob, data: Mapping[str, object]) -> None:
-        """Record that a job runs, and how long it was in the queue."""
+        """Record that a job has started, and how long it was in the queue."""
         started = str(data.get("started") or "")
         at, now = parse_iso(started), self._context.clock()
         if at is None or self._folder[job.name].started == started:
@@ -217,7 +217,7 @@ class Follower:
         try:
             self._fetch(job)
         except Interrupted:
-            return  # it is not done yet, and found again; who takes the interrupt from the inbox says what comes now
+            return  # the job is found again later; whoever reads the inbox handles the interrupt
         except CopyFailed as error:
             self._not_fetched(job, error)
         else:
@@ -226,7 +226,7 @@ class Follower:
     def _has_failed(self, job: ActiveJob, record: Mapping[str, object]) -> None:
         """Find out how a job failed; it may also have been requeued."""
         record = record or exit_record(self._context, job.session)
-        try:  # if the job itself reports what failed, the scheduler knows no more
+        try:  # if the job itself reports what failed, the scheduler has nothing to add
             settled = record.get("cause") not in (None, "stopped")
             status = None if settled else final_status(self.separate_context(), job.session, record)
         except SchedulerSilent:
@@ -245,7 +245,7 @@ class Follower:
         self._end(job, "failed", error.what, error.kind)
 
     def separate_context(self) -> Context:
-        """Return the present context with an inbox of its own, for code that must not take from ours."""
+        """Return the context with a separate inbox, for code that must not consume messages from ours."""
         separate = Interrupts()
         separate.defer()
         site = dataclasses.replace(self._context.site, now=self._context.clock(), read_at=time.time())
@@ -261,7 +261,7 @@ class Follower:
         self._folder.change(job.name, image=str(image.get("digest") or ""))
 
     def _not_fetched(self, job: ActiveJob, error: CopyFailed) -> None:
-        """Leave a job's results on the cluster for the next call. Raises the error if the next would fail as well."""
+        """Leave a job's results on the cluster for the next call. Raises the error if that would fail as well."""
         cause = error.__context__
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
             error.hint = joined(error.hint, CONTINUE)

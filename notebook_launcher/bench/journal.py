@@ -1,8 +1,8 @@
 """The journal of a bench: its combinations, the session of each, and its state.
 
 One small file in the bench's folder, replaced atomically at each change. A session is recorded before its job is
-submitted, so that a launcher that is killed at any time, and started again, finds every job. The file has a sum of
-itself: an edited one could give a combination the results of another.
+submitted, so that a launcher that is killed at any time, and started again, finds every job. The file contains its own
+checksum: an edited journal could attribute results to the wrong combination.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from notebook_launcher.core.text import printable
 from notebook_launcher.session.record import SESSION_ID, json_object
 
 FILE, LOCK, RUNS, RESULTS = "bench.json", ".lock", "runs", "results.jsonl"
-_PARTS = f".{FILE}."  # prefix of temporary files that are to replace the journal
-LARGEST = 64 * 1024 * 1024  # bytes of a results file that are read, or of a journal
+_PARTS = f".{FILE}."  # prefix of the temporary files that replace the journal
+LARGEST = 64 * 1024 * 1024  # bytes read of a results file or a journal
 _LONGEST_WHY = 200  # characters
 
 State = Literal["planned", "queued", "done", "failed"]
@@ -41,12 +41,12 @@ SessionId = Annotated[str, Field(pattern=rf"^{SESSION_ID.pattern}$")]
 
 
 class JournalEntry(FileModel):
-    """One combination. ``session``: the one that runs it, or ran it; recorded before its job is submitted.
+    """One combination. ``session``: the session that runs or ran it, recorded before its job is submitted.
 
     ``queued`` and ``started``: when its job was. ``earlier``: sessions of runs that no longer count. ``why`` and
-    ``kind``: how it failed, in a sentence, and the error's name; of a queued one, why its results could not be fetched.
-    ``in_queue``: seconds. ``image``: the digest of its image. ``number``: of its results folder, from 1; ``None``: one
-    more than there are earlier sessions.
+    ``kind``: how it failed, in a sentence, and the error's name; if it is queued, why its results could not be fetched.
+    ``in_queue``: seconds. ``image``: the digest of its image. ``number``: the number of its results folder, from 1;
+    ``None``: one more than the number of earlier sessions.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -68,7 +68,7 @@ class JournalEntry(FileModel):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> JournalEntry:
-        """The values say what ran; the name and the folder follow from them, and lead nowhere else."""
+        """Check that the name and the folder are those that follow from the values, and so lead nowhere else."""
         one = Combination(self.values, ())
         if (self.name, self.folder) != (one.name, one.folder):
             raise ValueError("a name or a folder is not that of its values")
@@ -81,8 +81,8 @@ class Journal(FileModel):
     """All combinations of the folder, in the order in which they were added. ``digest``: of what the notebook does.
 
     ``place``: the target's name. ``asked``: the options besides the matrix (``matrix.beside``), ``None`` if not known.
-    ``matrix`` and ``command``: as last typed. ``check``: the sum of all else; ``None`` in a journal of a version that
-    wrote none.
+    ``matrix`` and ``command``: as last typed. ``check``: the checksum of everything else; ``None`` in a journal of an
+    older version, which wrote none.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -101,7 +101,7 @@ class Journal(FileModel):
 
     @model_validator(mode="after")
     def _has_nothing_twice(self) -> Journal:
-        """No combination is there twice, nor are the results of one session those of two."""
+        """Check that no combination occurs twice, and that no session belongs to two of them."""
         sessions = [name for one in self.entries for name in (one.session, *one.earlier) if name]
         if len({one.name for one in self.entries}) < len(self.entries) or len(set(sessions)) < len(sessions):
             raise ValueError("a combination or a session is in it twice")
@@ -109,7 +109,7 @@ class Journal(FileModel):
 
 
 class BenchFolder:
-    """A bench's folder, while its lock is held; see ``lock_folder``."""
+    """A bench's folder whose lock we hold; see ``lock_folder``."""
 
     def __init__(self, folder: Path, journal: Journal) -> None:
         self.folder = folder
@@ -137,7 +137,7 @@ class BenchFolder:
         self._keep(entries=entries, matrix=matrix, command=command)
 
     def update_settings(self, *, notebook: str, digest: str, place: str, asked: str) -> bool:
-        """Accept what has changed if ``check_same`` allows it; failed ones are then to be run again. Return whether."""
+        """Accept settings that ``check_same`` allows, and return whether failed combinations are to be run again."""
         now = {"notebook": notebook, "digest": digest, "place": place, "asked": asked}
         if all(getattr(self.journal, name) in (None, value) for name, value in now.items()):
             return False
@@ -148,9 +148,9 @@ class BenchFolder:
         return bool(failed)
 
     def put_back(self, name: str) -> None:
-        """Mark a combination as to be run again; its session is kept as an earlier one."""
+        """Mark a combination to be run again; its session is kept as an earlier one."""
         entry = self[name]
-        number = self._number(entry) + self.runs_folder(name).exists()  # results that were fetched already stay
+        number = self._number(entry) + self.runs_folder(name).exists()  # results that were already fetched stay
         earlier = (*entry.earlier, *([entry.session] if entry.session else []))
         nothing = {
             "session": None,
@@ -164,7 +164,7 @@ class BenchFolder:
         self.change(name, state="planned", earlier=earlier, number=number, **nothing)
 
     def progress(self, text: str) -> events.BenchProgress:
-        """Return the state of the bench, with what has just happened."""
+        """Return the state of the bench, with the latest event."""
         queued = [self[name] for name in self.names("queued")]
         running = tuple(entry.name for entry in queued if entry.started)
         waiting = tuple(name for name in self.names("planned", "queued") if name not in running)
@@ -172,7 +172,7 @@ class BenchFolder:
         return events.BenchProgress(str(self.folder), text, waiting, running, done, failed)
 
     def runs_folder(self, name: str) -> Path:
-        """Return the folder for the results of a combination's present session."""
+        """Return the folder for the results of a combination's current session."""
         entry = self[name]
         number = self._number(entry)
         return self.folder / RUNS / (entry.folder if number == 1 else f"{entry.folder}-{number}")
@@ -181,7 +181,7 @@ class BenchFolder:
         return entry.number or len(entry.earlier) + 1
 
     def runs(self) -> list[CombinationRun]:
-        """Return all combinations for a report, with their results."""
+        """Return all combinations with their results, for a report."""
         return [
             CombinationRun(
                 entry.name,
@@ -216,12 +216,12 @@ class BenchFolder:
 
 
 def _writable(what: Mapping[str, object]) -> dict[str, object]:
-    """Return values with texts that a file can hold: those of jobs and servers may have any character."""
+    """Return values whose texts can be encoded in a file: those from jobs and servers may have any character."""
     return {key: printable(value) if isinstance(value, str) else value for key, value in what.items()}
 
 
 def _sum(data: Mapping[str, object]) -> str:
-    """Return the sum of a journal's data without its ``check``."""
+    """Return the checksum of a journal's data without its ``check``."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
@@ -275,7 +275,7 @@ def lock_folder(
             hint="name a folder on a disk of this machine with --output",
         ) from None
     try:
-        for part in folder.glob(f"{_PARTS}*"):  # of a launcher that was killed while it wrote
+        for part in folder.glob(f"{_PARTS}*"):  # left by a launcher that was killed while writing
             part.unlink(missing_ok=True)
         if fresh:
             _call_before(fresh, folder)
@@ -301,7 +301,7 @@ def _read(folder: Path) -> Journal | None:
 
 
 def _parse(folder: Path) -> tuple[Journal | str | None, bool]:
-    """Return the folder's journal, ``None`` for a new folder, or why it is none; and whether its sum is right."""
+    """Return the journal, ``None`` for a new folder, or why it is invalid; and whether its checksum is right."""
     try:
         content = read_at_most(folder / FILE, LARGEST)
         if content is None:
@@ -319,13 +319,13 @@ def _parse(folder: Path) -> tuple[Journal | str | None, bool]:
 
 
 def _call_before(fresh: Callable[[Journal], None], folder: Path) -> None:
-    there, _ = _parse(folder)  # the jobs in one that was changed may be there nevertheless
+    there, _ = _parse(folder)  # the jobs in an edited journal may exist nevertheless
     if isinstance(there, Journal):
         fresh(there)
 
 
 def check_same(journal: Journal, *, notebook: str, digest: str, place: str, asked: str, folder: Path) -> None:
-    """Check that new results are comparable with the existing or expected ones. Raises ``UsageError``."""
+    """Check that new results will be comparable with the existing or expected ones. Raises ``UsageError``."""
     is_empty = all(entry.state in ("planned", "failed") for entry in journal.entries)
     if is_empty and journal.notebook == notebook:
         return  # there are no results yet
@@ -351,14 +351,14 @@ def check_same(journal: Journal, *, notebook: str, digest: str, place: str, aske
 
 
 def _move_aside(folder: Path, now: datetime) -> None:
-    """Move the contents of a bench's folder into one beside it; the lock stays."""
+    """Move the contents of a bench's folder into a folder beside it; the lock stays."""
     there = [path for path in folder.iterdir() if path.name != LOCK]
     if not there:
         return
     aside = folder.with_name(f"{folder.name}.{now:%Y%m%d-%H%M%S}")
     try:
         aside.mkdir(mode=0o700)
-        # the journal first: without it the rest is not a bench any more, even if only half of it is moved
+        # the journal first: without it the rest is no longer a bench, even if only half of it is moved
         for path in sorted(there, key=lambda path: path.name != FILE):
             path.rename(aside / path.name)
     except OSError as error:
@@ -378,7 +378,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
-    with contextlib.suppress(OSError):  # not every file system can flush a folder, nor can Windows
+    with contextlib.suppress(OSError):  # Windows and some file systems cannot flush a folder
         opened = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(opened)

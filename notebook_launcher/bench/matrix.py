@@ -19,7 +19,7 @@ MOST = 100  # combinations, unless the user confirms more
 EXAMPLE = '--matrix "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1 EPOCHS=1"'
 
 Kind = Literal["env", "cores", "gpus", "flag", "parameter"]
-#: flags that say the same as one of our axes, and conflict with it
+#: flags that mean the same as one of our axes, and conflict with it
 CORE_FLAGS = frozenset({"ntasks", "cpus-per-task", "ntasks-per-node", "tasks-per-node", "cpus-per-gpu"})
 _KINDS: tuple[Kind, ...] = ("env", "cores", "gpus", "flag", "parameter")
 #: flags that a bench needs itself, or that would make its combinations interfere with each other
@@ -31,7 +31,7 @@ _NOT_AN_AXIS = {
     "clusters": "sessions of one bench are in one queue; use another --output for another cluster",
     "dependency": "combinations do not wait for each other; --at-once says how many are in the queue",
 }
-#: flags on when a job may start, how long, for whom and how it is reported: they do not affect results
+#: flags about when a job may start, its time limit, its account and its reporting: they do not affect results
 _WITHOUT_EFFECT = frozenset({
     "account", "begin", "comment", "deadline", "delay-boot", "dependency", "error", "hold", "job-name",
     "kill-on-invalid-dep", "mail-type", "mail-user", "mcs-label", "nice", "no-requeue", "open-mode", "output",
@@ -44,7 +44,7 @@ _LONGEST = 80  # characters of a folder's name
 
 
 class Axis(Frozen):
-    """One varied quantity, with its values as typed."""
+    """One quantity that is varied, with its values as typed."""
 
     name: str
     kind: Kind
@@ -84,7 +84,7 @@ class Combination(Frozen):
         """Return its scheduler flags, by long name."""
         found: dict[str, str | None] = {}
         for axis, (_, value) in zip(self.axes, self.values, strict=True):
-            if axis.kind == "cores":  # one process: a notebook's work is shared by threads, not tasks
+            if axis.kind == "cores":  # one process: a notebook's work is divided among threads, not tasks
                 found |= {"ntasks": "1", "cpus-per-task": value}
             elif axis.kind == "gpus":
                 found["gpus"] = value
@@ -100,7 +100,7 @@ class Combination(Frozen):
 
 
 class Matrix(Frozen):
-    """The axes, in the order in which they were typed; no axis at all is one combination."""
+    """The axes, in the order in which they were typed. Without any axis there is one combination."""
 
     axes: tuple[Axis, ...]
 
@@ -111,7 +111,7 @@ class Matrix(Frozen):
         return count
 
     def combinations(self) -> Iterator[Combination]:
-        """Yield them, the first axis varying slowest, as in the text."""
+        """Yield the combinations; the first axis varies slowest."""
         ordered = tuple(sorted(self.axes, key=lambda axis: axis.order))
         places = [self.axes.index(axis) for axis in ordered]
         for values in itertools.product(*(axis.values for axis in self.axes)):
@@ -119,11 +119,11 @@ class Matrix(Frozen):
             yield Combination(pairs, ordered)
 
     def kinds(self) -> frozenset[Kind]:
-        """Return what kinds of axes there are."""
+        """Return the kinds of its axes."""
         return frozenset(axis.kind for axis in self.axes)
 
     def conflicting_flag(self, asked: Sequence[str]) -> str | None:
-        """Return the first of the user's flags that an axis sets as well, if there is one."""
+        """Return the first of the user's flags that an axis sets as well; ``None`` if there is none."""
         taken: set[str] = set()
         for axis in self.axes:
             taken |= _family(axis)
@@ -180,14 +180,14 @@ def parse(text: str) -> Matrix:
 
 def with_parameters(matrix: Matrix, pairs: Sequence[tuple[str, str]]) -> Matrix:
     """Return the matrix with parameters that are the same in all combinations. Raises ``UsageError``."""
-    fixed = dict(pairs)  # of several for one name the last counts
+    fixed = dict(pairs)  # if a name occurs several times, the last value counts
     if twice := [axis.name for axis in matrix.axes if axis.name in fixed]:
         raise UsageError(f"“{twice[0]}” stands in the matrix and after -p as well.", hint="leave out one of the two")
     return Matrix((*matrix.axes, *(Axis(name, "parameter", (value,)) for name, value in fixed.items())))
 
 
 def check_size(matrix: Matrix, *, sure: bool) -> None:
-    """Check that there are not too many combinations. Raises ``UsageError``."""
+    """Check that there are not too many combinations. Raises ``UsageError``; ``sure`` allows any number."""
     if len(matrix) > MOST and not sure:
         product = " × ".join(str(len(axis.values)) for axis in matrix.axes)
         raise UsageError(

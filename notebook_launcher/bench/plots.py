@@ -1,4 +1,4 @@
-"""The plots of a bench: what is drawn of its results. ``svg`` draws it; nothing has to be installed for that."""
+"""The plots of a bench's results. ``svg`` draws them; no plotting library is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDE, NARROW = 580.0, 340.0  # pixels
 def draw_all(report: Report) -> list[Plot]:
     """Return the plots of a report: the times of each result and, if cores vary, the scaling with cores.
 
-    If nothing was recorded: how long each run took as a whole.
+    If no results were recorded, plot how long each run took as a whole.
     """
     by_label: dict[str, list[Row]] = {}
     for row in report.rows:
@@ -42,7 +42,7 @@ def _plot(name: str, title: str, draw: Callable[[float], str]) -> Plot:
 
 
 def _bars(label: str, rows: Sequence[Row]) -> Callable[[float], str]:
-    """Return what draws the median of each combination with its interval."""
+    """Return a function that draws the median of each combination with its interval."""
     shown = rows[:MOST_BARS]
     names = _distinguishing([row.ran.values for row in shown])
     scale, unit = unit_for(max(row.result.median for row in shown))
@@ -59,7 +59,7 @@ def _bars(label: str, rows: Sequence[Row]) -> Callable[[float], str]:
 
 
 def _run_times(runs: Sequence[CombinationRun]) -> list[Plot]:
-    """Return a plot of how long whole runs took, if several are known."""
+    """Return a plot of how long whole runs took, if at least two times are known."""
     timed = [ran for ran in runs if ran.state == "done" and ran.use.wall]
     if len(timed) < 2:
         return []
@@ -123,7 +123,7 @@ def _curves(rows: Sequence[Row]) -> list[Curve]:
 
 
 def _scaling(label: str, curves: Sequence[Curve], height: float) -> Callable[[float], str]:
-    """Return what draws the speed-up over the number of cores."""
+    """Return a function that draws the speed-up against the number of cores."""
     shown = curves[:MOST_CURVES]
     least = min(points[0][0] for _, points in shown)
     drawn = [(name, [scaling_plot.Point(*point) for point in _points(points, least)]) for name, points in shown]
@@ -136,11 +136,10 @@ def _scaling(label: str, curves: Sequence[Curve], height: float) -> Callable[[fl
 
 
 def _points(points: Sequence[tuple[int, Row]], least: int) -> Iterator[tuple[int, float, tuple[float, float] | None]]:
-    """Yield cores, the speed-up over the fewest cores of the curve, and its interval as distances down and up.
+    """Yield the cores, the speed-up over the curve's fewest cores, and its interval (``None``: none) as distances.
 
-    The interval is ``None`` if there is none.
-
-    A curve that begins with more cores than another one begins on the ideal line, as if it had scaled up to there.
+    The distances are below and above the speed-up. A curve that begins with more cores than another begins on the
+    ideal line, as if it had scaled perfectly up to there.
     """
     first_cores, first = points[0]
     scale = first_cores / least

@@ -1,4 +1,4 @@
-"""How a bench goes on after something broke: jobs of an earlier call are found again, a lost connection is remade."""
+"""Continues a bench after a failure: finds the jobs of an earlier call again, and reconnects a lost connection."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, discard_session, read_job
 from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_until
 
-MOST_RECONNECTS = 5  # of a connection that breaks again before anything came of it
+MOST_RECONNECTS = 5  # while no lookup succeeds in between
 
 
 class Recovery:
-    """Finds jobs again and remakes the connection; ``take_interrupts`` acts on what the user has typed meanwhile.
+    """Finds jobs again and reconnects. ``take_interrupts``: handles what the user has typed meanwhile.
 
-    ``request``: what one of the combinations asks for; it says where their jobs are looked for.
+    ``request``: the request of one of the combinations; it tells where to look for their jobs.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Recovery:
     # --- jobs of an earlier call
 
     def find_again(self) -> None:
-        """Find the sessions that are noted as queued; what never got a job is planned again."""
+        """Find the sessions that are recorded as queued; a combination that never got a job is planned again."""
         follower = self._follower
         names = [
             name
@@ -78,7 +78,7 @@ class Recovery:
         follower.update(index)
 
     def _find(self, names: Collection[str]) -> SessionIndex:
-        """Look up the sessions, and again for a while where those of some of these combinations are not listed."""
+        """Look up the sessions, repeatedly for a while if those of some of these combinations are not listed."""
         wanted = {self._folder[name].session for name in names}
         deadline, pause, is_again = time.monotonic() + self._longest_invisible(names), 0.1, False
         while True:
@@ -95,14 +95,14 @@ class Recovery:
             pause = min(3 * pause, 5.0)
 
     def _longest_invisible(self, names: Collection[str]) -> float:
-        """Return for how many seconds more a session of these may be there and not be listed."""
+        """Return for how many more seconds one of these sessions may exist without being listed."""
         times = [parse_iso(self._folder[name].queued, self._context.clock()) for name in names]
         ages = [(self._context.clock() - at).total_seconds() if at else 0.0 for at in times]
         visible_within = self._timing.visible_within
         return min(visible_within, max(visible_within - age for age in ages))
 
     def _check_that_no_job_is_queued(self, session: str) -> None:
-        """Ask for the job of a session whose directory is not listed. Raises ``SchedulerSilent`` unless there is none.
+        """Check that a session whose directory is not listed has no job. Raises ``SchedulerSilent`` if it may have one.
 
         A job without its directory cannot be followed, and must not be queued twice.
         """
@@ -114,10 +114,10 @@ class Recovery:
             raise SchedulerSilent(f"It is not known whether session {session} was queued.", why=why, hint=CONTINUE)
 
     def _with_job(self, session: Session, noted: JournalEntry) -> Session | None:
-        """Return a session with its job, ``None`` where there is none for certain; then its directory is gone, too.
+        """Return a session with its job; ``None`` if it certainly has none, after removing its directory.
 
-        Whoever queued it may have been killed while ``sbatch`` was at it, which goes on without us: it gets its time.
-        Raises ``SchedulerSilent`` where the scheduler does not answer.
+        The launcher that queued it may have been killed while ``sbatch`` was running, which continues without it and
+        may still queue the job. Raises ``SchedulerSilent`` if the scheduler does not answer.
         """
         deadline, pause = time.monotonic() + self._timing.appears_within, 0.5
         while True:
@@ -134,11 +134,11 @@ class Recovery:
         if queued is None:
             what = f"It is not known whether session {session.id} was queued: the scheduler does not answer."
             raise SchedulerSilent(what, hint=CONTINUE)
-        discard_session(self._context.host, session)  # without it submit.sh cannot queue anything any more
+        discard_session(self._context.host, session)  # without its directory, submit.sh cannot queue a job any more
         return None
 
     def _in_queue(self, session: str, request: Request) -> list[JobRef] | None:
-        """Return a session's jobs that the scheduler's queue has, ``None`` where it does not answer."""
+        """Return a session's jobs in the scheduler's queue; ``None`` if the scheduler does not answer."""
         scheduler = self._context.scheduler
         with contextlib.suppress(HostCommandFailed):
             command = scheduler.find(session, request)
@@ -147,7 +147,7 @@ class Recovery:
         return None
 
     def _is_settled(self, session: Session, noted: JournalEntry) -> bool:
-        """Whether nobody can be queueing a session any more: it is some time ago, and ``sbatch`` is not at it."""
+        """Whether nobody can still be queueing a session: enough time has passed, and ``sbatch`` is not running."""
         at = parse_iso(noted.queued)
         if at is None or (self._context.clock() - at).total_seconds() < self._timing.appears_within:
             return False
@@ -156,7 +156,7 @@ class Recovery:
     # --- a lost connection
 
     def unless_lost(self, act: Callable[[], None]) -> None:
-        """Act; where the connection breaks meanwhile, reconnect, and what was to be done comes up again."""
+        """Call ``act``; if the connection breaks meanwhile, reconnect, and leave the action to the next round."""
         try:
             act()
         except ConnectionLost as error:
@@ -167,13 +167,13 @@ class Recovery:
             self._reconnect(error)
 
     def look_up_all(self) -> None:
-        """Look up all sessions; a connection over which that works is a good one."""
+        """Look up all sessions; if that works, reset the count of reconnections."""
         index = self._follower.look_up_all()
         self._reconnects = 0
         self._follower.update(index)
 
     def _reconnect(self, error: LauncherError) -> None:
-        """Reconnect. Raises ``ConnectionLost`` where that fails for good."""
+        """Reconnect. Raises ``ConnectionLost`` if that fails permanently."""
         self._follower.close_streams()
         self._follower.note(f"{error.what} Reconnecting; the jobs go on.")
         began = time.monotonic()
@@ -195,7 +195,7 @@ class Recovery:
         self.unless_lost(self.find_again)
 
     def _check_interrupts(self) -> None:
-        """Detach where the user interrupts. Raises ``HungUp`` where the terminal is gone."""
+        """Detach if the user has interrupted. Raises ``HungUp`` if the terminal is gone."""
         with contextlib.suppress(queue.Empty):
             item = self._context.interrupts.inbox.get_nowait()
             if isinstance(item, Interrupt):

@@ -1,6 +1,6 @@
-"""The report of a bench: its numbers as they are shown, and its tables. Pure: it is written elsewhere.
+"""The report of a bench: its numbers as they are shown, and its tables. Pure: ``report_files`` writes it.
 
-``conclusion`` says in a sentence what came out; ``report_forms`` makes HTML, Markdown and CSV of it all.
+``conclusion`` sums up the outcome; ``report_forms`` renders all of it as HTML, Markdown and CSV.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"))
 NOTHING = "–"
 _DIGEST = 12  # digits of a digest that are shown; CSV has all
-_SHORT = 15.0  # seconds of a run that may be over before there is a sample
+_SHORT = 15.0  # seconds: a shorter run may end before the first sample is taken
 _SAMPLED = "one every 5 s, or as the profile's usage_seconds says"
 TO_RECORD = 'timing.measure(lambda: train(), name="train").record()'
 
 
 class Plot(Frozen):
-    """One plot: what it shows, and its picture as SVG. ``name``: of its file, without an ending.
+    """One plot: what it shows, and its picture as SVG. ``name``: of its file, without a suffix.
 
     ``narrow``: the same for a narrow screen.
     """
@@ -45,7 +45,7 @@ class Plot(Frozen):
 
 
 class Report(Frozen):
-    """All that a report contains. ``made``: when, ``command``: by what."""
+    """Everything that a report contains. ``made``: when it was made; ``command``: the command that made it."""
 
     notebook: str
     matrix: str
@@ -59,19 +59,19 @@ class Report(Frozen):
 
     @property
     def damaged(self) -> int:
-        """How many lines of all files could not be read as a result."""
+        """How many lines in all files could not be read as a result."""
         return sum(ran.recording.damaged for ran in self.runs)
 
     @property
     def records_nothing(self) -> bool:
-        """Whether runs are done, and none of them has recorded anything, not even what cannot be read."""
+        """Whether runs are done and none of them has recorded anything, not even unreadable lines."""
         return not self.rows and not self.damaged and any(ran.state == "done" for ran in self.runs)
 
 
 def make_report(
     notebook: str, matrix: str, command: str, made: str, runs: Sequence[CombinationRun], baseline: str = ""
 ) -> Report:
-    """Return the report of these combinations, without plots yet."""
+    """Return the report of these combinations, still without plots."""
     runs = with_shown_names(runs)
     rows = tuple(compared(runs, baseline))
     best = tuple(fastest_of_each(rows))
@@ -82,7 +82,7 @@ def make_report(
 
 
 def unit_for(value: float) -> tuple[float, str]:
-    """Return the unit in which a time is shown, and its seconds: that of the rounded time, 1.00 s and not 1 000 ms."""
+    """Return the unit in which to show a time, and its seconds. It suits the rounded time: 1.00 s, not 1 000 ms."""
     return next((one for one in _SCALES if value >= 0.9995 * one[0]), _SCALES[-1])
 
 
@@ -135,7 +135,7 @@ def times_as_quick(row: Row) -> str:
 
 
 def waited(value: float | None) -> str:
-    """Return how long a combination was in the queue, or ran."""
+    """Return a duration, in the queue or of a run, as text."""
     return NOTHING if value is None else measured_wait(value)
 
 
@@ -148,7 +148,7 @@ def digest(image: str) -> str:
 
 
 def how_measured(report: Report) -> list[str]:
-    """Return in sentences how the numbers came about, as far as they tell."""
+    """Return sentences on how the numbers were measured, as far as that is recorded."""
     results = [row.result for row in report.rows]
     if not results:
         return ["Nothing was measured."]
@@ -175,12 +175,12 @@ def how_measured(report: Report) -> list[str]:
 
 
 def unread(damaged: int) -> str:
-    """Return how many lines are no results, as the beginning of a sentence."""
+    """Return how many lines are not valid results, as the beginning of a sentence."""
     return f"{'One line' if damaged == 1 else f'{damaged} lines'} of the recorded results could not be read"
 
 
 def summary(report: Report) -> str:
-    """Return in a sentence how many combinations came to what."""
+    """Return a sentence on how many combinations are in each state."""
     states = [ran.state for ran in report.runs]
     names_of_states = (
         ("done", "done"),
@@ -195,7 +195,7 @@ def summary(report: Report) -> str:
 
 
 def shared(report: Report) -> str:
-    """Return what is the same in all combinations, "" for nothing."""
+    """Return what is the same in all combinations; "" if nothing is."""
     return " ".join(f"{name}={value}" for name, value in shared_by_all(report.runs))
 
 
@@ -203,10 +203,10 @@ def shared(report: Report) -> str:
 
 
 class Line(Frozen):
-    """One line of a table, a cell for each heading. ``state``: of its combination; ``note``: what else is to be said.
+    """One line of a table, with a cell for each heading. ``state``: of its combination; ``note``: a remark on it.
 
-    ``group``: its result; lines of the same one can be compared. ``best``: whether it is faster than all others
-    of them beyond doubt.
+    ``group``: its result; lines of the same group can be compared. ``best``: whether it is certainly faster than all
+    others of its group.
     """
 
     cells: tuple[str, ...]
@@ -217,7 +217,7 @@ class Line(Frozen):
 
 
 class Table(Frozen):
-    """Lines below headings; ``same``: the columns that have one value only, with it; ``note``: what applies to all."""
+    """Lines below headings. ``same``: columns with a single value, and that value; ``note``: a remark on all lines."""
 
     headings: tuple[str, ...]
     lines: tuple[Line, ...]
@@ -225,7 +225,7 @@ class Table(Frozen):
     note: str = ""
 
     def groups(self) -> Iterator[tuple[str, list[Line]]]:
-        """Yield the lines by their groups, which follow each other."""
+        """Yield each group with its lines, which are consecutive."""
         found: dict[str, list[Line]] = {}
         for line in self.lines:
             found.setdefault(line.group, []).append(line)
@@ -248,7 +248,7 @@ RUN_HEADINGS = (
 
 
 def lines(report: Report) -> list[Line]:
-    """Return the results' lines, those that can be compared next to each other, each with all of ``HEADINGS``."""
+    """Return the lines of the results, each with all ``HEADINGS``; comparable ones are next to each other."""
     found: dict[str, list[Line]] = {}
     best = [one.row for one in report.fastest if one.is_sure]
     for row in report.rows:
@@ -261,7 +261,7 @@ def lines(report: Report) -> list[Line]:
 
 
 def run_lines(report: Report) -> list[Line]:
-    """Return the lines of the runs, each with all of ``RUN_HEADINGS``."""
+    """Return the lines of the runs, each with all ``RUN_HEADINGS``."""
     found = []
     for ran in report.runs:
         use = ran.use
@@ -283,7 +283,7 @@ def run_lines(report: Report) -> list[Line]:
 
 
 def _of_samples(ran: CombinationRun) -> str:
-    """Return why it is not known what a run that is done has used."""
+    """Return why the CPU and memory use of a completed run is unknown; "" if it is known."""
     use = ran.use
     if ran.state != "done" or use.wall is None or use.cores is not None or use.memory_peak is not None:
         return ""
@@ -292,7 +292,7 @@ def _of_samples(ran: CombinationRun) -> str:
 
 
 def _of_recording(ran: CombinationRun) -> str:
-    """Return what a run that is done has not recorded though others have."""
+    """Return a remark if a run's results are damaged or missing, although other runs have some."""
     if ran.recording.damaged:
         return f"{unread(ran.recording.damaged)}."
     return "It has recorded no results." if ran.state == "done" and not ran.recording.results else ""
@@ -303,7 +303,7 @@ def _memory(mib: float | None) -> str:
 
 
 def results_table(report: Report) -> Table:
-    """Return the table of results; each has its group's name as well, ``result``."""
+    """Return the table of results; the column ``result`` has the name of the group."""
     return folded(HEADINGS, lines(report), keep=("combination", "median", "speed-up"))
 
 
@@ -313,7 +313,7 @@ def runs_table(report: Report) -> Table:
 
 
 def folded(headings: Sequence[str], found: Sequence[Line], keep: Sequence[str]) -> Table:
-    """Return a table without columns that say nothing or never vary; what never varies is said once."""
+    """Return a table without columns that are empty or never vary; a value that never varies is given once."""
     same: list[tuple[str, str]] = []
     places = []
     for place, heading in enumerate(headings):

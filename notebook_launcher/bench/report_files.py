@@ -20,7 +20,7 @@ _SHOWN = 10  # failed combinations in the error's reason
 
 
 def write_report(folder: BenchFolder, baseline: str, view: View, *, quietly: bool = False) -> None:
-    """Write the report into the bench's folder, in three forms, and show it unless ``quietly``."""
+    """Write the report into the bench's folder, in three formats, and show it unless ``quietly``."""
     journal, root = folder.journal, folder.folder
     command = f"launch-notebook bench {journal.command}".strip()
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
@@ -46,7 +46,7 @@ def write_report(folder: BenchFolder, baseline: str, view: View, *, quietly: boo
 
 
 def raise_for_failed(folder: BenchFolder, names: Collection[str]) -> None:
-    """Raise ``BenchIncomplete`` where of these combinations some failed, or their results are not here."""
+    """Raise ``BenchIncomplete`` if any of these combinations failed, or if its results were not fetched."""
     failed = [folder[name] for name in folder.names("failed") if name in names]
     left = [folder[name] for name in folder.names("queued") if folder[name].why]
     if not failed and not left:

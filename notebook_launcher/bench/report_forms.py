@@ -1,6 +1,6 @@
-"""The report of a bench as texts: one HTML file that needs no network, Markdown, CSV. Pure: it is written elsewhere.
+"""Renders the report of a bench as one self-contained HTML file, Markdown and CSV. Pure: ``report_files`` writes them.
 
-Names come out of notebooks and from the cluster: in HTML a template escapes all of them, in Markdown and CSV we do.
+Names come from notebooks and the cluster: in HTML the template escapes all of them, in Markdown and CSV this module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HOW_TO_RECORD = (
 
 
 def as_html(report: Report) -> str:
-    """Return one page with all that belongs to it; a browser asks nobody for anything."""
+    """Return one self-contained page; a browser loads nothing else."""
     return _template().render(
         zip=zip,
         report=report,
@@ -67,7 +67,7 @@ def _template() -> jinja2.Template:
     import jinja2
 
     source = (Path(__file__).parent / "report.html.jinja").read_text(encoding="utf-8")
-    # undefined names are a bug of ours, and no empty word in a report
+    # an undefined name is our bug, and must not become an empty word in a report
     engine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return engine.from_string(source)
 
@@ -114,12 +114,12 @@ def _markdown(report: Report, folder: str) -> Iterator[str]:
         yield ""
         yield from _table(("combination", *report.prints.columns), [(name, *row) for name, row in report.prints.rows])
     yield from ("", "## Made by", "")
-    yield from (f"    {' '.join(printable(report.command).split())}", "")  # a second line would be none of the code
+    yield from (f"    {' '.join(printable(report.command).split())}", "")  # a second line would be outside
     yield from (f"Matrix: {_code(report.matrix or 'none')}", "")
 
 
 def _whole_table(table: Table) -> Iterator[str]:
-    """Yield a table's lines, with what it says once before it."""
+    """Yield a table's lines, after the values that all its lines share."""
     for name, value in table.same:
         yield f"- {_plain(name)}: {_plain(value)}"
     if table.note:
@@ -137,12 +137,12 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 
 
 def _plain(text: str) -> str:
-    """Return text that no reader of Markdown takes for markup, HTML or the end of a cell."""
+    """Return text that no Markdown renderer takes for markup, HTML or the end of a cell."""
     return re.sub(r"([\\`*_\[\]<>|#~!$&])", r"\\\1", " ".join(printable(text).split()))
 
 
 def _code(text: str) -> str:
-    """Return text as code, in more backticks than it has of its own."""
+    """Return text as inline code, delimited by more backticks than the text contains."""
     text = " ".join(printable(text).split())
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence} {text} {fence}" if "`" in text or not text else f"{fence}{text}{fence}"
@@ -187,7 +187,7 @@ _CSV = (
 
 
 def as_csv(report: Report) -> str:
-    """Return a row for each result, and one for each combination without any; a column for each axis comes last."""
+    """Return a row for each result and for each combination without any; the last columns are the axes."""
     axes = list(dict.fromkeys(name for ran in report.runs for name, _ in ran.values))
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -251,7 +251,7 @@ def _of_row(row: Row | None) -> Mapping[str, object]:
 
 
 def _cell(value: object) -> object:
-    """Return a value for a cell; a spreadsheet would take what begins with one of these for a formula."""
+    """Return a value for a cell; a spreadsheet would take a text that begins with one of these for a formula."""
     if not isinstance(value, str):
         return "" if value is None else value
     text = " ".join(printable(value).split())

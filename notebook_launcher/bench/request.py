@@ -1,4 +1,4 @@
-"""What a bench is asked for, its limits, and how long it waits for what."""
+"""The request for a bench, its limits, and its timeouts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from notebook_launcher.core.frozen import Frozen
 
-NOTEBOOK = "beginner-tensorflow"  # where none is named
+NOTEBOOK = "beginner-tensorflow"  # the default
 AT_ONCE, MOST_AT_ONCE = 4, 50  # jobs in the queue
 
 
@@ -33,10 +33,10 @@ class BenchTiming(Frozen):
     """Times of a bench, in seconds."""
 
     lookup_within: float = 60.0  # one lookup of all sessions
-    visible_within: float = 90.0  # until another login node shows a new directory: NFS remembers for 60 what was there
-    appears_within: float = 20.0  # until the queue shows a job whose launcher was killed while it was queued
+    visible_within: float = 90.0  # until another login node shows a new directory: NFS caches listings for 60
+    appears_within: float = 20.0  # until the queue shows a job whose launcher was killed while submitting it
     reconnect_within: float = 600.0  # attempts to reconnect
-    retry_for: float = 300.0  # attempts to submit to a scheduler that takes no jobs
+    retry_for: float = 300.0  # attempts to submit to a scheduler that accepts no jobs
     retry_pause: float = 5.0  # between two of these attempts
 
 

@@ -1,4 +1,4 @@
-"""What one run of a bench used, as a report has it. Pure; ``usage`` reads it from a run's files."""
+"""The resources that one run of a bench used. Pure; ``usage`` reads them from a run's files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from notebook_launcher.core.frozen import Frozen
 
 
 class RunUsage(Frozen):
-    """What one run used as a whole, its start-up included; ``None``: not known.
+    """The resources that one whole run used, its start-up included; ``None``: not known.
 
-    ``wall``: seconds from its job's start to its end. ``cores``: kept busy on average. ``memory_peak``: MiB.
-    ``gpu_percent``: of the time in which something ran on a GPU, on average over its GPUs; ``gpu_memory_peak``: MiB, on
-    the fullest of them. ``watt_hours``: of its GPUs.
+    ``wall``: seconds from its job's start to its end. ``cores``: cores kept busy, on average. ``memory_peak``: MiB.
+    ``gpu_percent``: percentage of the time in which a GPU was busy, on average over its GPUs; ``gpu_memory_peak``: MiB,
+    on the fullest of them. ``watt_hours``: energy used by its GPUs.
     """
 
     wall: float | None = None

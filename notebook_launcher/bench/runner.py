@@ -1,4 +1,4 @@
-"""The combinations of a bench run as jobs, some at once, until all have ended."""
+"""Runs the combinations of a bench as jobs, several at a time, until all have ended."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from notebook_launcher.session.context import Context
 
 
 class Runner:
-    """Queues what is missing, some at once, and follows it to its end.
+    """Queues the missing combinations, several at a time, and follows their jobs until they end.
 
-    ``ready``: the combinations of the matrix, by name; the folder may have others, which are left alone.
+    ``ready``: the combinations of the matrix, by name; the folder may contain others, which are left alone.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Runner:
         self._submitter = Submitter(context, folder, ready, at_once, self._follower, find_again, timing)
 
     def run(self) -> None:
-        """Do all that there is to do. Raises ``Interrupted``, ``HungUp``, and what ends the work for good."""
+        """Run all missing combinations. Raises ``Interrupted``, ``HungUp``, and any error that stops the bench."""
         self._context.interrupts.defer()
         if self._context.prompts.asks:
-            self._context.view.listen(self._context.interrupts.inbox)  # so that Ctrl-C can take back a question
+            self._context.view.listen(self._context.interrupts.inbox)  # so that Ctrl-C can cancel a question
         submitter, recovery = self._submitter, self._recovery
         try:
             recovery.unless_lost(recovery.find_again)
@@ -74,7 +74,7 @@ class Runner:
             self._act_on(self._context.interrupts.inbox.get(timeout=pause))
 
     def _take_interrupts(self) -> None:
-        """Act on all that has come meanwhile."""
+        """Act on all messages in the inbox."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._act_on(self._context.interrupts.inbox.get_nowait())
@@ -94,7 +94,7 @@ class Runner:
     # --- interrupted
 
     def _interrupted(self) -> None:
-        """Leave the jobs, or cancel them where the user says so. Raises ``Interrupted``."""
+        """Detach from the jobs, or cancel them if the user says so. Raises ``Interrupted``."""
         sessions = list(self._follower.active)
         if not sessions:
             raise Interrupted("Interrupted.", why="No job of this bench is in the queue.", hint=CONTINUE)
@@ -106,7 +106,7 @@ class Runner:
         raise detached(list(self._follower.active), self._context.target)
 
     def _cancel_all(self) -> None:
-        """Cancel the jobs, but keep what has ended meanwhile by itself: the answer may have taken its time."""
+        """Cancel the jobs, but keep the results of those that finished while the user was being asked."""
         with contextlib.suppress(LauncherError):
             self._recovery.look_up_all()
         running = list(self._follower.active.values())
@@ -116,7 +116,7 @@ class Runner:
             record: Mapping[str, object] = {}
             with contextlib.suppress(LauncherError):
                 record = exit_record(self._context, job.session)
-            if record.get("cause") == "finished":  # just before it would have been cancelled
+            if record.get("cause") == "finished":  # just before the cancellation
                 self._follower.has_exited(job, record)
             else:
                 self._follower.drop(job)

@@ -1,4 +1,4 @@
-"""A plot of speed-up over cores, beside the ideal line; both axes are logarithmic. Pure."""
+"""A plot of speed-up against cores, with the ideal line; both axes are logarithmic. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from notebook_launcher.bench.svg import DIM, GRID, LINE, Canvas, width_of, wrapp
 from notebook_launcher.core.frozen import Frozen
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B07D00", "#2E8FC7", "#000000", "#8C6D00")  # Okabe and Ito's
-_MOST_BEYOND = 1.6  # times the largest and the smallest value: the most that the axis extends for intervals
+_MOST_BEYOND = 1.6  # factor beyond the extreme values by which the axis extends at most to show intervals
 _LOWEST, _HIGHEST = 220.0, 440.0  # pixels of the frame
 _LEFT, _RIGHT = 44.0, 14.0  # pixels beside the frame, at least
 _FEWEST_BETWEEN = 26.0  # pixels between two numbers of the axis
 
 
 class Point(Frozen):
-    """A speed-up with so many cores. ``interval``: how far it reaches below and above, ``None``: it has none."""
+    """The speed-up with ``cores`` cores. ``interval``: its extent below and above the value; ``None``: unknown."""
 
     cores: int
     ratio: float
@@ -24,12 +24,12 @@ class Point(Frozen):
 
     @property
     def low(self) -> float:
-        """Where the interval begins."""
+        """The lower end of the interval."""
         return self.ratio - self.interval[0] if self.interval else self.ratio
 
     @property
     def high(self) -> float:
-        """Where the interval ends."""
+        """The upper end of the interval."""
         return self.ratio + self.interval[1] if self.interval else self.ratio
 
 
@@ -37,12 +37,12 @@ Curve = tuple[str, Sequence[Point]]
 
 
 def frame_height(bars: int) -> float:
-    """Return a height for the frame with which the plot is about as high as that of so many bars beside it."""
+    """Return a height for the frame that makes the plot about as high as a chart of ``bars`` bars beside it."""
     return min(max(_LOWEST, 24.0 * bars - 100), _HIGHEST)
 
 
 def draw(title: str, about: str, curves: Sequence[Curve], width: float, height: float = _LOWEST) -> str:
-    """Return the curves in one frame of a height; an interval that goes beyond it ends in an arrow."""
+    """Return a plot of the curves; an interval that extends beyond the frame ends in an arrow."""
     points = [point for _, some in curves for point in some]
     cores = sorted({point.cores for point in points})
     frame = _Frame(cores, _range(points, cores[-1] / cores[0]), width, height)
@@ -75,7 +75,7 @@ def _legend(canvas: Canvas, name: str, number: int) -> None:
 
 
 def _mark(canvas: Canvas, x: float, y: float, number: int) -> None:
-    """Draw the marker of a curve: its shape says the same as its colour."""
+    """Draw the marker of a curve: its shape identifies the curve for readers who cannot tell the colours apart."""
     sides = (8, 4, 3, 5)[number % 4]
     turned = math.pi / 4 if sides == 4 else -math.pi / 2
     corners = [turned + 2 * math.pi * corner / sides for corner in range(sides)]
@@ -84,7 +84,7 @@ def _mark(canvas: Canvas, x: float, y: float, number: int) -> None:
 
 
 def _range(points: Sequence[Point], ideal: float) -> tuple[float, float]:
-    """Return between which powers of two everything is, and intervals as far as is sensible."""
+    """Return the powers of two that enclose all values, and their intervals up to a limit."""
     least, most = min(1.0, *(point.ratio for point in points)), max(ideal, *(point.ratio for point in points))
     low = max(min(least, *(point.low for point in points)), least / _MOST_BEYOND)
     high = min(max(most, *(point.high for point in points)), most * _MOST_BEYOND)
@@ -93,7 +93,7 @@ def _range(points: Sequence[Point], ideal: float) -> tuple[float, float]:
 
 
 class _Frame:
-    """Where in a picture the curves are; ``top`` is set once it is known."""
+    """The plotting area of the curves; ``top`` is set once it is known."""
 
     def __init__(self, cores: Sequence[int], limits: tuple[float, float], width: float, height: float) -> None:
         self._cores, (self._least, self._most) = cores, limits
@@ -104,17 +104,17 @@ class _Frame:
         self.top = 0.0
 
     def place(self, cores: float, ratio: float) -> tuple[float, float]:
-        """Return the place of a value; outside the frame there is none."""
+        """Return the position of a value, clipped to the frame."""
         across = math.log2(cores / self._cores[0]) / math.log2(self._cores[-1] / self._cores[0])
         up = math.log2(min(max(ratio, self._least), self._most) / self._least) / math.log2(self._most / self._least)
         return self._left + self._width * (0.02 + 0.96 * across), self.top + self._height * (1 - up)
 
     def is_beyond(self, point: Point) -> bool:
-        """Whether the interval of a point is not whole in the frame."""
+        """Whether the interval of a point extends beyond the frame."""
         return point.low < self._least or point.high > self._most
 
     def draw_axes(self, canvas: Canvas) -> None:
-        """Draw the lines behind the curves, and their numbers."""
+        """Draw the grid lines, and their numbers."""
         for ratio in self._ratios:
             y = self.place(self._cores[0], ratio)[1]
             canvas.line([(self._left, y), (self._left + self._width, y)], GRID, 1)

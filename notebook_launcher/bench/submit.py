@@ -1,4 +1,4 @@
-"""The combinations of a bench queued one after the other, and what comes of one that is refused."""
+"""Queues the combinations of a bench one after the other, and handles those that are refused."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.cost_estimate import estimate_price
 
-#: a refusal that the next combination would meet as well, unless the matrix varies what it is about
+#: refusals that the next combination would meet as well, unless the matrix varies their cause
 _REFUSES_ALL = (AccountRefused, PartitionRefused, QosRefused, ReservationRefused, ClusterRefused, LicenceRefused)
 
 
 class Submitter:
-    """Queues the combinations that are planned, as many at once as are wanted and let in.
+    """Queues the planned combinations, as many at once as are requested and as the scheduler accepts.
 
-    ``find_again``: looks for sessions that are noted as queued, and may have a job.
+    ``find_again``: looks for sessions that are recorded as queued, and may have a job.
     """
 
     def __init__(
@@ -56,35 +56,35 @@ class Submitter:
         self._context, self._folder, self._ready, self._timing = context, folder, ready, timing
         self._follower, self._find_again = follower, find_again
         self._at_once = at_once
-        self._room = MOST_AT_ONCE  # jobs that the scheduler lets us have in the queue
+        self._room = MOST_AT_ONCE  # the number of our jobs that the scheduler allows in the queue
         self._retry_at = 0.0
         self._away_since: float | None = None
         self._accepted = False
-        self._too_large: dict[str, LauncherError] = {}  # refused by a limit with nothing of ours there
+        self._too_large: dict[str, LauncherError] = {}  # refused by a limit while we had no other job
         follower.on_end = self._make_room
 
     def planned(self) -> list[str]:
-        """Return the combinations that are to be queued."""
+        """Return the combinations that are still to be queued."""
         planned = self._folder.names("planned")
         return [name for name in planned if name in self._ready and name not in self._too_large]
 
     @property
     def may_submit(self) -> bool:
-        """Whether one can be queued now."""
-        # jobs that share a machine without a scheduler would slow each other down
+        """Whether a combination can be queued now."""
+        # without a scheduler, jobs share this machine and would slow each other down
         most = 1 if self._context.scheduler.same_machine else min(self._at_once, self._room)
         return bool(self.planned()) and len(self._follower.active) < most and time.monotonic() >= self._retry_at
 
     @property
     def retry_at(self) -> float | None:
-        """When (monotonic) the next attempt is due, ``None`` where none has to be waited for."""
+        """When the next attempt is due, on the monotonic clock; ``None`` if there is nothing to wait for."""
         return self._retry_at if self.planned() and self._retry_at > time.monotonic() else None
 
     def _make_room(self) -> None:
         self._room = max(self._room, len(self._follower.active) + 1)
 
     def show_price(self) -> None:
-        """Show what all that is planned costs at most, and what has no effect without a scheduler."""
+        """Show the maximum cost of all planned combinations, and which flags have no effect without a scheduler."""
         names = self.planned()
         if self._context.scheduler.same_machine and names:
             requested = {flag for name in names for flag in self._ready[name].plan.user_flags}
@@ -104,7 +104,7 @@ class Submitter:
             self._context.view.show(dataclasses.replace(known[0], cost=cost, calculation=calculation))
 
     def submit_next(self) -> None:
-        """Queue the next combination. Raises ``ConnectionLost``, and what ends the work."""
+        """Queue the next combination. Raises ``ConnectionLost``, and any error that stops the bench."""
         name = self.planned()[0]
         one = self._ready[name]
 
@@ -112,7 +112,7 @@ class Submitter:
             now = self._context.clock().isoformat(timespec="seconds")
             self._folder.change(name, state="queued", session=session.id, queued=now)
 
-        # interrupts stay in our own inbox: none may keep a job from being noted
+        # interrupts stay in our own inbox: they must not prevent a job from being recorded
         context = self._follower.separate_context()
         try:
             session, _ = queue_run(one.plan, context, one.prepared, written=note_session)
@@ -127,10 +127,10 @@ class Submitter:
     # --- refused
 
     def _not_queued(self, name: str, error: LauncherError) -> None:
-        """Decide what comes of a combination that could not be queued. Raises what ends the work."""
+        """Handle a combination that could not be queued. Raises any error that stops the bench."""
         if isinstance(error, ConnectionLost | SubmitUncertain):
             if isinstance(error, SubmitUncertain) and self._context.host.alive:
-                self._find_again()  # by now it is known, or it is certain that there is none
+                self._find_again()  # by now the job is listed, or certainly does not exist
                 return
             raise ConnectionLost(error.what, why=error.why)
         if self._folder[name].state == "queued":
@@ -142,9 +142,9 @@ class Submitter:
             self._room = active
             self._follower.note(f"No more than {self._room} jobs are taken at once: {error.what}")
         elif isinstance(error, LimitRefused) and self._varies("cores", "gpus", "flag"):
-            self._too_large[name] = error  # it may be too large by itself: the others show
+            self._too_large[name] = error  # it may be too large by itself: whether others are accepted will show
         elif isinstance(error, LimitRefused) and self._accepted:
-            self._retry(error)  # jobs of another command, that end some time
+            self._retry(error)  # the limit is used up by jobs of another command, which will end
         elif isinstance(error, SubmitRefused) and not (self._refuses_all(error) and not self._accepted):
             self._fail(name, error)
         else:
@@ -159,9 +159,10 @@ class Submitter:
         return any(axis.kind in kinds and len(axis.values) > 1 for axis in axes)
 
     def judge_limits(self) -> bool:
-        """Decide on those that a limit refused, once all others are done; return whether there were any.
+        """Judge the combinations that a limit refused, once all others are done; return whether there were any.
 
-        Where others were taken it was their size. Raises the refusal where none was: it is of them all.
+        If the scheduler accepted others, these were too large, and have failed. If it accepted none, raises the
+        refusal, which then applies to all.
         """
         refused, self._too_large = self._too_large, {}
         for name, error in refused.items():

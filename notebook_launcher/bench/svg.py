@@ -1,7 +1,7 @@
-"""A picture as SVG: rectangles, lines and text, with the little that a plot needs. Pure.
+"""Writes an SVG picture of rectangles, lines and text: the minimum that a plot needs. Pure.
 
-Matplotlib with NumPy would be 134 MB in 2,280 files, beside 57 MB of all other dependencies. ``ElementTree`` escapes
-all text; a library for SVG would shorten only the few methods of ``Canvas``, as none of them lays out a plot.
+Matplotlib and NumPy would add 134 MB in 2,280 files to the 57 MB of all other dependencies. ``ElementTree`` escapes all
+text; an SVG library would shorten only the few methods of ``Canvas``, because none of them lays out a plot.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ SIZE = 13.0  # of text, in pixels
 LINE = 17.0  # from one line of text to the next
 INK, DIM, GRID, PAPER = "#1c2430", "#566072", "#dfe3ea", "#ffffff"
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-_WIDE, _USUAL = 1.02, 0.58  # of a character, in sizes of the text: on the safe side for the fonts of all systems
+_WIDE, _USUAL = 1.02, 0.58  # width of a character relative to the text size: on the safe side for all systems' fonts
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def width_of(text: str, size: float = SIZE) -> float:
-    """Return about how wide a text is, and rarely less: which font there is, only the reader's system knows."""
+    """Return the approximate width of a text, rarely too low: only the reader's system knows which font it uses."""
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     return size * (_WIDE * wide + _USUAL * (len(text) - wide))
 
 
 def wrapped(text: str, width: float) -> list[str]:
-    """Return a text in lines that are no wider; a word that is too wide is broken. Nothing is left out."""
+    """Return a text in lines no wider than ``width``; a word that is too wide is broken. Nothing is left out."""
     lines = [""]
     for word in printable(text).split():
         longer = f"{lines[-1]} {word}".lstrip()
@@ -40,7 +40,7 @@ def wrapped(text: str, width: float) -> list[str]:
 
 
 def _pieces(word: str, width: float) -> Iterator[str]:
-    """Yield a word in parts that are no wider, of one character at least."""
+    """Yield a word in parts no wider than ``width``, of at least one character each."""
     piece = ""
     for letter in word:
         if piece and width_of(piece + letter) > width:
@@ -51,7 +51,7 @@ def _pieces(word: str, width: float) -> Iterator[str]:
 
 
 class Canvas:
-    """A picture while it is drawn, from top to bottom; ``height`` may grow until it is ``done``."""
+    """A picture that is drawn from top to bottom; ``height`` may grow until ``done`` is called."""
 
     def __init__(self, width: float) -> None:
         self.width, self.height = width, 0.0
@@ -79,7 +79,7 @@ class Canvas:
     def shape(
         self, points: Sequence[tuple[float, float]], colour: str, *, filled: bool = True, opacity: float = 1.0
     ) -> None:
-        """Draw a closed shape, a marker or the head of an arrow; ``opacity``: 1 hides what is below it, 0 nothing."""
+        """Draw a closed shape, a marker or the head of an arrow; ``opacity``: 0 to 1, opaque."""
         fill = colour if filled else PAPER
         faint = {"opacity": f"{opacity:.2f}"} if opacity < 1 else {}
         self._add("polygon", points=_path(points), fill=fill, stroke=colour, stroke_width=1.5, **faint)
@@ -87,13 +87,13 @@ class Canvas:
     def text(
         self, x: float, y: float, text: str, *, colour: str = INK, anchor: str = "start", bold: bool = False
     ) -> None:
-        """Write a text with its base line at ``y``; ``anchor``: start, middle or end, which is at ``x``."""
+        """Write a text with its baseline at ``y``; ``anchor``: which point of it is at ``x``: start, middle or end."""
         weight = {"font_weight": "600"} if bold else {}
         words = " ".join(printable(text).split())
         self._add("text", x=x, y=y, fill=colour, text_anchor=anchor, **weight).text = _NOT_IN_XML.sub("\ufffd", words)
 
     def paragraph(self, text: str, *, colour: str = INK, bold: bool = False, margin: float = 0.0) -> None:
-        """Write a text in as many lines as it needs, below everything so far."""
+        """Write a text in as many lines as it needs, below everything drawn so far."""
         for line in wrapped(text, self.width - 2 * margin):
             self.height += LINE
             self.text(margin, self.height - 4, line, colour=colour, bold=bold)

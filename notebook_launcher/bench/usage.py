@@ -1,6 +1,6 @@
-"""What each run of a bench used: its run time, CPU, memory, GPU and energy, from the files that were fetched with it.
+"""Reads the resources that each run of a bench used (time, CPU, memory, GPU, energy) from the files fetched with it.
 
-These are known whether or not the notebook has recorded anything. The files come from a job, and are not trusted.
+They are known whether or not the notebook has recorded anything. The files come from a job, and are not trusted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LONGEST = 1e9  # seconds of a run: thirty years
 
 
 def read_usage(folder: Path) -> RunUsage:
-    """Return what the run in a results folder used, as far as its files tell."""
+    """Return the resources used by the run in a results folder, as far as its files record them."""
     return run_usage(_record(folder / RECORD), _samples(folder / USAGE))
 
 
 def run_usage(record: Mapping[str, object], samples: Sequence[Sample]) -> RunUsage:
-    """Return what a run used. ``record``: its ``run.json``; ``samples``: of its ``usage.csv``."""
+    """Return the resources used by a run. ``record``: its ``run.json``; ``samples``: those in its ``usage.csv``."""
     began, ended = (parse_iso(str(record.get(key) or "")) for key in ("started", "ended"))
     wall = None
     if began and ended and (began.tzinfo is None) == (ended.tzinfo is None):

@@ -1,5 +1,5 @@
-"""``classroom``: a lab of many students: checked beforehand, watched, its results collected, ended.
+"""``classroom``: checks a lab of many students beforehand, watches it, collects its results, and ends it.
 
-What a single student's session is and does is in the packages below. ``planning`` reads the course.
+A single student's session is handled by the packages below. ``planning`` reads the course.
 May import: bench, core, diagnosis, doctor, hosts, jobs, launch, planning, profiles, schedulers, session, tunnel, usage.
 """

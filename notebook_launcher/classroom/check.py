@@ -1,4 +1,4 @@
-"""``classroom check``: what ``doctor`` checks for one session, and what a class needs beyond that; one table."""
+"""``classroom check``: makes the checks of ``doctor`` for one session, and those for a whole class, in one table."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ MOST_REHEARSED = 60
 LONGEST_LESSON = timedelta(days=1)
 _LOOK_UP = 'for user do id -u -- "$user" >/dev/null 2>&1 || printf "%s\\n" "$user"; done'
 _MOST_NAMED = 8
-_DAY_AND_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?")  # what sbatch's --begin takes with a date
+_DAY_AND_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?")  # the form with a date that sbatch --begin accepts
 
 
 class Lesson(Frozen):
-    """What is checked: the students, when the lesson begins (``None``: now), how long it is, and a rehearsal's size."""
+    """The lesson to check: its students, its begin (``None``: now), its length, and the size of the rehearsal."""
 
     students: tuple[Student, ...]
     begins: str | None = None
@@ -66,9 +66,9 @@ def check_class(
     prompts: Prompts,
     interrupts: Interrupts,
 ) -> None:
-    """Check what one launch needs, then what the class needs; with ``rehearsed``, launch so many sessions and end them.
+    """Check what one launch needs, then what the class needs; with ``rehearsed``, launch and end that many sessions.
 
-    Raises ``ChecksFailed``, which names the faults, after all that could be checked was; ``UsageError``.
+    Raises ``UsageError``, or, after everything that can be checked, ``ChecksFailed``, which names the faults.
     """
     if lesson.rehearsed > MOST_REHEARSED:
         raise UsageError(f"--rehearse {lesson.rehearsed} is more than {MOST_REHEARSED}.", hint="rehearse with fewer")
@@ -94,7 +94,7 @@ def check_class(
 
 
 def _refuse_vague_time(begins: str | None) -> None:
-    """Refuse a time that the scheduler would refuse, or that names no hour. Raises ``UsageError``."""
+    """Raise ``UsageError`` for a time that the scheduler would refuse, or that has no time of day."""
     if begins is None:
         return
     is_date = re.match(r"\s*\d{4}-", begins)
@@ -103,14 +103,14 @@ def _refuse_vague_time(begins: str | None) -> None:
 
 
 def _no_course(target: LaunchTarget) -> Finding:
-    """Say that a plain launch is checked, and how the course is named."""
+    """Return the warning that a plain launch is checked, with the option that names a course."""
     what = f"with the profile {target.cluster}" if target.cluster else "without a profile"
     course = "./course.toml" if Path("course.toml").is_file() else "FILE_OR_URL"
     return warning(f"none: this checks a plain launch {what}.", f"--course {course}")
 
 
 class _ClassCheck:
-    """The checks of a class, in order."""
+    """Makes the checks of a class, in order."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _ClassCheck:
         self._hidden: bool | None = None
 
     def run(self) -> None:
-        """Check the students, their account, the reservation, the room, the limits and the class folder."""
+        """Check the students, their account, the reservation, the capacity, the limits and the class folder."""
         checks, request, report = self._checks, self._plan.request, self._report
         checks.check("students", self._look_up)
         account = request.flags.get("account") or report.account
@@ -155,7 +155,7 @@ class _ClassCheck:
             checks.check("class folder", lambda: judge_class_folder(self._folder(folder)))
 
     def has_begun(self) -> bool:
-        """Whether the reservation of the request has begun, and is not over."""
+        """Whether the request's reservation has begun and has not ended."""
         name, now = self._plan.request.flags.get("reservation"), self._now
         for one in self._report.reservations or ():
             if one.name == name:
@@ -168,7 +168,7 @@ class _ClassCheck:
         return self._context.clock()
 
     def _look_up(self) -> Finding:
-        """Look the students up on the login node, where the scheduler's names are known."""
+        """Look the students up on the login node, which knows the user names that the scheduler uses."""
         answer = self._context.host.run(["sh", "-c", _LOOK_UP, "users", *self._users])
         if answer.exit_code:
             return unknown(f"The students could not be looked up on {self._context.host.label}.")

@@ -1,7 +1,7 @@
-"""The class folder on the cluster: what the students' sessions leave there, read as if it were an attacker's.
+"""Reads what the students' sessions write to the class folder on the cluster. None of it is trusted.
 
-``jobscripts/login/class_folder.py`` opens the files on the login node and checks whose they are; here their content is
-checked. It may be anything: a report is what a few words and times say, and no text of a student's is passed on.
+``jobscripts/login/class_folder.py`` opens the files on the login node and checks who owns them; this module checks
+their content, which may be anything: of a report only a few known words and times are used, never a student's text.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from notebook_launcher.session.record import json_object
 
 HEARTBEAT, RESULTS = "heartbeat.json", "results.jsonl"
 MOST_OF_HEARTBEAT, MOST_OF_RESULTS = 2048, 1024 * 1024  # bytes
-AT_ONCE = 10  # students whose results are read by one command: 64 MiB at most are printed, six bytes for one if hostile
+AT_ONCE = 10  # students whose results one command reads: at most 64 MiB are printed, and a hostile byte takes six
 _TIMEOUT = 60.0
-_AHEAD = timedelta(minutes=2)  # by which a node's clock may be ahead of the login node's
+_AHEAD = timedelta(minutes=2)  # how far a node's clock may be ahead of the login node's
 _STATES = ("starting", "running", "idle", "ended")
 _WORD, _JOB = re.compile(r"[a-z][a-z-]{0,40}", re.A), re.compile(r"\d{1,12}", re.A)
 _LONGEST = 200  # characters of a reason
@@ -31,7 +31,7 @@ _STICKY, _SETGID, _OTHERS_WRITE, _GROUP_WRITES = 0o1000, 0o2000, 0o002, 0o020
 
 
 class FolderFacts(Frozen):
-    """The class folder itself. ``mode``: its permission bits. ``problem``: why it cannot be read; the rest is empty."""
+    """The class folder. ``mode``: its permission bits. ``problem``: why it cannot be read; then the rest is empty."""
 
     path: str = ""
     owner: str = ""
@@ -41,22 +41,22 @@ class FolderFacts(Frozen):
 
     @property
     def is_sticky(self) -> bool:
-        """Whether nobody but the owner of an entry, and of the folder, may rename or remove it."""
+        """Whether only the owners of an entry and of the folder may rename or remove the entry."""
         return bool(self.mode & _STICKY)
 
     @property
     def is_open(self) -> bool:
-        """Whether students can create their own folders in it: its group, or everybody, may write."""
+        """Whether students can create their own folders in it, because its group or everybody may write."""
         return bool(self.mode & (_GROUP_WRITES | _OTHERS_WRITE))
 
     @property
     def passes_group_on(self) -> bool:
-        """Whether what is created in it belongs to its group."""
+        """Whether new files in it belong to its group (the setgid bit)."""
         return bool(self.mode & _SETGID)
 
 
 class StudentFile(Frozen):
-    """One student's file: its text, or why it was not read."""
+    """One student's file: its text, or why it could not be read."""
 
     user: str
     text: str = ""
@@ -66,11 +66,10 @@ class StudentFile(Frozen):
 def read_folder(
     host: Host, folder: str, file: str, most: int, users: Sequence[str] = ()
 ) -> tuple[FolderFacts, list[StudentFile]]:
-    """Return the folder, and the file of that name of each student who has one; ``users``: only theirs.
+    """Return the folder, and each student's file named ``file``. ``users``: read only theirs.
 
-    With an empty name, whoever has a folder is returned, with an empty text.
-
-    Raises ``HostCommandFailed`` where there is no Python, ``ConnectionLost``.
+    ``most``: bytes read of each. With an empty name, everybody who has a folder is returned, with an empty text.
+    Raises ``HostCommandFailed`` if the login node has no Python, and ``ConnectionLost``.
     """
     script = job_script("class_folder.py").read_bytes()
     words = ["python3", "-I", "-", folder, file, str(most), *users]
@@ -111,9 +110,9 @@ def _short(value: object) -> str:
 
 
 def read_reports(host: Host, folder: str, now: datetime) -> tuple[dict[str, Report], str]:
-    """Return what each student's session has reported, and why some of it was not read, "" if all was.
+    """Return each student's report, and why some could not be read ("": all were).
 
-    ``now``: on the cluster's clock. Raises ``ConnectionLost``.
+    ``now``: by the cluster's clock. Raises ``ConnectionLost``.
     """
     try:
         facts, files = read_folder(host, folder, HEARTBEAT, MOST_OF_HEARTBEAT)
@@ -129,7 +128,7 @@ def read_reports(host: Host, folder: str, now: datetime) -> tuple[dict[str, Repo
 
 
 def parse_report(user: str, text: str, now: datetime) -> Report | None:
-    """Return what a heartbeat says; ``None`` for anything that is none, or of the future."""
+    """Return the report in a heartbeat file; ``None`` if it is invalid or from the future."""
     data = json_object(text)
     job, state, cause = (data.get(key) for key in ("job", "state", "cause"))
     written, since = (parse_on_clock_of(str(data.get(key) or ""), now) for key in ("written", "since"))

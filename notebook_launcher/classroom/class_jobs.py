@@ -1,4 +1,4 @@
-"""Reads what the scheduler says of a class: all its jobs by one query, the history only where that is not enough."""
+"""Reads the jobs of a class from the scheduler: with one query of the queue, and of the history only if necessary."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from notebook_launcher.schedulers.make import make_user_jobs
 from notebook_launcher.schedulers.user_jobs import Selection, UserJob, UserJobs
 from notebook_launcher.session.context import Context
 
-HISTORY = timedelta(hours=3)  # how long before the first look a session may have ended that is still shown
-NODES_EVERY = 4  # looks from one list of nodes to the next
-TIMEOUT = 40.0  # seconds for one look
+HISTORY = timedelta(hours=3)  # sessions that ended this long before the first query are still shown
+NODES_EVERY = 4  # the nodes are queried every so many times
+TIMEOUT = 40.0  # seconds for one query
 
 _HIDDEN = (
     "This cluster hides other people's jobs from you (PrivateData=jobs), so the students' jobs cannot be shown. "
@@ -31,21 +31,21 @@ _HIDDEN = (
 
 
 class Gpus(Frozen):
-    """GPUs of the class's nodes in service, and how many are free of them; ``None``: not reported."""
+    """The number of GPUs of the class's nodes in service, and how many of them are free; ``None``: not reported."""
 
     total: int | None = None
     free: int | None = None
 
 
 class ClassJobs:
-    """The jobs of a class, look by look. ``jobs``: ``None`` until the scheduler has answered once.
+    """The jobs of a class, updated by each ``look``. ``jobs``: ``None`` until the scheduler has answered once.
 
-    ``problem``: why they are old or incomplete, in a sentence. ``known``: the ids of jobs that belong to the class.
-    ``nobody``: names on the roster that no user has; the scheduler is not asked for them.
+    ``problem``: why they are outdated or incomplete, in a sentence. ``known``: the ids of the class's jobs.
+    ``nobody``: names on the roster that no user has; the scheduler is not asked about them.
     """
 
     def __init__(self, context: Context, group: ClassOf) -> None:
-        """Raises ``SchedulerSilent`` for a scheduler that does not list the jobs of others."""
+        """Raises ``SchedulerSilent`` if the scheduler does not list other users' jobs."""
         self._context, self._group = context, group
         self._user_jobs, self._info = _lists(context)
         self._looks = 0
@@ -61,12 +61,12 @@ class ClassJobs:
 
     @property
     def known(self) -> frozenset[str]:
-        """The ids of jobs that were seen to belong to the class, also those that have ended since."""
+        """The ids of all jobs that were found to belong to the class, including those that have ended."""
         return frozenset(self._known)
 
     @property
     def gpus(self) -> Gpus:
-        """GPUs of the reservation's nodes, or else of the partition's."""
+        """The GPUs of the reservation's nodes, or without a reservation, of the partition's."""
         if self._nodes is None:
             return Gpus()
         named = expand(self._reservation.nodes) if self._reservation and self._reservation.nodes else None
@@ -76,7 +76,7 @@ class ClassJobs:
         return Gpus(total, max(0, total - sum(used)) if len(used) == len(nodes) else None)
 
     def look(self) -> None:
-        """Ask the scheduler once, with one login. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
+        """Query the scheduler once, in one command. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
         if self._looks == 0:
             self.nobody = self._names_without_user()
         mark, whose, cluster = secrets.token_hex(8), self._whose(), self._group.cluster
@@ -100,12 +100,12 @@ class ClassJobs:
         self._merge(now, past, asked_history=asks_history)
 
     def _whose(self) -> Selection:
-        """Return whose jobs are asked for: of the roster, those who exist, as sacct answers nothing for any other."""
+        """Return whose jobs to query: without roster names that are not users, for which sacct would return nothing."""
         whose = selection(self._group)
         return replace(whose, users=tuple(user for user in whose.users if user not in self.nobody))
 
     def _names_without_user(self) -> frozenset[str]:
-        """Return the names on the roster that no user has; none if that cannot be looked up, or if all are such."""
+        """Return the names on the roster that no user has; none if they cannot be looked up, or if it would be all."""
         names = frozenset(one.user for one in self._group.students)
         if not names:
             return names
@@ -113,7 +113,7 @@ class ClassJobs:
             answer = self._context.host.run(["getent", "passwd", *sorted(names)], timeout=TIMEOUT)
         except HostCommandFailed:
             return frozenset()
-        # getent's manual: 2 where some of the names were not found; without such a program, nothing is known
+        # getent(1) exits with 2 if some of the names were not found; without getent, nothing is known
         found = {line.partition(":")[0].casefold() for line in answer.stdout.splitlines()}
         missing = frozenset(name for name in names if name.casefold() not in found)
         return missing if answer.exit_code in (0, 2) and missing < names else frozenset()
@@ -138,7 +138,7 @@ class ClassJobs:
         if asked_history:
             for key in still_gone:
                 self._by_id[key] = replace(self._by_id[key], state=State.UNKNOWN)
-        # what has just left the list, and is not seen ended, is asked for at the next look
+        # jobs that have just left the queue without a known outcome are looked up in the history next time
         self._needs_history = bool(still_gone) and not asked_history
         self._known |= {job_id for job_id, job in self._by_id.items() if self._group.has(job)}
         self.jobs = tuple(self._by_id.values())
@@ -147,7 +147,7 @@ class ClassJobs:
 
 
 def is_settled(job: UserJob) -> bool:
-    """Whether nothing more is to be learned about a job that is on no list."""
+    """Whether the state of a job that is no longer in the queue is final."""
     return job.state.ended or job.state is State.UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""``classroom collect``: the timings that the students' sessions have left in the class folder, in one report."""
+"""``classroom collect``: makes one report of the timings that students' sessions wrote to the class folder."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ from notebook_launcher.session.connect import open_context
 if TYPE_CHECKING:
     import jinja2
 
-MOST_RESULTS = 500  # of one student; the rest is left out
+MOST_RESULTS = 500  # per student; the rest is left out
 WIDE, NARROW = 720.0, 340.0  # pixels
-_LEAST_SPREAD = 1.1  # the longest time by the shortest one: less is nothing to speak of
+_LEAST_SPREAD = 1.1  # the longest time divided by the shortest: a smaller spread is not mentioned
 
 
 class CollectOptions(Frozen):
-    """``out``: the path of the files without their ending; ``None``: the course's name, here. ``anonymous``: numbers in
-    place of names. ``folder``: the class folder, in place of the course's. ``force``: replace existing files."""
+    """Options of the command. ``out``: the path of the files without suffix; ``None``: named after the course, here.
+
+    ``anonymous``: show numbers instead of names. ``folder``: the class folder instead of the course's. ``force``:
+    replace existing files.
+    """
 
     out: Path | None = None
     anonymous: bool = False
@@ -55,10 +58,10 @@ def collect(
     prompts: Prompts,
     interrupts: Interrupts,
 ) -> None:
-    """Read the results of the students, and write one report of them: HTML and JSON.
+    """Read the results of the students, and write one report of them as HTML and JSON.
 
-    ``students``: of the roster; if it is empty, whoever has results. Raises ``UsageError``, ``NothingMeasured`` if
-    there are none, ``HostCommandFailed``, ``CopyFailed``.
+    ``students``: those on the roster; if empty, everybody who has results. Raises ``UsageError``, ``NothingMeasured``
+    if there are no results, ``HostCommandFailed``, ``CopyFailed``.
     """
     course = target.course
     folder = options.folder or (course.class_folder if course else None)
@@ -99,9 +102,9 @@ def collect(
 
 
 def _read(host: Host, folder: str, users: Sequence[str]) -> Iterator[StudentFile]:
-    """Yield the files of the students, or of all who have a folder; some at a time: what one command prints is limited.
+    """Yield the files of the students, or of all who have a folder, reading some at a time to limit a command's output.
 
-    A student whose folder is not to be trusted is among the files once, with the problem.
+    For a student whose folder is not trusted, one file with the problem is yielded.
     """
     facts, owners = read_folder(host, folder, "", 0, users)
     if facts.problem:
@@ -115,7 +118,7 @@ def _read(host: Host, folder: str, users: Sequence[str]) -> Iterator[StudentFile
 
 
 def _names(students: Sequence[Student], files: Sequence[StudentFile], *, anonymous: bool) -> dict[str, str]:
-    """Return how each student is shown; a number is that of the roster's line."""
+    """Return the name shown for each student; if anonymous, the number of the student's line on the roster."""
     named = {one.user: one.name if one.name == one.user else f"{one.name} ({one.user})" for one in students}
     named |= {one.user: one.user for one in files if one.user not in named}
     if not anonymous:
@@ -124,7 +127,7 @@ def _names(students: Sequence[Student], files: Sequence[StudentFile], *, anonymo
 
 
 def _recordings(files: Sequence[StudentFile], shown: Mapping[str, str]) -> tuple[dict[str, Recording], tuple[str, ...]]:
-    """Return the results by the name that is shown, and what was left out."""
+    """Return the results by the name shown, and notes on what was left out."""
     found, refused = dict[str, Recording](), []
     for one in files:
         name = shown[one.user]
@@ -150,7 +153,7 @@ class _Report(Frozen):
 
 
 def conclusion(times: ClassTimes) -> str:
-    """Return in a sentence what came out."""
+    """Return the outcome as a sentence."""
     count = len(times.configurations)
     text = f"{counted(times.students, 'student')} measured {counted(count, 'configuration')}"
     widest = max(times.configurations, key=lambda one: one.times[-1].seconds / one.times[0].seconds)
@@ -162,7 +165,7 @@ def conclusion(times: ClassTimes) -> str:
 
 
 def as_html(report: _Report) -> str:
-    """Return one page with all that belongs to it; a browser asks nobody for anything."""
+    """Return one self-contained page; a browser loads nothing else."""
     title = f"{report.title}: timings of {counted(report.times.students, 'student')}"
     pictures = [draw(title, report.times.configurations, width) for width in (WIDE, NARROW)]
     wide, narrow = (base64.b64encode(svg.encode()).decode() for svg in pictures)

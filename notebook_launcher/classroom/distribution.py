@@ -1,7 +1,7 @@
-"""The timings of a class: one value of each student for each configuration, their distribution, and outliers. Pure.
+"""The timings of a class: one value per student and configuration, their distribution, and outliers. Pure.
 
-A configuration is what was measured, with its parameters, on which device and how many cores: only these are compared.
-Results are not trusted; ``bench.compare`` reads them.
+A configuration is what was measured, its parameters, the device and the number of cores; only times of the same
+configuration are compared. Results are not trusted; ``bench.compare`` parses them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from statistics import median
 from notebook_launcher.bench.compare import Recording, Result
 from notebook_launcher.core.frozen import Frozen
 
-FEWEST_FOR_OUTLIERS = 5  # students with a value: with fewer, nothing is far from the others
+FEWEST_FOR_OUTLIERS = 5  # students with a value: with fewer, none is called an outlier
 FENCE = 1.5  # times the interquartile range, as in Tukey's box plots
-_LEAST_RATIO = 1.1  # nobody within a tenth of the quartiles is an outlier, however close the others are
+_LEAST_RATIO = 1.1  # a time within a tenth of the quartiles is no outlier, however close the others are
 MOST_CONFIGURATIONS = 200
 
 
 class StudentTime(Frozen):
-    """One student's result in a configuration. ``name``: as it is shown; ``seconds``: the median of a call."""
+    """One student's result in a configuration. ``name``: as shown; ``seconds``: the median per call."""
 
     name: str
     seconds: float
@@ -28,7 +28,7 @@ class StudentTime(Frozen):
 
 
 class Configuration(Frozen):
-    """What was measured, on what, and the students' times, the shortest first."""
+    """What was measured, on which hardware, and the students' times, shortest first."""
 
     what: str
     where: str
@@ -39,14 +39,14 @@ class Configuration(Frozen):
 
     @property
     def outliers(self) -> tuple[StudentTime, ...]:
-        """The times that are far from the others."""
+        """The times of the outliers."""
         return tuple(one for one in self.times if one.is_outlier)
 
 
 class ClassTimes(Frozen):
-    """All configurations; ``unsynchronised``: how many results are left out because they waited for no device.
+    """All configurations. ``unsynchronised``: the number of results left out because they did not wait for the device.
 
-    ``damaged``: lines that are no results.
+    ``damaged``: the number of lines that are not valid results.
     """
 
     configurations: tuple[Configuration, ...]
@@ -57,9 +57,10 @@ class ClassTimes(Frozen):
 
 
 def class_times(recordings: Mapping[str, Recording]) -> ClassTimes:
-    """Return the distribution of each configuration. ``recordings``: by the name that is shown.
+    """Return the distribution of each configuration. ``recordings``: by the name shown.
 
-    Of several results of one student in one configuration, the last one counts: it was recorded when all else worked.
+    If a student has several results for one configuration, the last one counts: the attempts before may have been
+    faulty.
     """
     values: dict[tuple[str, str], dict[str, float]] = {}
     unsynchronised = damaged = results = 0
@@ -99,7 +100,10 @@ def _configuration(what: str, where: str, times: Mapping[str, float]) -> Configu
 
 
 def quartiles(ordered: Sequence[float]) -> tuple[float, float, float]:
-    """Return the quartiles of sorted values: the medians of the halves, each with the middle one, and of all."""
+    """Return the lower quartile, the median and the upper quartile of sorted values.
+
+    The quartiles are the medians of the two halves; each half includes the middle value.
+    """
     half = (len(ordered) + 1) // 2
     return median(ordered[:half]), median(ordered), median(ordered[-half:])
 

@@ -1,8 +1,8 @@
-"""``classroom end``: a notice in each session, then the end of what the teacher may end; the rest is named.
+"""``classroom end``: notifies each session, then ends those that the teacher may end, and names the rest.
 
-Two things end a session. The scheduler ends it where it lets the teacher do so: operators, and coordinators of the
-account. And a session that reports in the class folder ends by itself, because its student has agreed to the course:
-it reads the file ``end`` there, which counts only if the owner of the folder wrote it.
+A session can be ended in two ways. The scheduler cancels it if the teacher is allowed to do so (operators, and
+coordinators of the account). And a session that reports to the class folder ends by itself, because its student has
+agreed to the course: it reads the file ``end`` there, which counts only if the owner of the folder wrote it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ LONGEST_WAIT = 60  # minutes from the notice to the end
 AT_ONCE = 200  # jobs in one command
 GONE_WITHIN = 90.0  # seconds in which ended jobs leave the queue
 LOOK_EVERY = 5.0
-BEFORE_THE_END = 15  # seconds from a notice to the end, at least: sessions look for it every 5 s
+BEFORE_THE_END = 15  # seconds from a notice to the end, at least: sessions check for a notice every 5 s
 DEFAULT_MESSAGE = "Please save your work."
 _LONGEST_MESSAGE = 300  # characters
-# Students may write there: a name that they could know beforehand might be a link of theirs, `end` a folder.
+# Students may write there: a predictable name could be a link that they made, and `end` could be a folder.
 WRITE_NOTICE = (
     'new=$(mktemp -- "$1/.end.XXXXXXXX") || exit; '
     'cat >"$new" && chmod 644 "$new" && mv -fT -- "$new" "$1/end" || { rm -f "$new"; exit 1; }'
@@ -59,8 +59,10 @@ _REFUSED = re.compile(r"job(?: step)? (?:id )?(\d+)(?:[^:\n]*): (.*(?:denied|not
 
 
 class EndOptions(Frozen):
-    """``minutes``: from the notice to the end, 0: at once; ``message``: what the students are told; ``sure``: nobody is
-    asked. ``reservation``, ``account``: see ``find_class``."""
+    """Options of the command. ``minutes``: from the notice to the end; 0: none. ``message``: for the students.
+
+    ``sure``: do not ask for confirmation. ``reservation``, ``account``: see ``find_class``.
+    """
 
     minutes: int = 5
     message: str = DEFAULT_MESSAGE
@@ -77,10 +79,10 @@ def end_class(
     prompts: Prompts,
     interrupts: Interrupts,
 ) -> None:
-    """Tell every session of the class that it ends, wait, and end them; show whose is gone and whose is not.
+    """Notify every session of the class, wait, and end them all; show whose sessions have ended and whose have not.
 
-    Ctrl-C while it waits takes the notice back, and ends nothing. Raises ``AnswerMissing`` where nobody could be asked,
-    ``UsageError``, ``SchedulerSilent``.
+    Ctrl-C during the wait withdraws the notice, and ends nothing. Raises ``AnswerMissing`` if nobody could be asked or
+    the answer was no, ``UsageError``, ``SchedulerSilent``, and ``CancelFailed`` if sessions could not be ended.
     """
     if not 0 <= options.minutes <= LONGEST_WAIT:
         raise UsageError(f"--in {options.minutes} is not possible.", hint=f"0 to {LONGEST_WAIT} minutes")
@@ -92,7 +94,7 @@ def end_class(
 
 
 class _Ending:
-    """The end of one class."""
+    """Ends one class."""
 
     def __init__(self, context: Context, group: ClassOf, options: EndOptions) -> None:
         self._context, self._group, self._options = context, group, options
@@ -101,7 +103,7 @@ class _Ending:
         self._is_told = False
 
     def run(self) -> None:
-        """Do all of it."""
+        """Confirm, notify, wait, end the sessions, and report."""
         live = self._live()
         if self._jobs.jobs is None:
             raise HostCommandFailed(
@@ -111,7 +113,7 @@ class _Ending:
             self._context.view.show(events.ClassEnded((), (), ()))
             return
         self._confirm(live)
-        self._context.interrupts.defer()  # from here on there may be a notice, which no interrupt may leave there
+        self._context.interrupts.defer()  # from here on there may be a notice, which an interrupt must not leave behind
         notified = self._notify(live)
         if not self._wait(bool(notified)):
             self._take_back()
@@ -119,16 +121,16 @@ class _Ending:
             return
         denied = self._cancel(live)
         left = self._await_end(live, notified)
-        with contextlib.suppress(LauncherError):  # it names jobs that are over
+        with contextlib.suppress(LauncherError):  # a notice that stays is harmless: it names jobs that have ended
             self._take_back()
         self._report(live, left, notified, denied)
 
     def _live(self) -> list[UserJob]:
-        """Ask the scheduler, and return the jobs of the class that have not ended."""
+        """Query the scheduler, and return the jobs of the class that have not ended."""
         self._jobs.look()
         known, users = self._jobs.known, {one.user for one in self._group.students}
         ours = [job for job in self._jobs.jobs or () if job.id in known and (not users or job.user in users)]
-        # one that is on no list any more is gone, too
+        # a job that is no longer on any list has ended, too
         return [job for job in ours if not is_settled(job) and self._group.may_end(job)]
 
     def _confirm(self, live: Sequence[UserJob]) -> None:
@@ -147,7 +149,7 @@ class _Ending:
     # --- the notice
 
     def _notify(self, live: Sequence[UserJob]) -> frozenset[str]:
-        """Write the notice; return the jobs whose sessions report in the class folder, and so will read it."""
+        """Write the notice; return the jobs whose sessions report to the class folder, and so will read it."""
         folder, view = self._group.folder, self._context.view
         if folder is None:
             view.show(events.Note("The sessions get no notice: the course has no class_folder."))
@@ -181,7 +183,7 @@ class _Ending:
         return self._context.clock() + timedelta(seconds=max(60 * self._options.minutes, BEFORE_THE_END))
 
     def _take_back(self) -> None:
-        """Remove the notice, if there may be one. Raises ``HostCommandFailed`` if it may still be there."""
+        """Remove the notice if it may exist. Raises ``HostCommandFailed`` if it may still exist afterwards."""
         folder = self._group.folder
         if not self._is_told or folder is None:
             return
@@ -198,7 +200,7 @@ class _Ending:
             )
 
     def _run(self, command: Sequence[str], *, login_shell: bool = False) -> CommandResult:
-        """Run a command that may run twice; the connection may have broken while nothing was asked."""
+        """Run an idempotent command; if the connection has broken, reconnect and run it again."""
         host = self._context.host
         try:
             return host.run(command, login_shell=login_shell)
@@ -207,7 +209,7 @@ class _Ending:
             return host.run(command, login_shell=login_shell)
 
     def _wait(self, has_notice: bool) -> bool:
-        """Wait until the end; return whether it may come: not after Ctrl-C."""
+        """Wait until the time of the end; return ``False`` if the user pressed Ctrl-C."""
         seconds = max(60 * self._options.minutes, BEFORE_THE_END) if has_notice else 60 * self._options.minutes
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
@@ -225,7 +227,7 @@ class _Ending:
     # --- the end
 
     def _cancel(self, live: Sequence[UserJob]) -> frozenset[str]:
-        """Let the scheduler end the jobs that are still there; return those that it refuses to end."""
+        """Cancel the jobs; return those that the scheduler refuses to cancel."""
         denied = set[str]()
         scheduler, jobs = self._context.scheduler, [JobRef(job.id, self._group.cluster) for job in live]
         for first in range(0, len(jobs), AT_ONCE):

@@ -1,4 +1,4 @@
-"""From a course, a roster and flags to a class: whose jobs are meant, and where. Nothing is contacted."""
+"""Determines a class from a course, a roster and flags: whose jobs belong to it, and where. No host is contacted."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def find_class(
     reservation: str | None = None,
     account: str | None = None,
 ) -> ClassOf:
-    """Return the class: the course's reservation of the day and its account, unless they are named.
+    """Return the class. By default it has the course's account, and the course's reservation for that day.
 
-    Raises ``UsageError`` if nothing says who is in it.
+    Raises ``UsageError`` if nothing determines who is in it.
     """
     course = target.course
     if course is not None:
@@ -54,5 +54,5 @@ def find_class(
 
 
 def selection(group: ClassOf) -> Selection:
-    """Return whose jobs the scheduler is asked for."""
+    """Return whose jobs to query."""
     return Selection(tuple(one.user for one in group.students), group.account, group.reservation)

@@ -1,4 +1,4 @@
-"""Judges what a class needs, from what the scheduler and the cluster report. Pure: reports in, findings out."""
+"""Judges whether a class has what it needs, from reports of the scheduler and the cluster. Pure: returns findings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from notebook_launcher.doctor.findings import expand, nodes_in_service, sessions
 from notebook_launcher.schedulers.cluster_info import Limit, Node, ReservationInfo
 
 _MOST_NAMED = 8
-_LONG = timedelta(days=365)  # a walltime without a limit is longer than what a date can be
+_LONG = timedelta(days=365)  # instead of an unlimited walltime, which would exceed the range of dates
 _WHO_MADE_IT = "ask whoever made it"
-_LESSON = "The lesson"  # what would fail
+_LESSON = "The lesson"  # the subject of messages on what would fail
 
 
 class Demand(Frozen):
-    """So many sessions at the same time, each with this request."""
+    """The demand of a class: ``count`` sessions at the same time, each with this request."""
 
     sessions: int
     request: Request
@@ -52,7 +52,7 @@ def judge_members(users: Sequence[str], account: str, members: Collection[str] |
 def judge_hour(
     name: str, reservation: ReservationInfo | None, begins: datetime | None, lasts: timedelta, now: datetime
 ) -> Finding:
-    """Judge whether a reservation covers the lesson. ``begins``: ``None`` where only the scheduler knows."""
+    """Judge whether a reservation covers the lesson. ``begins``: ``None`` if only the scheduler knows."""
     if reservation is None:
         return fault(f"There is no reservation {name}, or it is over.", _WHO_MADE_IT, who=_LESSON)
     if begins is None:
@@ -71,10 +71,10 @@ def judge_hour(
 
 
 def judge_users_of_reservation(reservation: ReservationInfo, users: Sequence[str], account: str | None) -> Finding:
-    """Judge whether a reservation is open to each student, by its users and accounts as Slurm counts them.
+    """Judge whether each student may use a reservation, by its users and accounts as Slurm interprets them.
 
-    A name with ``-`` is denied; without names there is no restriction of that kind. A job must match both the users and
-    the accounts, if both are named (scontrol's manual).
+    A name after ``-`` is denied; without names of a kind there is no restriction. If both users and accounts are named,
+    a job must match both (scontrol(1)).
     """
     allowed, denied = _names(reservation.users)
     accounts, no_accounts = _names(reservation.accounts)
@@ -122,7 +122,7 @@ def judge_walltime_fits(
 def judge_room(
     demand: Demand, reservation: ReservationInfo | None, partitions: Sequence[str], nodes: Sequence[Node] | None
 ) -> Finding:
-    """Judge whether all sessions fit at the same time: by GPUs and by cores, each session on one node."""
+    """Judge whether all sessions fit at the same time, by GPUs and by cores, with each session on one node."""
     if not nodes:
         return unknown("The scheduler did not report its nodes.")
     named = expand(reservation.nodes) if reservation and reservation.nodes else None
@@ -140,7 +140,7 @@ def judge_room(
 
 
 def _fitting(request: Request, nodes: Sequence[Node]) -> tuple[int | None, str]:
-    """Return how many sessions fit on some nodes, and which resource says so."""
+    """Return how many sessions fit on some nodes, and which resource limits them."""
     cores = int(amount_requested(request, "cpu") or 0)
     known = [node.cores for node in nodes if node.cores]
     by_cores = sum(count // cores for count in known) if cores and len(known) == len(nodes) else None
@@ -151,7 +151,7 @@ def _fitting(request: Request, nodes: Sequence[Node]) -> tuple[int | None, str]:
 
 
 def judge_limits(demand: Demand, limits: Sequence[Limit] | None) -> Finding:
-    """Judge whether a limit that all students share is too low for all sessions together."""
+    """Judge whether the limits that all students share allow all sessions together."""
     if limits is None:
         return unknown("The limits of the account and QOS could not be read.", "ask the cluster's support for them")
     for limit in limits:
@@ -185,7 +185,7 @@ def judge_sight(hidden: bool | None) -> Finding:
 
 
 def judge_class_folder(facts: FolderFacts) -> Finding:
-    """Judge whether students can leave their reports in the class folder, and nobody else's."""
+    """Judge whether students can write their reports to the class folder, and nobody can replace those of others."""
     if facts.problem:
         return fault(f"The class folder {facts.problem}.", "create it: see docs/classroom.md", who=_LESSON)
     hint = f"chmod 3770 {facts.path}"

@@ -1,7 +1,7 @@
-"""``classroom handout``: one page for the students of a course, as Markdown, HTML and PDF.
+"""``classroom handout``: writes a page for the students of a course, as Markdown, HTML and PDF.
 
-The page is made of the course's own words, which are escaped in each form. A PDF is printed by a browser that is
-installed here: so it looks like the HTML page, and the launcher needs no library for it.
+Text from the course is escaped in each format. The PDF is printed by a browser that is installed on this machine, so
+that it looks like the HTML page and needs no library.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from notebook_launcher.profiles.store import as_flags, bundled_profiles, user_pr
 if TYPE_CHECKING:
     import jinja2
 
-#: browsers that print a page without a window, by the names of their programs on Linux, macOS and Windows
+#: browsers that can print a page headlessly, by the names of their programs on Linux, macOS and Windows
 BROWSERS = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge", "msedge"),
     "chromium-headless-shell",
@@ -41,13 +41,13 @@ BROWSERS = (
     "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
 )
 PRINT_WITHIN = 60.0  # seconds
-#: how the launcher is installed, unless the teacher says so
+#: the command that installs the launcher, unless the teacher gives another
 INSTALL = "pipx install ./notebook-launcher"
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
 class Line(Frozen):
-    """One line of the page: a sentence, an item of a list, or a command to type. ``code``: words in it to type."""
+    """One line of the page: a sentence, an item of a list, or a command to type. ``code``: parts shown as code."""
 
     kind: Literal["text", "item", "command"]
     text: str
@@ -55,7 +55,7 @@ class Line(Frozen):
 
     @property
     def parts(self) -> Iterator[tuple[bool, str]]:
-        """The text in parts, each with whether it is to be typed."""
+        """The text in parts, each with whether it is code."""
         rest = self.text
         for code in self.code:
             before, found, rest = rest.partition(code)
@@ -72,7 +72,7 @@ class Section(Frozen):
 
 
 class Handout(Frozen):
-    """The page: its title, a sentence below it, and its parts."""
+    """The page: its title, a sentence below it, and its sections."""
 
     title: str
     about: str
@@ -80,10 +80,10 @@ class Handout(Frozen):
 
 
 class HandoutOptions(Frozen):
-    """``out``: the path of the files without their ending; ``None``: the course's name, here. ``pdf``: insist on it.
+    """Options of the command. ``out``: the path of the files without suffix; ``None``: named after the course, here.
 
-    ``install``: the command that installs the launcher. ``portal``: the address of a web portal, ``thinlinc``: the host
-    of a ThinLinc server, where the site has one. ``force``: replace existing files.
+    ``pdf``: fail if there is no PDF. ``install``: the command that installs the launcher. ``portal``: the address of
+    the site's web portal, ``thinlinc``: the host of its ThinLinc server, if any. ``force``: replace existing files.
     """
 
     out: Path | None = None
@@ -95,9 +95,9 @@ class HandoutOptions(Frozen):
 
 
 def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> None:
-    """Write the page in each form, and show where. Nothing is contacted.
+    """Write the page in each format, and show the paths. No host is contacted.
 
-    Raises ``UsageError`` without a course, or where a file is there already; ``CopyFailed``.
+    Raises ``UsageError`` without a course, or if a file exists already; ``CopyFailed``.
     """
     course = target.course
     if course is None:
@@ -145,7 +145,7 @@ def write_handout(target: LaunchTarget, options: HandoutOptions, view: View) -> 
 
 
 def _own_profile(target: LaunchTarget) -> str | None:
-    """Return the name of the cluster's profile, if students have to get it; ``None``: it comes with the launcher."""
+    """Return the name of the cluster's profile if students must get it; ``None`` if it comes with the launcher."""
     name = target.cluster
     return name if name and (name in user_profiles() or name not in bundled_profiles()) else None
 
@@ -161,7 +161,7 @@ def _how_students_get(profile: str) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file for everybody to read: it goes on a web server."""
+    """Write a file that everybody may read, because it may go on a web server."""
     write_atomically(path, content)
     path.chmod(0o644)
 
@@ -223,13 +223,13 @@ def _start(kept: SavedCourse) -> Iterator[Line]:
 
 
 def line_to_type(kept: SavedCourse) -> str:
-    """Return the line by which a student takes the course: with its digest, where it is on the web."""
+    """Return the command with which a student uses the course; with its digest if it is on the web."""
     pinned = f"{kept.source}#sha256={kept.digest}" if ADDRESS.match(kept.source) and kept.digest else kept.source
     return f"launch-notebook --course {shlex.quote(pinned)}"
 
 
 def _elsewhere(options: HandoutOptions) -> Iterator[Section]:
-    """Yield the part about the cluster's own desktop and portal, where the site has one."""
+    """Yield the section about the site's own desktop and portal, if it has any."""
     places = [("ThinLinc: log in to", options.thinlinc), ("Web portal: log in at", options.portal)]
     lines = [_item(f"{how} {where}, open a terminal there, and type the same lines.") for how, where in places if where]
     more = _text(
@@ -241,7 +241,7 @@ def _elsewhere(options: HandoutOptions) -> Iterator[Section]:
 
 
 def _profile(target: LaunchTarget) -> Iterator[Section]:
-    """Yield the part about the cluster's profile, where it does not come with the launcher."""
+    """Yield the section about the cluster's profile, if it is not bundled with the launcher."""
     if name := _own_profile(target):
         file, folder = f"{name}.toml", "notebook-launcher/clusters"
         linux, macos = f"~/.config/{folder}", f"~/Library/Application Support/{folder}"
@@ -286,7 +286,7 @@ def _trouble(whom: str) -> Iterator[Line]:
     yield _text(f"Whom to ask: {whom}. Copy the whole message into your question.")
 
 
-# --- its forms -----------------------------------------------------------------------------------------------------
+# --- formats -------------------------------------------------------------------------------------------------------
 
 
 def as_markdown(handout: Handout) -> str:
@@ -310,7 +310,7 @@ def _plain(text: str) -> str:
 
 
 def _spaced(text: str) -> str:
-    """Return a part of a line, with its space to the next one."""
+    """Return a part of a line, with a space before the next one."""
     return f"{' ' * text.startswith(' ')}{_plain(text)}{' ' * (text.endswith(' ') and not text.isspace())}"
 
 
@@ -319,7 +319,7 @@ def _escaped(text: str) -> str:
 
 
 def as_html(handout: Handout) -> str:
-    """Return the page as HTML, which needs no network."""
+    """Return the page as self-contained HTML."""
     return _template().render(handout=handout, plain=_plain, spaced=_spaced)
 
 
@@ -337,7 +337,7 @@ def _template() -> jinja2.Template:
 
 
 def find_browser(names: Sequence[str] = BROWSERS) -> str | None:
-    """Return the path of a browser that prints PDF without a window; ``None``: there is none."""
+    """Return the path of a browser that can print PDF headlessly; ``None`` if there is none."""
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
@@ -348,7 +348,7 @@ def print_pdf(browser: str, page: Path) -> bytes:
         words = ["--headless", "--disable-gpu", "--no-first-run", "--no-pdf-header-footer", f"--user-data-dir={folder}"]
         command = [browser, *words, f"--print-to-pdf={pdf}", page.resolve().as_uri()]
         why = "It printed nothing."
-        for more in ([], ["--no-sandbox"]) if _is_root() else ([],):  # as root, Chromium has no sandbox
+        for more in ([], ["--no-sandbox"]) if _is_root() else ([],):  # Chromium's sandbox does not work as root
             try:
                 done = subprocess.run(
                     [*command[:1], *more, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, text=True,

@@ -1,4 +1,4 @@
-"""The files that a command writes: one name with several endings, and nothing replaced unasked."""
+"""The paths of files that a command writes: one name with several suffixes; nothing is overwritten unasked."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from notebook_launcher.core.errors import UsageError
 
 
 def new_files(out: Path | None, name: str, endings: Sequence[str], *, force: bool) -> list[Path]:
-    """Return the path with each ending. ``out``: the path without it; ``None``: ``name``, in this folder.
+    """Return the path with each suffix. ``out``: the path without it; ``None``: ``name``, in this folder.
 
-    Raises ``UsageError`` for a path without a name, and, without ``force``, for a file that is there already.
+    Raises ``UsageError`` for a path without a file name, and, without ``force``, for a file that exists already.
     """
     base = (out or Path(name)).expanduser()
     if base.name in ("", ".."):

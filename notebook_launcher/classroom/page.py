@@ -1,4 +1,4 @@
-"""A class as an HTML page that needs no network, and as rows of words: the same for the terminal. Pure.
+"""Shows a class as a self-contained HTML page, and as rows of text, which the terminal uses as well. Pure.
 
 Names and reasons come from a file and from the cluster: the template escapes all of them.
 """
@@ -22,7 +22,7 @@ from notebook_launcher.core.timestamps import parse_iso
 if TYPE_CHECKING:
     import jinja2
 
-#: the states as words
+#: the states as shown
 WORDS = {
     "not_started": "has not started",
     "pending": "pending",
@@ -38,7 +38,7 @@ WORDS = {
 
 
 class ClassRow(Frozen):
-    """One student as words. ``when``: the time left, when the job is expected to start, or when it ended; or empty."""
+    """One student as text. ``when``: the time left, the expected start of the job, its end, or nothing."""
 
     name: str
     state: str
@@ -50,9 +50,9 @@ class ClassRow(Frozen):
 
 
 def class_rows(seen: ClassSeen, *, anonymous: bool = False) -> list[ClassRow]:
-    """Return the rows of a class, those first that need somebody's eye; ``anonymous``: numbers in place of names.
+    """Return the rows of a class, first those that need attention; ``anonymous``: show numbers instead of names.
 
-    A number is that of the roster's line, the same at each look.
+    A student's number is that of the line on the roster, so that it never changes.
     """
     numbered = list(enumerate(seen.students, 1))
     numbered.sort(key=lambda pair: STATES.index(pair[1].state) if pair[1].state in STATES else 0)
@@ -90,7 +90,7 @@ def _one_line(text: str) -> str:
 
 
 def counts_in_words(seen: ClassSeen) -> Iterator[tuple[str, str, int]]:
-    """Yield each state that occurs, its word, and how many students are in it."""
+    """Yield each state that occurs, the word for it, and how many students are in it."""
     for state in STATES:
         if count := seen.counts.get(state):
             yield state, _word(state, count), count
@@ -102,14 +102,14 @@ def _word(state: str, count: int) -> str:
 
 
 def _groups(rows: list[ClassRow]) -> Iterator[tuple[str, str, list[ClassRow]]]:
-    """Yield the students by state, the states in the order of the rows."""
+    """Yield the students by state, with the states in the order of the rows."""
     for state, group in itertools.groupby(rows, key=lambda row: row.state):
         members = list(group)
         yield state, _word(state, len(members)), members
 
 
 def gpus_in_words(seen: ClassSeen) -> str:
-    """Return the GPUs of the class in a sentence; "" where there are none."""
+    """Return a sentence on the GPUs of the class; "" if there are none."""
     if not (seen.gpus_used or seen.gpus_pending or seen.gpus_total):
         return ""
     parts = [f"{counted(seen.gpus_used, 'GPU')} in use by the class"]
@@ -123,7 +123,7 @@ def gpus_in_words(seen: ClassSeen) -> str:
 
 
 def class_page(seen: ClassSeen, *, anonymous: bool = False, refresh: int | None = None) -> str:
-    """Return the page. ``refresh``: seconds after which a browser asks for it again; ``None``: never."""
+    """Return the page. ``refresh``: seconds after which a browser reloads it; ``None``: never."""
     at, rows = parse_iso(seen.as_of), class_rows(seen, anonymous=anonymous)
     return _template().render(
         title=_one_line(seen.title),
@@ -137,12 +137,12 @@ def class_page(seen: ClassSeen, *, anonymous: bool = False, refresh: int | None 
     )
 
 
-@functools.cache  # a page is made at each look, and compiling it takes longer
+@functools.cache  # a page is made every few seconds, and compiling the template takes longer than that
 def _template() -> jinja2.Template:
     import jinja2
 
     source = (Path(__file__).parent / "page.html.jinja").read_text(encoding="utf-8")
-    # undefined names are a bug of ours, and no empty word on a page
+    # an undefined name is our bug, and must not become an empty word on a page
     return jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     ).from_string(source)

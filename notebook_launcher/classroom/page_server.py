@@ -1,7 +1,7 @@
-"""Serves one page to the teacher's own browser, on 127.0.0.1: with a secret in its address, and to no other user.
+"""Serves one page on 127.0.0.1 to the teacher's own browser: with a secret in its address, and to no other user.
 
-The secret alone would not do: the address may be read in a list of processes while a browser is started with it. And
-the Host header is checked, so that no other site's page reaches this one by a name of its own (DNS rebinding).
+The secret alone would not be enough: while a browser is started, the address can be read in the list of processes. The
+Host header is checked, so that no other website can read the page through a host name of its own (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from notebook_launcher.core.local_sockets import is_from_another_user, wait_for_room
 
 _TIMEOUT = 10.0  # seconds for a browser to send its request
-_POLL = 0.1  # seconds until it notices that it is to end
-# until the scheduler has answered for the first time; a browser would show an empty page for ever
+_POLL = 0.1  # seconds until the server notices that it is to stop
+# shown, and reloaded, until the scheduler has answered for the first time
 _NOT_YET = b'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="2"><p>The class is looked up.</p>'
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -30,7 +30,7 @@ _HEADERS = {
 
 
 class PageServer:
-    """A server of one page, which may change; a context manager. ``url``: its address, with the secret."""
+    """Serves one page, which may change; a context manager. ``url``: its address, with the secret."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_urlsafe(24)
@@ -40,11 +40,11 @@ class PageServer:
         self.url = f"http://127.0.0.1:{self.port}/{self._secret}/"
 
     def put(self, html: str) -> None:
-        """Serve this from now on."""
+        """Serve this page from now on."""
         self._content = html.encode("utf-8")
 
     def answer(self, host: str, path: str) -> bytes | None:
-        """Return what a request gets; ``None``: nothing."""
+        """Return the page if the request is for it, otherwise ``None``."""
         if host not in (f"127.0.0.1:{self.port}", f"localhost:{self.port}"):
             return None
         is_right = hmac.compare_digest(path.encode("utf-8", "replace"), f"/{self._secret}/".encode())
@@ -71,11 +71,11 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Refuse a connection of another user before anything of it is read."""
+        """Refuse a connection of another user before reading anything from it."""
         return isinstance(request, socket.socket) and is_from_another_user(request) is False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is no news."""
+        """Ignore errors: a browser that disconnects is normal."""
 
 
 def _handler(page: PageServer) -> type[BaseHTTPRequestHandler]:

@@ -1,4 +1,4 @@
-"""The plot of a class's timings: a row for each configuration, with a box, and a dot for each student. Pure."""
+"""The plot of a class's timings: a row for each configuration, with a box plot, and a dot for each student. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from notebook_launcher.classroom.distribution import Configuration
 
 MOST_ROWS = 24
 _BOX, _DOT, _FAR = "#b9d3e8", "#1f5f94", "#c0392b"
-_CROWD, _FAINTEST = 40, 0.25  # students from which dots are faint, and how faint they become
-_GAP, _BEYOND = 16.0, 4.0  # pixels: between rows, and of the median's line beyond the box
-_THICK = ((6, 54.0), (12, 34.0), (math.inf, 22.0))  # of a box, in pixels, by the number of rows
+_CROWD, _FAINTEST = 40, 0.25  # number of students above which dots are transparent, and their lowest opacity
+_GAP, _BEYOND = 16.0, 4.0  # pixels: between rows, and by which the median's line extends beyond the box
+_THICK = ((6, 54.0), (12, 34.0), (math.inf, 22.0))  # height of a box in pixels, by the number of rows
 _MARGIN = 10.0
 _MOST_OF_NAMES = 0.36  # of the width
-_NARROW = 500.0  # pixels: in a narrower picture the names are above the rows
+_NARROW = 500.0  # pixels: in a narrower picture, names are placed above the rows
 
 
 def draw(title: str, configurations: Sequence[Configuration], width: float) -> str:
-    """Return the plot as SVG, with a logarithmic axis; a box has half of the students, its line is the median."""
+    """Return the plot as SVG, with a logarithmic axis; a box spans the quartiles, and its line is the median."""
     canvas = Canvas(width)
     shown = configurations[:MOST_ROWS]
     about = "time of one call; each dot is a student, a box has the middle half of them, its line is the median"
@@ -58,9 +58,9 @@ def draw(title: str, configurations: Sequence[Configuration], width: float) -> s
 def _draw_row(canvas: Canvas, axis: _Axis, one: Configuration, y: float, thick: float) -> None:
     low, middle, high = map(axis.x, (one.low, one.middle, one.high))
     canvas.rectangle(low, y - thick / 2, max(2.0, high - low), thick, _BOX)
-    faint = min(1.0, max(_FAINTEST, _CROWD / len(one.times)))  # so that the dots of many do not hide the box
+    faint = min(1.0, max(_FAINTEST, _CROWD / len(one.times)))  # so that many dots do not hide the box
     for place, time in enumerate(one.times):
-        # spread a little, always in the same way, so that equal times are seen as several
+        # deterministic jitter, so that equal times are visible as separate dots
         x, up = axis.x(time.seconds), 0.4 * thick * ((place * 0.618034) % 1.0 * 2 - 1)
         far = time.is_outlier
         canvas.shape(list(_dot(x, y + up)), _FAR if far else _DOT, opacity=1.0 if far else faint)
@@ -76,23 +76,23 @@ def _dot(x: float, y: float, radius: float = 1.8) -> Iterator[tuple[float, float
 
 
 class _Axis:
-    """A logarithmic axis that holds all times of some configurations."""
+    """A logarithmic axis that covers all times of some configurations."""
 
     def __init__(self, configurations: Sequence[Configuration], left: float, width: float) -> None:
         every = [time.seconds for one in configurations for time in one.times]
         self.left, self.width = left, width
         self._first, self._last = math.log10(min(every)) - 0.04, math.log10(max(every)) + 0.04
-        if self._last - self._first < 0.3:  # a factor of two, so that there is a tick
+        if self._last - self._first < 0.3:  # less than a factor of two: wide enough for a tick
             middle = (self._first + self._last) / 2
             self._first, self._last = middle - 0.2, middle + 0.2
         self.ticks = list(self._ticks())
 
     def x(self, value: float) -> float:
-        """Return where a time is."""
+        """Return the horizontal position of a time."""
         return self.left + self.width * (math.log10(value) - self._first) / (self._last - self._first)
 
     def _ticks(self) -> Iterator[float]:
-        """Yield round numbers, no nearer to each other than their texts allow."""
+        """Yield round numbers, far enough apart for their labels."""
         decades = self._last - self._first
         most = max(2, int(self.width / 70))
         factors = (1,) if decades > most / 2 else (1, 3) if decades > most / 4 else (1, 2, 5)

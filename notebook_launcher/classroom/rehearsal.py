@@ -1,4 +1,4 @@
-"""A rehearsal: real sessions of the teacher's own, as many as are asked for, all at once; all of them are ended."""
+"""A rehearsal: launches the requested number of real sessions as the teacher, all at once, and ends all of them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session, discard_session
 
 NAME = "rehearsal"
-PURPOSE = "classroom check"  # of the sessions, in `list`
+PURPOSE = "classroom check"  # shown for the sessions by `list`
 MINUTES = 15  # of walltime; less if the course asks for less
-WITHIN = 600.0  # seconds in which all have to work
-REPORTS_WITHIN = 10.0  # seconds after that in which a report has to be in the class folder
+WITHIN = 600.0  # seconds in which all sessions must be ready
+REPORTS_WITHIN = 10.0  # further seconds in which a report must be in the class folder
 LOOK_EVERY = 2.0
-# flags that delay a job's start, or that matter only later: the rehearsal is now
+# flags that delay a job's start, or that do not matter in a rehearsal, which takes place now
 _NOT_NOW = ("begin", "hold", "dependency", "deadline", "signal", "requeue", "time-min", "mail-type", "mail-user")
 _LOOK = (
     "for folder do for file in endpoint exit; do "
@@ -39,9 +39,9 @@ _LOOK = (
 
 
 def rehearse(checks: CheckRunner, context: Context, plan: Plan, count: int, *, reserved: bool) -> None:
-    """Launch so many sessions, wait until JupyterLab works in each, and end them, whatever happens.
+    """Launch ``count`` sessions, wait until JupyterLab works in each, and end them, whatever happens.
 
-    ``reserved``: whether the plan's reservation, if it has one, has begun; otherwise they go without it. Raises
+    ``reserved``: whether the plan's reservation, if any, has begun; otherwise the sessions do not use it. Raises
     ``Interrupted``, after ending them.
     """
     if checks.skip_unless_passed(NAME, ["start", "image", "environment"]):
@@ -55,7 +55,7 @@ def rehearse(checks: CheckRunner, context: Context, plan: Plan, count: int, *, r
         interrupted = error
     except LauncherError as error:
         finding = of_error(error)
-    finally:  # also where the terminal was closed
+    finally:  # also if the terminal was closed
         left = running.end()
     if interrupted is None:
         checks.report(NAME, finding)
@@ -74,7 +74,7 @@ def _short(plan: Plan, *, reserved: bool) -> Plan:
 
 
 class _Quiet:
-    """A view that passes on what says how far it is, and nothing of the single sessions."""
+    """A view that shows the progress of the rehearsal, but no events of single sessions."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -84,7 +84,7 @@ class _Quiet:
             self._context.view.show(event)
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        """Nothing: Ctrl-C ends it."""
+        """Ignore the inbox: no keys but Ctrl-C have an effect."""
 
 
 class _Rehearsal:
@@ -99,7 +99,7 @@ class _Rehearsal:
         self._took: dict[str, float] = {}
 
     def run(self) -> Finding:
-        """Launch them and wait. Raises what a launch raises, or ``Interrupted``."""
+        """Launch the sessions and wait. Raises what a launch raises, or ``Interrupted``."""
         for number in range(1, self._count + 1):
             self._say(f"rehearsal: session {number} of {self._count} is submitted")
             session, _ = queue_session(self._plan, self._context, purpose=PURPOSE)
@@ -153,7 +153,7 @@ class _Rehearsal:
         return ok(f"JupyterLab worked in all of {sessions}{times}")
 
     def _reports_arrive(self, folder: str) -> bool:
-        """Whether a report of these sessions is in the class folder. All of them write the same one, the user's."""
+        """Whether a report of these sessions is in the class folder. All of them write the same file, the teacher's."""
         context, jobs = self._context, {job_of(session).id for session in self.sessions}
         deadline = time.monotonic() + REPORTS_WITHIN
         while True:
@@ -165,7 +165,7 @@ class _Rehearsal:
             self._stop_if_interrupted(LOOK_EVERY)
 
     def end(self) -> Finding | None:
-        """End all sessions; return a finding if some may be left."""
+        """End all sessions; return a finding if some may still be running."""
         if not self.sessions:
             return None
         self._say(f"rehearsal: {counted(len(self.sessions), 'session')} are ended")
@@ -178,7 +178,7 @@ class _Rehearsal:
             typed = shlex.join(self._context.scheduler.cancel_all(jobs))
             return fault(f"{error.what} {error.why}".strip(), f"end them with: {typed}")
         for session in self.sessions:
-            if session.directory in self._took and not self._keeps_logs:  # the log of one that failed stays
+            if session.directory in self._took and not self._keeps_logs:  # the log of a session that failed is kept
                 discard_session(self._context.host, session)
         return None
 
@@ -186,7 +186,7 @@ class _Rehearsal:
         self._outer.view.show(events.Querying(text))
 
     def _stop_if_interrupted(self, seconds: float) -> None:
-        """Wait, and raise ``Interrupted`` if somebody wants it over."""
+        """Wait for ``seconds``; raise ``Interrupted`` if the user interrupts meanwhile."""
         until = time.monotonic() + seconds
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The students of a class, from a file with their names on the cluster. Pure, but for reading the file."""
+"""Reads the students of a class from a file with their user names on the cluster. Pure except for reading the file."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ MOST_STUDENTS = 5000
 _LONGEST = 80  # characters of a person's name
 _DELIMITERS = (",", ";", "\t")
 _USER_COLUMNS, _NAME_COLUMN = ("user", "username", "login"), "name"
-#: a name that can be a user's; it becomes a part of commands and of a list with commas
+#: a valid user name; it becomes part of commands and of comma-separated lists
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", re.A)
 _HINT = "a line for each student: the user name on the cluster, or user,name with these words as the first line"
 
 
 class Student(Frozen):
-    """One student. ``user``: the name on the cluster; ``name``: what people call them, else the same."""
+    """One student. ``user``: the user name on the cluster; ``name``: the person's name, by default the same."""
 
     user: str
     name: str
 
 
 def read_roster(path: Path) -> tuple[Student, ...]:
-    """Return the students that a file names. Raises ``RosterInvalid``, which names the line."""
+    """Return the students listed in a file. Raises ``RosterInvalid``, which names the line."""
     try:
         content = read_at_most(path.expanduser(), MOST_BYTES)
     except OSError as error:
@@ -49,9 +49,9 @@ def read_roster(path: Path) -> tuple[Student, ...]:
 
 
 def parse_roster(text: str, source: str) -> tuple[Student, ...]:
-    """Return the students of a list: CSV with a column ``user`` and perhaps ``name``, or a user name on each line.
+    """Return the students in a list: CSV with a column ``user`` and optionally ``name``, or one user name per line.
 
-    ``source``: its name in messages. Raises ``RosterInvalid``.
+    ``source``: the list's name in messages. Raises ``RosterInvalid``.
     """
     rows = list(_rows(text, source))
     if not rows:
@@ -89,7 +89,7 @@ def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _columns(heading: Sequence[str]) -> tuple[int, int | None, bool]:
-    """Return where the user is and where the name, and whether the first line is a heading."""
+    """Return the columns of the user and of the name, and whether the first line is a heading."""
     user_at = next((heading.index(word) for word in _USER_COLUMNS if word in heading), None)
     if user_at is not None:
         return user_at, heading.index(_NAME_COLUMN) if _NAME_COLUMN in heading else None, True
@@ -107,6 +107,6 @@ def _student(cells: Sequence[str], user_at: int, name_at: int | None, where: str
 
 def _missing(path: Path) -> str:
     there: list[str] = []
-    with contextlib.suppress(OSError):  # no such folder, or one that may not be read
+    with contextlib.suppress(OSError):  # the folder does not exist or is not readable
         there = [one.name for one in path.parent.iterdir() if one.is_file()]
     return as_hint(str(path.with_name(name)) for name in similar(path.name, there)) or _HINT

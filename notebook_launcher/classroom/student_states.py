@@ -1,4 +1,4 @@
-"""What each student of a class does now, from their jobs and the reports of their sessions. Pure."""
+"""Determines the state of each student of a class from their jobs and their sessions' reports. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from notebook_launcher.schedulers.base import State
 from notebook_launcher.schedulers.user_jobs import UserJob
 from notebook_launcher.session.record import SESSION_ID
 
-#: the states of students, those that need the teacher's eye first; see ``StudentNow``
+#: the states of students, first those that need the teacher's attention; see ``StudentNow``
 STATES = (
     *("failed", "not_started", "unknown", "pending", "starting", "idle", "suspended"),
     *("running", "completing", "ended"),
 )
-SILENT_AFTER = 4  # intervals without a report, after which a running session is said not to report
+SILENT_AFTER = 4  # intervals without a report after which a running session counts as silent
 _SLOW_START = 180.0  # seconds in which JupyterLab should have started
-# how a job ended that nobody has to look at, and by which of the causes that a session reports
+# states, and causes reported by sessions, of jobs that ended as they should
 _FINE = (State.COMPLETED, State.CANCELLED, State.REVOKED)
 _WELL = {
     "finished": "shut down",
@@ -39,10 +39,10 @@ _NOBODY = "no user of this name on the cluster; correct the list of students"
 
 
 class Report(Frozen):
-    """What a session has reported of itself in the class folder; all of it was checked, none of it is believed.
+    """What a session has reported about itself in the class folder: its format was checked, but it may be untrue.
 
-    ``state``: starting, running, idle or ended. ``since``: of the state. ``written``: when, by the cluster's clock.
-    ``cause``: why it ended, a word of docs/job-script.md.
+    ``state``: starting, running, idle or ended. ``since``: when that state began. ``written``: when the report was
+    written, by the cluster's clock. ``cause``: why it ended, one of those in docs/job-script.md.
     """
 
     user: str
@@ -56,9 +56,9 @@ class Report(Frozen):
 
 
 class ClassOf(Frozen):
-    """Which jobs belong to a class: those in its reservation, or of its account, and each session of a student's.
+    """Defines which jobs belong to a class: those in its reservation or of its account, and its students' sessions.
 
-    ``students``: those of the roster; if there are none, whoever has such a job.
+    ``students``: those on the roster; if empty, everybody who has such a job.
     """
 
     title: str
@@ -70,9 +70,9 @@ class ClassOf(Frozen):
     partitions: tuple[str, ...] = ()
 
     def has(self, job: UserJob) -> bool:
-        """Whether a job belongs to the class. Names are the users' own; a reservation and an account are not.
+        """Whether a job belongs to the class. Users choose their jobs' names, but not the reservation and the account.
 
-        What else was charged to the account and has ended says nothing of the lesson.
+        Other jobs of the account that have ended are not counted: they tell nothing about the lesson.
         """
         if self.may_end(job):
             return True
@@ -80,16 +80,16 @@ class ClassOf(Frozen):
         return of_account and not job.state.ended
 
     def may_end(self, job: UserJob) -> bool:
-        """Whether a job of the class may be ended with it: a session, or one in its reservation.
+        """Whether a job of the class may be ended with it: a session, or a job in its reservation.
 
-        What else is charged to the account may be the students' own work, which runs for days.
+        Other jobs of the account may be the students' own work, which may run for days.
         """
         is_reserved = self.reservation is not None and job.reservation == self.reservation
         return is_reserved or SESSION_ID.fullmatch(job.name) is not None
 
 
 class Totals(Frozen):
-    """How many students are in each state, and GPUs: of running jobs, and those that pending jobs wait for."""
+    """The number of students in each state, of GPUs in use, and of GPUs that pending jobs wait for."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     gpus_used: int = 0
@@ -104,10 +104,10 @@ def states_of(
     known: frozenset[str] = frozenset(),
     nobody: frozenset[str] = frozenset(),
 ) -> tuple[StudentNow, ...]:
-    """Return each student's state, in the roster's order. ``now``: on the cluster's clock.
+    """Return each student's state, in the roster's order. ``now``: by the cluster's clock.
 
     ``jobs``: as the scheduler reports them; ``None``: it has never answered. ``reports``: by user. ``known``: the ids
-    of jobs that belonged to the class before. ``nobody``: names on the roster that no user of the cluster has.
+    of jobs that belonged to the class earlier. ``nobody``: names on the roster that no user of the cluster has.
     """
     ours: dict[str, list[UserJob]] = {}
     for job in jobs or ():
@@ -169,7 +169,7 @@ def _student(
 
 
 def _order(job: UserJob, now: datetime) -> tuple[int, float]:
-    """The job that says most of a student: one that runs, then one that waits, then the last that ended."""
+    """Return a sort key: a student's running job comes first, then a pending one, then the last one that ended."""
     ranks = {State.RUNNING: 0, State.SUSPENDED: 1, State.COMPLETING: 3, State.PENDING: 2}
     at = parse_on_clock_of(job.ends if job.state.ended else job.start, now)
     return ranks.get(job.state, 4), -(at.timestamp() if at else 0.0)
@@ -190,7 +190,7 @@ def _state(job: UserJob, report: Report | None, now: datetime) -> tuple[str, str
 
 
 def _running(report: Report | None, now: datetime) -> tuple[str, str]:
-    """Return the state of a running job; where its session reports nothing, the scheduler's word is all there is."""
+    """Return the state of a running job, by its session's report; without one, by the scheduler."""
     if report is None:
         return "running", ""
     silent = (now - report.written).total_seconds()
@@ -205,7 +205,7 @@ def _running(report: Report | None, now: datetime) -> tuple[str, str]:
 
 
 def _ended(job: UserJob, report: Report | None) -> tuple[str, str]:
-    """Return how a job ended. The scheduler knows better where it ended the job; else the session's own report does."""
+    """Return how a job ended: by the scheduler if that ended it, otherwise by the session's report, if any."""
     if (cause := exit_causes.BY_STATE.get(job.state)) and cause.what:
         return "failed", cause.what
     if report and report.cause:

@@ -1,4 +1,4 @@
-"""``classroom watch``: every student of a class, look by look, until Ctrl-C."""
+"""``classroom watch``: shows the state of every student of a class, again and again, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.tunnel.reconnect import REFUSED_TIMES
 
-LEAST_SECONDS, DEFAULT_SECONDS = 10, 30  # between two looks
-JITTER = 0.1  # a random addition of up to this share of a pause
+LEAST_SECONDS, DEFAULT_SECONDS = 10, 30  # between two updates
+JITTER = 0.1  # a pause is extended by a random fraction of it up to this
 GIVE_UP_AFTER = 1800.0  # seconds without a connection to the login node
 
 
 class WatchOptions(Frozen):
-    """How a class is watched. ``every``: seconds between two looks; ``once``: only one.
+    """Options of the command. ``every``: seconds between two updates; ``once``: only one.
 
-    ``html``: a file that is written at each look, with ``anonymous`` numbers in place of names. ``serve``: whether the
-    page is served on this machine. ``reservation``, ``account``: see ``find_class``.
+    ``html``: a file that is written at each update. ``anonymous``: show numbers instead of names. ``serve``: serve the
+    page on this machine. ``reservation``, ``account``: see ``find_class``.
     """
 
     every: int = DEFAULT_SECONDS
@@ -63,7 +63,7 @@ def watch(
     prompts: Prompts,
     interrupts: Interrupts,
 ) -> None:
-    """Show the class, again and again until Ctrl-C or once. ``students``: of the roster; may be empty.
+    """Show the class once, or repeatedly until Ctrl-C. ``students``: those on the roster; may be empty.
 
     Raises ``UsageError``, ``SchedulerSilent``, or ``ConnectionLost`` after half an hour without the login node.
     """
@@ -79,7 +79,7 @@ def watch(
         if options.once:
             watching.look()
             return
-        # Nothing of the class is changed here, so Ctrl-C need not wait for a login node that hangs.
+        # Nothing is changed on the cluster, so Ctrl-C need not wait for a login node that hangs.
         try:
             _watch_on(watching, options, view)
         except KeyboardInterrupt:
@@ -98,7 +98,7 @@ def _watch_on(watching: _Watching, options: WatchOptions, view: View) -> None:
 
 
 class _Watching:
-    """Looks at a class, and shows what it sees."""
+    """Reads the state of a class, and shows it."""
 
     def __init__(self, context: Context, group: ClassOf, options: WatchOptions) -> None:
         self._context, self._group, self._options = context, group, options
@@ -108,20 +108,23 @@ class _Watching:
         self._asked_before = self._refused = 0
 
     def look(self) -> events.ClassSeen:
-        """Look once, and show it. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
+        """Read and show the state once. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
         if self._jobs.jobs is None:
             self._context.view.show(events.Querying("asking the scheduler about the class"))
         self._jobs.look()
         return self._show(self._read_reports())
 
     def go_on(self, act: Callable[[events.ClassSeen], None]) -> NoReturn:
-        """Look again and again, and let ``act`` have each result; an interrupt ends it."""
+        """Read and show the state repeatedly, and call ``act`` with it; an interrupt ends that."""
         while True:
             act(self._look_if_possible())
             time.sleep(self._options.every * random.uniform(1.0, 1.0 + JITTER))  # noqa: S311
 
     def _look_if_possible(self) -> events.ClassSeen:
-        """Look, or show what was seen last with the reason why it is old. Raises ``ConnectionLost`` in the end."""
+        """Read and show the state; if that fails, show the last one with the reason.
+
+        Raises ``ConnectionLost`` after ``GIVE_UP_AFTER``, and any error that makes another login pointless.
+        """
         try:
             if self._lost_since is not None:
                 self._context.host.reconnect()
@@ -144,14 +147,14 @@ class _Watching:
         return self._show({})
 
     def _is_worth_another(self, error: LauncherError) -> bool:
-        """Whether to log in again after this: servers lock out those who guess, and people are asked once."""
+        """Whether to log in again after this error: servers block repeated failures, and a user is asked only once."""
         self._refused += isinstance(error, AuthenticationFailed)
         has_asked = self._context.prompts.count > self._asked_before
         final = isinstance(error, HostKeyChanged | HostKeyUnknown)
         return not (final or self._refused >= REFUSED_TIMES or (self._refused and has_asked))
 
     def _read_reports(self) -> Mapping[str, Report]:
-        """Return what the sessions have reported; a folder that cannot be read is said once."""
+        """Return the reports of the sessions; show a note once if the folder cannot be read."""
         folder = self._group.folder
         if folder is None:
             return {}

@@ -1,12 +1,12 @@
-"""The command line: arguments (``commands``), prompts, and what is shown (``views``).
+"""The command line: parses arguments (``commands``), asks questions, and shows events (``views``).
 
-Nothing is decided here: a command calls the package, which is imported only then, so that ``--help`` is quick.
+It contains no logic of its own: a command calls the package, and imports it only then, so that ``--help`` is quick.
 May import: everything.
 """
 
 from __future__ import annotations
 
-# Only what Python has loaded already: nobody can answer a Ctrl-C before main does.
+# Only modules that Python has already loaded: until main runs, Ctrl-C would show a traceback.
 import os
 import sys
 
@@ -14,25 +14,25 @@ TYPE_CHECKING = False  # not from typing, which takes longer to load than all of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_INTERRUPTED = 130  # as of the error Interrupted
-_NEW_OBJECTS = 20_000  # after which Python looks for garbage among them, by itself after 700 or 2000
+_INTERRUPTED = 130  # the exit code of the error Interrupted
+_NEW_OBJECTS = 20_000  # new objects after which Python collects garbage; its default is 700 or 2000
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``launch-notebook`` and exit with its documented exit code."""
-    import _signal  # type: ignore[import-not-found]  # what signal stands on: a part of Python itself
+    import _signal  # type: ignore[import-not-found]  # the built-in module below signal
 
-    # Until there is something to clean up, Ctrl-C simply ends the program, also in the middle of an import.
+    # Until there is something to clean up, Ctrl-C simply ends the program, even in the middle of an import.
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     import atexit
     import gc
     import signal
 
-    # Modules leave no garbage, and Python would look for it again and again while it imports them.
+    # Importing modules creates no garbage, but Python would look for it again and again meanwhile.
     gc.set_threshold(_NEW_OBJECTS)
 
     code: list[int] = []
-    atexit.register(_leave, code)  # the first that is registered is the last that is called
+    atexit.register(_leave, code)  # the first function registered is the last one called
     from notebook_launcher.cli.app import run
     from notebook_launcher.cli.views import errors  # noqa: F401 - with this it can answer Ctrl-C
 
@@ -40,16 +40,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         code.append(run(sys.argv[1:] if argv is None else argv))
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to clean up
-    except KeyboardInterrupt:  # once more, while the answer to the first was shown
+    except KeyboardInterrupt:  # a second Ctrl-C, while the first was being reported
         code.append(_INTERRUPTED)
     sys.exit(code[0])
 
 
 def _leave(code: list[int]) -> None:
-    """End for good, once all is said and tidied.
+    """Exit at once, after all output and cleaning up.
 
-    Python would now throw its last threads out of whatever they do, and a compiled library may answer that by aborting
-    the program: an exit code of its own, and a core file (seen: “FATAL: exception not rethrown”).
+    Python would now terminate its remaining threads, which can make a compiled library abort the program, with another
+    exit code and a core file (seen: “FATAL: exception not rethrown”).
     """
     import contextlib
 

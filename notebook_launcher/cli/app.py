@@ -1,4 +1,4 @@
-"""The commands and their options. What a command needs is imported when it runs, so that ``--help`` is quick."""
+"""Finds and runs commands, and explains wrong usage. Commands are imported when they run, to keep ``--help`` quick."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 REPORT_TO = "the project's issue tracker"
-#: every command: a module of its own in ``commands``, and what ``--help`` and TAB say of it without importing that
+#: every command (a module in ``commands``), and its description in ``--help`` and on TAB, which needs no import
 COMMANDS = {
     "again": "Repeat the last launch from this machine, or a preset.",
     "bench": "Run a notebook with many settings, and compare.",
@@ -41,7 +41,7 @@ COMMANDS = {
     "image": "Build or pull a container image on the cluster.",
     "init": "Inspect a cluster and write a profile for it.",
     "jobscript": "Print a bundled job script for your cluster.",
-    "launch": "",  # what is meant without a command, and not listed
+    "launch": "",  # the default command, not listed
     "list": "List your active and recently ended sessions.",
     "logs": "Show what a session's job printed.",
     "notebooks": "List and copy the bundled notebooks.",
@@ -63,7 +63,7 @@ _LISTED = {name: about for name, about in COMMANDS.items() if about}
 
 @functools.cache
 def find_command(name: str) -> click.Command | None:
-    """Return the command of that name."""
+    """Return the command with that name; ``None`` if there is none."""
     if name not in COMMANDS:
         return None
     module = importlib.import_module(f"notebook_launcher.cli.commands.{name}")
@@ -71,7 +71,7 @@ def find_command(name: str) -> click.Command | None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the command line and return its exit code; errors are shown here and nowhere else."""
+    """Run the command line and return its exit code. All errors are shown here."""
     from notebook_launcher.cli.views.errors import report
 
     words = _command_first(_help_last(argv))
@@ -89,7 +89,7 @@ def run(argv: Sequence[str]) -> int:
     except click.NoSuchOption as error:
         return report(_unknown_flag(error, before), as_json="--json" in before)
     except click.UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # a group alone; before click 8.2, there is no such class
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command; click before 8.2 has no such class
             click.echo(error.format_message())
             return 0
         return report(_misused(error, before), as_json="--json" in before)
@@ -102,12 +102,12 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _help_last(argv: Sequence[str]) -> list[str]:
-    """Turn ``help``, and ``help COMMAND``, into what every command understands: ``COMMAND --help``."""
+    """Turn ``help`` and ``help COMMAND`` into ``--help`` and ``COMMAND --help``."""
     return [*argv[1:], "--help"] if argv[:1] == ["help"] else list(argv)
 
 
 def _with_open_at(argv: Sequence[str]) -> list[str]:
-    """Take a notebook in front of all else of a launch as what JupyterLab opens with."""
+    """Insert ``--open-at`` before a notebook that is the first argument of a launch."""
     words = list(argv)
     place = 1 if words[:1] == ["launch"] else 0
     if words[place : place + 1] and words[place].endswith(".ipynb"):
@@ -116,9 +116,9 @@ def _with_open_at(argv: Sequence[str]) -> list[str]:
 
 
 def _command_first(argv: Sequence[str]) -> list[str]:
-    """Move a command to the front where only options that every command has stand before it.
+    """Move a command to the front if it follows only options that every command has.
 
-    In a group that is its command with it: ``--json course list`` is ``course list --json``.
+    A command of a group moves together with the group: ``--json course list`` becomes ``course list --json``.
     """
     words = list(argv)
     end = place = place_of_command(words)
@@ -131,7 +131,7 @@ def _command_first(argv: Sequence[str]) -> list[str]:
 
 
 def _in_two_words(argv: Sequence[str]) -> str:
-    """Return how a parameter is typed; where the last word is ``NAME=VALUE``, that one."""
+    """Return how to type a parameter: the one typed if the last word is ``NAME=VALUE``, otherwise an example."""
     from notebook_launcher.notebook.parameters import as_two_arguments
 
     last = argv[-1].removeprefix("-p") if argv else ""
@@ -139,7 +139,7 @@ def _in_two_words(argv: Sequence[str]) -> str:
 
 
 def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
-    """Say what is wrong, and where a command or an environment was meant how that is typed."""
+    """Return the error for wrong usage, with a hint on what the user may have meant."""
     extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", error.format_message())
     command = error.ctx.command.name if error.ctx else None
     if extra and command == "launch":
@@ -160,13 +160,13 @@ def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
             why="An environment or an image comes after two dashes.",
             hint=f"launch-notebook … -- {word}",
         )
-    # the parser does not tell which command it is; of a launch, -p takes one word
+    # the error does not name its command; it cannot be a launch, whose -p takes one word
     if isinstance(error, click.BadOptionUsage) and error.option_name == "-p" and "2 arguments" in error.message:
         return UsageError(
             "-p is a parameter of the notebook here, and needs a name and a value.",
             hint=f"{_in_two_words(argv)}; for the partition: --partition NAME",
         )
-    # nor does it tell it of a flag without its value
+    # nor does the error for a flag without its value name the command
     name = argv[0] if argv and argv[0] in COMMANDS else "launch"
     used = error.ctx.command if error.ctx else find_command(name)
     path = error.ctx.command_path if error.ctx else f"launch-notebook {name}"
@@ -193,14 +193,14 @@ def _with_one_dash(word: str) -> str | None:
     """Return the long flag that a word with one dash looks like: ``-name``."""
     near = closest(word, _flags_of(find_command("launch"))) if re.fullmatch("-[a-z][a-z-]{2,}", word) else None
     endings = (near[2:], near.rpartition("-")[2]) if near else ()
-    return near if sorted(word[1:]) in map(sorted, endings) else None  # as it is, or with two letters exchanged
+    return near if sorted(word[1:]) in map(sorted, endings) else None  # exactly, or with letters swapped
 
 
 _TAKE_ENVIRONMENTS = ("again", "launch", "shell", "doctor", "run", "bench", "submit", "jobscript")
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split at ``--``: before it the flags, after it the environment and the image, where a command has these."""
+    """Split at ``--`` into flags, and the environment and image after it; not for commands that take no environment."""
     words = list(argv)
     if words and words[0] in COMMANDS and words[0] not in _TAKE_ENVIRONMENTS:
         return words, []
@@ -209,9 +209,10 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _spelled_out(words: Sequence[str]) -> list[str]:
-    """Give flags whose value is optional a second name, for the value: it counts only where it is attached.
+    """Replace flags that have their optional value attached by a second option, which takes a value.
 
-    ``--nice=-5`` and ``-koff`` have one; in ``--nice -n 4`` and ``--exclusive user`` there is none.
+    click cannot parse optional values as sbatch does: ``--nice=-5`` and ``-koff`` have a value, the flags in
+    ``--nice -n 4`` and ``--exclusive user`` have none.
     """
     result: list[str] = []
     is_value = False
@@ -251,7 +252,7 @@ def _unknown_flag(error: click.NoSuchOption, argv: Sequence[str]) -> UsageError:
     if meant := next(filter(None, map(_with_one_dash, typed)), None):
         return UsageError(f"There is no flag {name}.", why=_TWO_DASHES.format(meant), hint=f"did you mean {meant}?")
     command = error.ctx.command.name if error.ctx else None
-    if command not in (None, "launch"):  # a launch knows more flags than the others
+    if command not in (None, "launch"):  # a launch accepts more flags than other commands
         known = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
         near = closest(name, tuple(known))
         words = error.ctx.command_path if error.ctx else f"launch-notebook {command}"
@@ -271,7 +272,7 @@ def _unknown_flag(error: click.NoSuchOption, argv: Sequence[str]) -> UsageError:
 
 
 def _takers(flag: str) -> str:
-    """Return the commands that have a flag, as they are typed; "": none has."""
+    """Return the commands that have a flag, as text; "" if there are none."""
     names = [name for name in COMMANDS if flag in _flags_of(find_command(name))]
     if "launch" not in names:
         return f"launch-notebook {' or '.join(names)}" if names else ""
@@ -280,19 +281,19 @@ def _takers(flag: str) -> str:
 
 
 def _flags_of(command: click.Command | None) -> tuple[str, ...]:
-    """Return the long flags of a command and of those below it, as they are typed."""
+    """Return the long flags of a command and its subcommands, as they are typed."""
     return tuple(flag for flag in (long_flags(command) if command else ()) if not flag.endswith(WITH_VALUE))
 
 
 def _our_bug(error: Exception) -> LauncherError:
-    """Keep the details in a file, for a report: they are of no use on a user's screen."""
+    """Return the error for a bug, after writing the details to a file for a report: they would not help the user."""
     import os
     import tempfile
     import traceback
 
     from notebook_launcher.core.errors import OurBug
 
-    descriptor, path = tempfile.mkstemp(prefix="launch-notebook-", suffix=".txt")  # readable by its owner alone
+    descriptor, path = tempfile.mkstemp(prefix="launch-notebook-", suffix=".txt")  # readable only by its owner
     with os.fdopen(descriptor, "w", encoding="utf-8") as details:
         details.write(f"launch-notebook {__version__}, Python {sys.version}\n")
         details.writelines(traceback.format_exception(error))
@@ -307,7 +308,7 @@ _OF_A_SESSION = ("connect", "forward", "logs", "open", "report", "results", "sta
 
 
 def _interrupted(argv: Sequence[str]) -> LauncherError:
-    """Return the error for a Ctrl-C before a command has taken over what it does."""
+    """Return the error for a Ctrl-C that came before the command handles interrupts itself."""
     from notebook_launcher.core.errors import Interrupted
 
     command = argv[0] if argv and argv[0] in COMMANDS else "launch"
@@ -315,29 +316,29 @@ def _interrupted(argv: Sequence[str]) -> LauncherError:
     return Interrupted("Interrupted.", why="The session keeps running." if command in _OF_A_SESSION else starts)
 
 
-_OF_ALL = (*HELP, "--version", "-V")  # options that are not those of a launch
+_OF_ALL = (*HELP, "--version", "-V")  # options of the program, not of a launch
 
 
 class _Commands(click.Group):
-    """A group whose first command is meant where none is named: ``launch-notebook -t 2:00:00``."""
+    """A group that runs the command ``launch`` if none is named: ``launch-notebook -t 2:00:00``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, imported for it."""
+        """Import and return a command; ``None`` if there is none with that name."""
         return find_command(cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = tuple(args)
-        completing = ctx.resilient_parsing  # then no word means: any
-        args = args[:1] if args and args[0] in HELP else args  # what follows is no command
+        completing = ctx.resilient_parsing  # without a word, every command can be completed
+        args = args[:1] if args and args[0] in HELP else args  # what follows --help is ignored
         is_launch = args[0].startswith("-") and args[0] not in _OF_ALL if args else not completing
         return super().parse_args(ctx, ["launch", *args] if is_launch else args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer the commands, and the options of a launch, for which no command need be named."""
+        """Offer the commands, and the options of a launch, which need no command."""
         from click.shell_completion import CompletionItem
 
         launch = self.get_command(ctx, "launch") if incomplete.startswith("-") else None

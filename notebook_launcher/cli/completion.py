@@ -1,4 +1,4 @@
-"""Completion on TAB: names that this machine knows. Nothing is contacted."""
+"""Completion on TAB, with names known on this machine. No host is contacted."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete
 
 
 def complete_active_session(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the sessions that had not ended when they were listed last, the newest first."""
+    """Complete the sessions that were active when last listed, the newest first."""
     from notebook_launcher.core.local_state import known_sessions
 
     return _sessions(known_sessions(active=True), incomplete)
 
 
 def _sessions(known: Sequence[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
-    """Offer each session by its last four letters, or by its whole name if that was begun, or they do not tell it."""
+    """Offer each session by its last four characters; by its full name if the user began that or they are ambiguous."""
     ends = [name[-4:] for name, _ in known]
     by_end = [
         (end if ends.count(end) == 1 and not end.isdecimal() else name, about)
@@ -42,7 +42,7 @@ def _sessions(known: Sequence[tuple[str, str]], incomplete: str) -> list[Complet
 
 
 def complete_copied(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete files; none after ``login:``, whose files nobody here knows. Bash takes the colon for a word."""
+    """Complete local files, but none after ``login:``. Bash treats the colon as a word of its own."""
     words = [*ctx.meta.get(TYPED, ()), incomplete]
     is_there = ":" in incomplete or words[-2:-1] == [":"]
     return [] if is_there else _files(incomplete)
@@ -64,7 +64,7 @@ def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str
 
 
 def _file_words(pattern: str, incomplete: str) -> list[CompletionItem]:
-    """Offer files of this folder as words: bash shows nothing else beside files that it completes by itself."""
+    """Offer files of this folder as plain words: beside files that bash completes itself, it shows no other words."""
     from pathlib import Path
 
     here = sorted(path.name for path in Path().glob(pattern) if path.name.startswith(incomplete))
@@ -96,7 +96,7 @@ def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplet
 
 
 def complete_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the saved courses, or else files."""
+    """Complete the saved courses, or files if none matches."""
     return complete_kept_course(_ctx, _parameter, incomplete) or _files(incomplete)
 
 
@@ -123,11 +123,11 @@ class TakesEnvironment(TakesSchedulerFlags):
     """A command that takes an environment after two dashes."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return the parts of the usage line; what comes after the two dashes is no parameter of click's."""
+        """Return the parts of the usage line, with what comes after the two dashes, which click does not know."""
         return [*super().collect_usage_pieces(ctx), "[-- ENVIRONMENT [IMAGE]]"]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the options; after the two dashes the profile's environments."""
+        """Complete the options, and after the two dashes the profile's environments."""
         if "--" in ctx.meta.get(TYPED, ()):
             return _environments(ctx.params, incomplete)
         return super().shell_complete(ctx, incomplete)
@@ -153,7 +153,7 @@ def _files(incomplete: str) -> list[CompletionItem]:
 
 
 def _offered(named: Iterable[tuple[str, str | None]], incomplete: str) -> list[CompletionItem]:
-    """Offer names, each with what it is; that may come from a course or a cluster, and the shell shows it as it is."""
+    """Offer names with descriptions, made printable: some come from a cluster, and the shell shows them unchanged."""
     from click.shell_completion import CompletionItem
 
     from notebook_launcher.core.text import printable

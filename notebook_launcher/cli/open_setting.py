@@ -1,4 +1,4 @@
-"""Whether to open the browser: what was typed, else the setting ``open`` of the user's configuration."""
+"""Decides whether to open the browser: by the option if typed, otherwise by the user's setting ``open``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def open_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--open`` and ``--no-open``, as ``open_browser``; ``None``: neither was typed."""
+    """Give a command ``--open`` and ``--no-open`` as the parameter ``open_browser``; ``None``: neither was typed."""
     return click.option(
         "--open/--no-open", "open_browser", default=None, help="Open the browser, or not, when JupyterLab is ready."
     )(command)
 
 
 def local_lab_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--local-lab``, as ``local_lab``: the command of the JupyterLab here, or nothing.
+    """Give a command ``--local-lab`` as ``local_lab``: the command of the JupyterLab on this machine; or nothing.
 
-    Raises ``UsageError`` if there is none, before anything is contacted.
+    Raises ``UsageError`` if this machine has none, before any host is contacted.
     """
 
     def found(_ctx: click.Context, _parameter: click.Parameter, is_wanted: bool) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def local_lab_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def show_in_browser(view: BaseView, *, is_wanted: bool, local_lab: tuple[str, ...]) -> None:
-    """Have the view open the browser, if that is wanted: at the JupyterLab of this machine, if there is one."""
+    """Let the view open the browser if wanted: with the JupyterLab of this machine if ``local_lab`` is given."""
     from notebook_launcher.core import events
 
     view.open_browser = is_wanted
@@ -53,7 +53,7 @@ def show_in_browser(view: BaseView, *, is_wanted: bool, local_lab: tuple[str, ..
 def wants_browser(
     typed: bool | None, view: View, questions: ConfirmPrompts | None = None, *, as_json: bool = False
 ) -> bool:
-    """Whether to open the browser; a setting counts only if there is a display, and never for a program (``--json``).
+    """Return whether to open the browser; the setting applies only with a display, and never with ``--json``.
 
     ``questions``: ask if the setting is ``ask``, and save the answer. Raises ``ProfileError``.
     """

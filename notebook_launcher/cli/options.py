@@ -1,4 +1,4 @@
-"""Options that several commands share, and the user interface that they run with."""
+"""Options shared by several commands, and the user interface that commands run with."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ ENGINES = ("auto", "paramiko", "openssh")
 ROUTES = ("auto", "node-ssh", "step", "reverse", "job-sshd", "direct")
 ARGUMENTS = "words"  # key in click's context: the arguments after --
 TYPED_WORDS = "typed"  # key in click's context: the whole command line
-WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
+WITH_VALUE = "-with-value"  # suffix of the second name of a flag whose value is optional
 
 
 class NumberUpTo(click.IntRange):
-    """The type of an option that is a number from 0 to another one."""
+    """The type of an option that is a number from 0 to a maximum."""
 
     def __init__(self, most: int) -> None:
         super().__init__(0, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number. Raises ``click.BadParameter``, with both limits."""
+        """Return the number. Raises ``click.BadParameter``, which names both limits."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
@@ -67,7 +67,7 @@ class Where(Frozen):
         return find_target(dataclasses.replace(self.launch_options(), route=route), LocalMachine.detect())
 
     def launch_options(self, flags: Mapping[str, str | None] | None = None) -> LaunchOptions:
-        """Return what is asked of a job there; ``dataclasses.replace`` adds what else was typed."""
+        """Return the options of a launch there; ``dataclasses.replace`` adds the others that were typed."""
         from notebook_launcher.planning.target import LaunchOptions
 
         return LaunchOptions(
@@ -83,9 +83,10 @@ class Where(Frozen):
 
 
 def target_options(command: Callable[..., Any], *, checks_request: bool = False) -> Callable[..., Any]:
-    """Give a command the options that select a target, as one parameter ``where``.
+    """Give a command the options that select a target, as the single parameter ``where``.
 
-    ``checks_request``: it checks a request before it makes a new course the default; for others that is done at once.
+    ``checks_request``: the command checks a request before it makes a new course the default; otherwise a new course
+    becomes the default at once.
     """
 
     @functools.wraps(command)
@@ -129,9 +130,9 @@ def target_options(command: Callable[..., Any], *, checks_request: bool = False)
 
 
 def _with_saved_course(where: Where, *, dry_run: bool, checks_request: bool) -> Where:
-    """Save a course that is named by its file or address, before the command uses it, and make it the default.
+    """Save a course that is named by file or URL before the command uses it, and make it the default.
 
-    ``dry_run``: read it for this run, without saving. ``checks_request``: the command itself makes it the default.
+    ``dry_run``: read it for this run only, without saving. ``checks_request``: the command itself makes it the default.
     """
     if where.course is None or where.host:
         return where
@@ -154,7 +155,7 @@ def _with_saved_course(where: Where, *, dry_run: bool, checks_request: bool) -> 
 
 
 def session_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the parameter ``session``: a name or a part of one, "" where none is given."""
+    """Give a command the parameter ``session``: a name or part of one; "" if none is typed."""
     return click.argument("session", default=None, required=False, callback=_name, shell_complete=complete_session)(
         command
     )
@@ -192,7 +193,7 @@ def route_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of the route to the node: ``route`` and ``forwards``."""
     for option in (
         click.option(
-            "--route", metavar="NAME", type=click.Choice(ROUTES), is_eager=True,  # read before its former name
+            "--route", metavar="NAME", type=click.Choice(ROUTES), is_eager=True,  # evaluated before its former name
             help="How the node is reached: auto, node-ssh, step, reverse, job-sshd or direct.",
         ),
         former_route_option,
@@ -206,7 +207,7 @@ def route_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_flag(ctx: click.Context, flag: Flag, text: str) -> bool:
-    """Whether a flag's value is another flag. Behind ``=`` it may look like one that only the cluster knows."""
+    """Whether a flag's value is another flag; a value after ``=`` may look like a flag that only the cluster knows."""
     name = text.partition("=")[0]
     is_attached = f"--{flag.name}={text}" in ctx.obj.get(TYPED_WORDS, ())
     return name in long_flags(ctx.command) or (name.startswith("--") and may_be_newer(name[2:]) and not is_attached)
@@ -216,7 +217,7 @@ def _scheduler_option(flag: Flag, without: str) -> Callable[[Any], Any]:
     """Return a click option that puts a scheduler's flag, as typed, into the context."""
 
     def keep(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
-        if isinstance(value, str) and _is_flag(ctx, flag, value):  # and not what it says: -x --dry-run
+        if isinstance(value, str) and _is_flag(ctx, flag, value):  # probably a forgotten value: -x --dry-run
             spelled = f"-{flag.letter} (--{flag.name})" if flag.letter else f"--{flag.name}"
             raise UsageError(f"{spelled} needs a value; “{value}” is a flag.", hint="see: launch-notebook --help")
         if value is not None and value is not False:
@@ -261,7 +262,7 @@ def scheduler_options(
 ) -> Callable[..., Any]:
     """Give a command every flag of the scheduler; those that are typed are put into the context, ``SCHEDULER_FLAGS``.
 
-    ``without``: letters with another meaning there; ``without_names``: such flags.
+    ``without``: letters that have another meaning for this command; ``without_names``: flags that have.
     """
     for flag in reversed(FLAGS):
         if flag.name not in without_names:

@@ -1,4 +1,4 @@
-"""Prompts on the terminal: secrets without echo, yes or no; only if there is a terminal."""
+"""Asks for secrets, lines, and yes or no on the terminal, if there is one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _ATTEMPTS = 3
 class TerminalPrompts:
     """Asks on the terminal; the status line is hidden meanwhile.
 
-    While the view listens to the keyboard, the answer comes from there: two readers of one keyboard would take each
-    other's lines. Questions go to the terminal even if standard output or standard error is redirected.
+    While the view reads the keyboard, it also reads the answer: two readers would take lines from each other. Questions
+    go to the terminal even if standard output or standard error is redirected.
     """
 
     def __init__(self, view: BaseView, *, interactive: bool) -> None:
         self._view = view
         self._interactive = interactive and sys.stdin.isatty()
-        # several threads may ask at once: one answer would go to the wrong prompt, and the next line would be taken for
-        # a command to the session
+        # If several threads asked at once, an answer could go to the wrong prompt, and the next line would be taken for
+        # a command to the session.
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -33,7 +33,7 @@ class TerminalPrompts:
         return self._interactive
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
-        """Ask for a secret; ``None`` without a terminal, or an answer. ``echo``: show it while it is typed."""
+        """Ask for a secret; ``None`` without a terminal or an answer. ``echo``: show it while it is typed."""
         if not self._interactive:
             return None
         import getpass
@@ -49,7 +49,7 @@ class TerminalPrompts:
                 return None
 
     def line(self, text: str) -> str | None:
-        """Ask for a line; return it stripped, ``None`` without a terminal, or an answer."""
+        """Ask for a line, and return it stripped; ``None`` without a terminal or an answer."""
         answer = self.secret(text, echo=True)
         if answer is None and self._interactive:
             sys.stderr.write("\n")  # Ctrl-D leaves the cursor after the prompt
@@ -60,7 +60,7 @@ class TerminalPrompts:
         self._view.dismiss()
 
     def confirm(self, text: str) -> bool | None:
-        """Ask for yes or no, of which a letter is enough; ``None`` without a terminal, or after three other answers."""
+        """Ask for yes or no (a letter is enough); ``None`` without a terminal, or after three other answers."""
         if not self._interactive:
             return None
         question = f"{printable(text)} [yes/no] "

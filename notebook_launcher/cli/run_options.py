@@ -1,4 +1,4 @@
-"""Options and arguments that ``run`` and ``bench`` share: the notebook, its parameters, its software, its results."""
+"""Options and arguments that ``run`` and ``bench`` share: the notebook, parameters, software, and results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def parameter_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``-p NAME VALUE``, as ``pairs``."""
+    """Give a command ``-p NAME VALUE`` as the parameter ``pairs``."""
     return click.option(
         "-p",
         "--parameter",
@@ -33,7 +33,7 @@ def parameter_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-#: engines whose workers a job starts on all its nodes, with ``--with``
+#: frameworks whose workers ``--with`` starts on all nodes of a job
 DISTRIBUTED = ("dask", "ray")
 
 
@@ -44,19 +44,19 @@ def workers_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dependencies_and_workers(words: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
-    """Split what was typed after ``--with`` into files and the engine, which ``./dask`` is not."""
+    """Split the values of ``--with`` into files and the framework; ``./dask`` is a file."""
     engine = next((word for word in words if word in DISTRIBUTED), None)
     return tuple(word for word in words if word not in DISTRIBUTED), engine
 
 
 def dependencies_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``--with FILE``, as ``dependencies``."""
+    """Give a command ``--with FILE`` as the parameter ``dependencies``."""
     text = "A file or folder that goes with the notebook (repeatable)."
     return click.option("--with", "dependencies", multiple=True, metavar="FILE", help=text)(command)
 
 
 def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the ways to name software other than after two dashes."""
+    """Give a command the options that select software, as an alternative to an environment after two dashes."""
     for option in (
         click.option("--uv", metavar="DIR", help="Use the Jupyter of a uv project: of its .venv."),
         click.option("--venv", metavar="DIR", help="Use the Jupyter of a virtual environment."),
@@ -78,13 +78,13 @@ def run_launch_options(
     venv: str | None,
     uv: str | None,
 ) -> LaunchOptions:
-    """Return what was asked for, of a command that takes an environment."""
+    """Return the launch options of a command that takes an environment."""
     typed = where.launch_options(ctx.obj[SCHEDULER_FLAGS])
     return dataclasses.replace(typed, arguments=ctx.obj[ARGUMENTS], modules=modules, conda=conda, venv=venv, uv=uv)
 
 
 def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command: str) -> str:
-    """Return the notebook that is meant. Raises ``UsageError``, also where ``-p`` was meant as the partition."""
+    """Return the notebook to run. Raises ``UsageError``, also if ``-p`` was probably meant as the partition."""
     import shlex
 
     from notebook_launcher.notebook.parameters import as_two_arguments
@@ -115,7 +115,7 @@ def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command
 
 
 def _named(words: Sequence[str], value: str) -> str:
-    """Return the notebook among what was typed, where it may stand as the value of ``-p``."""
+    """Return the notebook among the words and the value of ``-p``."""
     import shlex
 
     first = words[0] if words else "NOTEBOOK"
@@ -123,7 +123,7 @@ def _named(words: Sequence[str], value: str) -> str:
 
 
 def _is_flag(value: str, flags: Collection[str]) -> bool:
-    """Whether what was typed as a value is a flag: ``--gpus=1``, ``-t``, ``-N1``; but -5 and -inf are numbers."""
+    """Whether a value is in fact a flag: ``--gpus=1``, ``-t``, ``-N1``; but -5 and -inf are numbers."""
     try:
         float(value)
     except ValueError:
@@ -139,7 +139,7 @@ def offer_image(plan: Plan, context: Context) -> bool:
 
 
 def output_folder(output: str | None) -> Path | None:
-    """Return the folder for results. Raises ``UsageError`` before anything is queued that could not be fetched."""
+    """Return the folder for results. Raises ``UsageError`` if it cannot be used, before anything is queued."""
     from notebook_launcher.notebook.dependencies import typed_path
 
     if output is None:

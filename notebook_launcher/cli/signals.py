@@ -1,4 +1,4 @@
-"""Signals as interrupts: SIGINT and SIGTERM cancel the session, SIGHUP (a closed terminal) detaches."""
+"""Turns signals into interrupts: SIGINT and SIGTERM cancel the session, SIGHUP (a closed terminal) detaches."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from notebook_launcher.core.interrupts import HungUp, Interrupts
 
 
 def _ignored(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing; other than ``SIG_IGN``, programs that are started do not inherit it."""
+    """Do nothing; unlike ``SIG_IGN``, child processes do not inherit this handler."""
 
 
 @contextlib.contextmanager
 def signals(view: BaseView) -> Iterator[Interrupts]:
-    """Turn signals into interrupts while the block runs; a hang-up silences the view and is not an error.
+    """Turn signals into interrupts while the block runs; a hang-up silences the view, and is not an error.
 
     A signal that the parent process ignores (``nohup``, a background job of a script) stays ignored.
     """
@@ -28,10 +28,10 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
         view.dismiss()
 
     def leave(number: int, _frame: FrameType | None) -> None:
-        # A shell and the kernel may both tell. A second one in the middle of this would wait for this one's locks.
+        # A shell and the kernel may both send SIGHUP. A second handler would deadlock on locks that this one holds.
         signal.signal(number, _ignored)
         try:
-            view.silence()  # there is no terminal to write to any more
+            view.silence()  # the terminal is gone
         finally:
             signal.signal(number, leave)
         interrupts.arrive("leave")
@@ -47,7 +47,7 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
     try:
         yield interrupts
     except HungUp:
-        view.exit_code = 129  # as a shell reports a death by SIGHUP
+        view.exit_code = 129  # as a shell reports a process killed by SIGHUP
     finally:
         for number, was in before.items():
             if was is not None:  # None: a handler that was not set by Python

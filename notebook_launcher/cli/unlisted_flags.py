@@ -1,4 +1,4 @@
-"""Flags of sbatch that are not listed: kept for the cluster's own sbatch, which is asked about them after the login."""
+"""Accepts sbatch flags that the launcher does not know: the cluster's own sbatch is asked about them after login."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SCHEDULER_FLAGS = "flags"  # key in click's context: the scheduler's flags as ty
 
 
 class TakesSchedulerFlags(click.Command):
-    """A command that passes on the scheduler's flags, also those that only the cluster knows.
+    """A command that passes on the scheduler's flags, including those that only the cluster knows.
 
-    A flag that looks like a slip, or that another command has, is refused at once, as everywhere.
+    A flag that looks mistyped, or that another command has, is refused at once, as everywhere.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put flags that are not listed into the context, with the others."""
+        """Put flags that the launcher does not know into the context, with the others."""
         try:
             return super().parse_args(ctx, list(args))
         except click.NoSuchOption:
@@ -44,19 +44,19 @@ class TakesSchedulerFlags(click.Command):
         return arguments
 
     def _first_unknown(self, ctx: click.Context, arguments: Sequence[str]) -> int | None:
-        """Return the place of the first argument that is an unknown option, and not the value of another."""
+        """Return the index of the first argument that is an unknown option, and not the value of another one."""
         for place in range(len(arguments)):
             try:
                 self.make_parser(ctx).parse_args(args=list(arguments[: place + 1]))
             except click.NoSuchOption:
                 return place
-            except click.UsageError:  # the value of the last one is missing: it is the next word
+            except click.UsageError:  # the last option lacks its value, which is the next word
                 continue
         return None
 
 
 def long_flags(command: click.Command) -> list[str]:
-    """Return the long flags of a command, and of the commands below it; one of these is never passed on."""
+    """Return the long flags of a command and its subcommands; these are never passed on."""
     flags = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
     if isinstance(command, click.Group):
         context = click.Context(command)

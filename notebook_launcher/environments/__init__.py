@@ -1,5 +1,5 @@
-"""Software on the cluster: environments listed, checked, exported and created; container images built.
+"""Software on the cluster: lists, checks, exports and creates environments, and builds container images.
 
-How a job enters an environment is ``jobscripts/lib``.
+The code with which a job enters an environment is in ``jobscripts/lib``.
 May import: core, hosts, jobs, launch, planning, profiles, session, supervision.
 """

@@ -28,7 +28,7 @@ from notebook_launcher.session.record import json_object, new_id
 
 
 def check_environment(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts, *, node: bool) -> None:
-    """Enter an environment and report what works there: on the login node, or on a compute node in a job of its own.
+    """Enter an environment and report what works there: on the login node, or with ``node`` in a job on a compute node.
 
     Raises ``ChecksFailed``, which names the faults, and what submitting a job raises.
     """
@@ -42,10 +42,10 @@ def check_environment(plan: Plan, view: View, prompts: Prompts, interrupts: Inte
 
 @dataclass
 class EnvironmentReport:
-    """What probe.py reports, in lines that begin with ``mark``; ``output``: the last of all others.
+    """What probe.py reports, in lines that begin with ``mark``. ``output``: the last of all other lines.
 
-    The environment's own code can print such lines, too. Only what probe.py could report becomes a value: of one line
-    each, or a list of such; ``gpus`` is a number.
+    The environment's own code can print such lines as well. Only values that probe.py could report are accepted:
+    single lines or lists of them; ``gpus`` is a number.
     """
 
     mark: str
@@ -55,7 +55,7 @@ class EnvironmentReport:
     complete: bool = False
 
     def take(self, line: str, where: str) -> bool:
-        """Read one line, printed on the machine ``where``; return whether the report is complete."""
+        """Read one line, printed on the machine ``where``, and return whether the report is complete."""
         self.where = where
         if line.startswith(f"{self.mark} "):
             self._add(json_object(line[len(self.mark) :]))
@@ -76,7 +76,7 @@ class EnvironmentReport:
 
 
 _TEXTS = frozenset({"python", "prefix", "jupyterlab", "ipykernel", "kernel", "kernel_seconds", "torch", "tensorflow"})
-_LONG_TEXTS = frozenset({"prefix", "kernel", "torch", "tensorflow"})  # they may say what is wrong
+_LONG_TEXTS = frozenset({"prefix", "kernel", "torch", "tensorflow"})  # they may contain an error message
 _LISTS = frozenset({"packages", "conda", "channels"})
 _MOST_OUTPUT = 200  # lines
 _MOST_GPUS = 1024
@@ -84,7 +84,7 @@ _LONGEST, _LONGEST_VERSION = 500, 100  # characters
 
 
 def one_line(value: object, most: int = _LONGEST) -> str:
-    """Return a value from another machine as one line that can be shown and written."""
+    """Return a value from another machine as one line that is safe to show and to write."""
     words = " ".join(printable(str(value)).split())
     return words if len(words) <= most else f"{words[:most]}…"
 
@@ -109,7 +109,7 @@ def probe_environment(plan: Plan, context: Context, what: str, *, node: bool) ->
     return found
 
 
-# a JupyterLab's own Python, if there is one; else the first
+# the Python of jupyter-lab if there is one, otherwise the first on the PATH
 _FIND_PYTHON = (
     'python=$(command -v jupyter-lab || :); python=${python%/*}/python3; [ -x "$python" ] || '
     "python=$(command -v python3 || command -v python)"
@@ -132,7 +132,7 @@ def _folder(plan: Plan, context: Context) -> Iterator[str]:
 
 
 def findings(plan: Plan, found: EnvironmentReport, *, gpus: bool) -> Iterator[tuple[str, Finding]]:
-    """Yield what was found, by the names of the checks. ``gpus``: whether there should be some."""
+    """Yield the findings with the names of the checks. ``gpus``: whether GPUs are expected."""
     values = found.values
     if "python" not in values:
         output = [

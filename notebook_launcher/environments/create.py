@@ -38,7 +38,7 @@ _SCRIPTS = ("create_environment.sh", "build_steps.sh", *LIBRARY)
 
 
 class NewEnvironment(Frozen):
-    """The request: the file, the name in the profile, and a virtual environment's folder or a conda name."""
+    """The request: the file of packages, the name in the profile, and a virtual environment's folder or conda name."""
 
     file: Path
     name: str
@@ -56,7 +56,7 @@ def create_environment(
 ) -> None:
     """Create an environment from a file of packages, with JupyterLab added, and add it to the user's profile.
 
-    ``job``: in a job of its own, not on the login node. Raises ``UsageError`` or ``EnvironmentFailed``.
+    ``job``: in a job instead of on the login node. Raises ``UsageError`` or ``EnvironmentFailed``.
     """
     content = _checked_file(creation)
     cluster = _profile_name(plan.target)
@@ -67,7 +67,7 @@ def create_environment(
             target = f"{context.site.home}/{target}"
         checked_text(
             cluster, profile_with_environment(cluster, plan, creation, target)
-        )  # now, and not after all the work
+        )  # before all the work, not after it
         output: list[str] = []
         answer: dict[str, str] = {}
 
@@ -144,14 +144,14 @@ def _work_folder(plan: Plan, context: Context, creation: NewEnvironment, content
     try:
         yield work
     finally:
-        with contextlib.suppress(LauncherError):  # what is killed does not tidy up after itself
+        with contextlib.suppress(LauncherError):  # a killed process does not clean up after itself
             context.host.run(["bash", f"{work}/create_environment.sh", "tidy", work])
         with contextlib.suppress(LauncherError):
             context.host.run(["rm", "-rf", "--", work])
 
 
 def profile_with_environment(cluster: str, plan: Plan, creation: NewEnvironment, target: str) -> str:
-    """Return the user's own file of the profile with the environment added; the rest is unchanged."""
+    """Return the content of the user's own profile file with the environment added; the rest is unchanged."""
     values: Values = {
         ("environments", creation.name, "description"): f"made of {creation.file.name}",
         ("environments", creation.name, "modules"): list(plan.environment.modules) or None,

@@ -1,4 +1,4 @@
-"""``env export``: an environment written as files from which it can be created again elsewhere."""
+"""``env export``: writes files from which an environment can be created again elsewhere."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from notebook_launcher.session.record import json_object
 
 
 def export_folder(name: str | None) -> Path:
-    """Return the folder for an exported environment: a course may call it ``../../x``, which is a name, not a path."""
+    """Return the folder for an exported environment; a course's name such as ``../../x`` must not act as a path."""
     return Path(re.sub(r"[^\w.-]+", "-", name or "").strip(".-") or "environment")
 
 
 def export_environment(
     plan: Plan, target: Path, view: View, prompts: Prompts, interrupts: Interrupts, *, force: bool = False
 ) -> None:
-    """Write what recreates an environment into a local folder. Raises ``EnvironmentFailed``."""
+    """Write the files that recreate an environment into a local folder. Raises ``EnvironmentFailed``."""
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target} is not a folder.", hint="name a folder with -o")
     if target.exists() and any(target.iterdir()) and not force:
@@ -53,7 +53,7 @@ def _image_record(plan: Plan, context: Context) -> Mapping[str, object]:
 def exported_files(plan: Plan, values: Mapping[str, object], image: Mapping[str, object]) -> dict[str, str]:
     """Return the files that describe an environment, by name.
 
-    pip and conda obey what is in them, so only names with versions are written there.
+    pip and conda act on what these files contain, so only names with versions are written to them.
     """
     name = plan.environment_name or "environment"
     packages, no_packages = _divided(values.get("packages"), _PACKAGE)
@@ -110,14 +110,14 @@ def exported_files(plan: Plan, values: Mapping[str, object], image: Mapping[str,
 _INDEX_MISSING = "# Name the index that has the versions with a +, and take the # away:"
 
 
-# as probe.py writes them
+# the formats in which probe.py writes packages
 _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+", re.A)
 _CONDA = re.compile(r"\w[\w.-]*=[\w.!+-]+", re.A)
 _CHANNEL = re.compile(r"\w[\w.-]*", re.A)
 
 
 def _divided(value: object, pattern: re.Pattern[str]) -> tuple[list[str], list[str]]:
-    """Return the texts of a list that match a pattern, and those that do not."""
+    """Return the texts in a list that match a pattern, and those that do not."""
     texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
     matching = [text for text in texts if pattern.fullmatch(text)]
     return matching, [one_line(text) for text in texts if not pattern.fullmatch(text)]

@@ -1,7 +1,7 @@
-"""``image build`` and ``image pull``: container images built from a definition file, or pulled.
+"""``image build`` and ``image pull``: builds a container image from a definition file, or pulls one.
 
-This is done in a job without GPUs, on the login node if requested, or on this machine. ``jobscripts/lib/image.sh`` does
-the work there: it creates the image under another name, computes its digest, and renames it.
+That is done in a job without GPUs, or if requested, on the login node or this machine. ``jobscripts/lib/image.sh`` does
+the work there: it creates the image under a temporary name, computes its digest, and renames it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _SCRIPTS = ("image.sh", "build_steps.sh", *LIBRARY)
 class Recipe(Frozen):
     """The source of an image: a definition file's content, or (``None``) a source such as ``docker://…``.
 
-    ``source``: its name in messages. ``image``: the default path of the image. ``exact``: an image with another digest
-    is not put in place.
+    ``source``: its name in messages. ``image``: the default path of the image. ``exact``: an image with a different
+    digest is rejected.
     """
 
     source: str
@@ -55,7 +55,7 @@ class Recipe(Frozen):
 
 
 def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
-    """Return how to build a file, a bundled definition, or an environment with one; ``None``: the default one.
+    """Return the recipe for a definition file, a bundled definition or an environment; ``None``: the default one.
 
     Raises ``UsageError``.
     """
@@ -83,7 +83,7 @@ def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
 
 
 def pull_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
-    """Return how to pull a source such as ``docker://…``, or an environment that has one.
+    """Return the recipe for a source such as ``docker://…``, or for an environment that has one.
 
     Raises ``UsageError``.
     """
@@ -131,10 +131,10 @@ def make_image(
     *,
     force: bool = False,
 ) -> None:
-    """Build or pull an image and show its path and digest. ``plan``: of the job, if it is made in one.
+    """Build or pull an image and show its path and digest. ``plan``: of the job, if a job makes it.
 
     An existing image is replaced only with ``force``. Raises ``ImageFailed``, ``Interrupted``, and what submitting a
-    job raises; then nothing is left behind, and an existing image stays.
+    job raises; then no incomplete image is left behind, and an existing one stays.
     """
     with open_context(plan.target, view, prompts, interrupts, submits=machine == "job") as context:
         _make(plan, context, recipe, machine, force=force)
@@ -143,9 +143,9 @@ def make_image(
 def offer_image(plan: Plan, context: Context) -> bool:
     """Offer to build or pull the image of the plan's environment; return whether it exists now.
 
-    Asks nobody without a terminal. An image that somebody else has made meanwhile counts; one with another digest than
-    the environment's is not kept, as no session would start in it. Raises what ``make_image`` raises. Afterwards,
-    interrupts raise again until the next job is submitted.
+    Without a terminal, it does not ask. An image that somebody else has made meanwhile is accepted; one whose digest
+    differs from the environment's is rejected, because no session would start in it. Raises what ``make_image`` raises.
+    Afterwards, interrupts raise again until the next job is submitted.
     """
     verb, name = image_verb(plan), plan.environment_name
     if not context.prompts.asks or verb is None or name is None:
@@ -154,7 +154,7 @@ def offer_image(plan: Plan, context: Context) -> bool:
     if not context.prompts.confirm(_offer(plan, context, machine)):
         return False
     recipe = replace((build_recipe if verb == "build" else pull_recipe)(name, plan.target.profile), exact=True)
-    typed = plan.user_flags & {"account", "clusters"} & plan.request.flags.keys()  # a translation may have dropped one
+    typed = plan.user_flags & {"account", "clusters"} & plan.request.flags.keys()  # translated flags may lack one
     kept = {key: plan.request.flags[key] for key in typed}
     image = _absolute(recipe.image, context, machine)
     try:
@@ -168,7 +168,7 @@ def offer_image(plan: Plan, context: Context) -> bool:
 
 
 def _machine(plan: Plan, context: Context) -> Machine:
-    """Return where an image is made: as the profile says, if the scheduler's jobs run anything besides their script."""
+    """Return where to make an image: as the profile says, if jobs of this scheduler can run more than their script."""
     return plan.target.profile.container.build if context.scheduler.has_steps else "login"
 
 
@@ -178,12 +178,12 @@ def plan_of_job(options: LaunchOptions, target: LaunchTarget) -> Plan:
     return make_plan(replace(options, flags={**options.flags, "gpus": gpus}), LocalMachine.detect(), target)
 
 
-#: of the launcher's own definitions, the disk space that their images need
+#: the disk space that the images of bundled definitions need
 _DISK = {"torch": "about 4 GB", "tensorflow": "about 4 GB"}
 
 
 def _offer(plan: Plan, context: Context, machine: Machine) -> str:
-    """Return the question, which says what it costs as far as that is known."""
+    """Return the question to ask, with the cost as far as it is known."""
     environment, target = plan.environment, plan.target
     where = "on the login node" if machine == "login" else "in a job"
     if machine == "job" and target.profile.node_arch:
@@ -238,7 +238,7 @@ def _is_there(context: Context, image: str) -> bool:
 
 @contextlib.contextmanager
 def _work_folder(context: Context, recipe: Recipe, profile: ClusterProfile, image: str) -> Iterator[str]:
-    """Write the files for the work into a folder there, and remove it afterwards with anything incomplete."""
+    """Write the files that image.sh needs into a folder there; afterwards remove it and anything incomplete."""
     work = f"{context.root}/image-{new_id(context.clock())}"
     environment = Environment(modules=profile.container.modules)
     files = {name: job_script(name).read_bytes() for name in _SCRIPTS}
@@ -259,7 +259,7 @@ def _work_folder(context: Context, recipe: Recipe, profile: ClusterProfile, imag
 def _run_image_script(
     plan: Plan, context: Context, recipe: Recipe, machine: Machine, argv: list[str]
 ) -> Mapping[str, object]:
-    """Run image.sh on the right machine, show its output, and return its record of the image."""
+    """Run image.sh on the chosen machine, show its output, and return its record of the image."""
     work = argv[3]
     output: list[str] = []
     answer: dict[str, str] = {}
@@ -294,16 +294,16 @@ def _run_image_script(
 
 
 def script_result(line: str, work: str) -> tuple[str, str] | None:
-    """Return a message of our script in a work folder, and its kind: ``nbl-KIND WORK TEXT``.
+    """Return the kind and text of a message from image.sh, a line ``nbl-KIND WORK TEXT`` with its work folder.
 
-    A line without the folder's name is output of the build.
+    Any other line is output of the build: ``None``.
     """
     found = re.fullmatch(r"nbl-(image|made|failed|differs) (\S+) (.*)", line)
     return (found[1], found[3]) if found and found[2] == work.rpartition("/")[2] else None
 
 
 def _failed(context: Context, recipe: Recipe, where: str, output: list[str], why: str) -> ImageFailed:
-    """Return the error, with the last lines of the output; all of it is saved in a file there."""
+    """Return the error with the last lines of the output, after saving all of it in a file there."""
     done = "pulled from" if recipe.definition is None else "built from"
     error = ImageFailed(f"No image could be {done} {recipe.source} on {where}.", why=why)
     if output:

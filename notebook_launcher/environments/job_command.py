@@ -22,15 +22,15 @@ from notebook_launcher.supervision.until_started import await_start
 TIMEOUT = 4 * 3600.0  # seconds for a command without a walltime
 CLEANUP_WITHIN = 8.0  # seconds for a command to clean up
 
-#: gets a line and the name of its machine; returns whether it is the last one of interest
+#: receives a line and the name of its machine; returns whether it is the last line needed
 OnLine = Callable[[str, str], bool]
 
 
 def run_directly(context: Context, argv: Sequence[str], on_line: OnLine, stop: str = "") -> str:
     """Run a command on the login node (or this machine); return why its output ended, "" if enough was received.
 
-    ``stop``: a file there; the command exits cleanly once it exists. Raises ``Interrupted``, ``HungUp`` or
-    ``ConnectionLost``; the command is ended then.
+    ``stop``: the path of a file there; the command exits cleanly once it exists. Raises ``Interrupted``, ``HungUp`` or
+    ``ConnectionLost``, after ending the command.
     """
     context.interrupts.defer()
     return _follow(context, argv, context.site.hostname, on_line, stop)
@@ -48,9 +48,9 @@ def run_in_job(
 ) -> str:
     """Submit a job, run a command in it, cancel the job, and return as ``run_directly`` does.
 
-    ``argv``: returns the command, given the session. ``purpose``: shown in lists of sessions. ``directly``: how the
-    user runs it on the login node instead. Raises what ``run_directly`` and what submitting and waiting raise; the job
-    is cancelled then. Where a job runs nothing besides its script, none is submitted.
+    ``argv``: returns the command for a session. ``purpose``: shown in lists of sessions. ``directly``: what the user
+    can type to run it on the login node instead. Raises what ``run_directly`` raises, and what submitting and waiting
+    raise, after cancelling the job. No job is submitted if this scheduler's jobs can run only their script.
     """
     if not context.scheduler.has_steps:
         raise _no_steps(context, directly)
@@ -115,7 +115,7 @@ def _follow(context: Context, argv: Sequence[str], where: str, on_line: OnLine, 
 
 
 def _stop(context: Context, stop: str) -> None:
-    """Let the command exit cleanly, for some seconds: a scheduler kills a job's step without warning."""
+    """Give the command some seconds to exit cleanly, because a scheduler kills a job step without warning."""
     if not stop:
         return
     deadline = time.monotonic() + CLEANUP_WITHIN

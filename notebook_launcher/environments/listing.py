@@ -1,4 +1,4 @@
-"""``env list`` and ``env show``: the environments of a profile, and what one of them consists of."""
+"""``env list`` and ``env show``: shows the environments of a profile, and what one of them consists of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from notebook_launcher.session.record import environment_lines
 
 
 def list_environments(target: LaunchTarget, view: View) -> None:
-    """Show the environments of a target. Nothing is contacted."""
+    """Show the environments of a target. No host is contacted."""
     profile = target.profile
     seen = tuple(
         events.EnvironmentEntry(
@@ -27,7 +27,7 @@ def list_environments(target: LaunchTarget, view: View) -> None:
 
 
 def show_environment(options: LaunchOptions, view: View) -> None:
-    """Show an environment in full. Nothing is contacted. Raises ``EnvironmentUnknown`` or ``UsageError``."""
+    """Show an environment in full. No host is contacted. Raises ``EnvironmentUnknown`` or ``UsageError``."""
     target = find_target(options, LocalMachine.detect())
     name, environment, container, _ = chosen_environment(options, target)
     own = target.profile.environments.get(name or "", Environment())
@@ -47,7 +47,7 @@ def show_environment(options: LaunchOptions, view: View) -> None:
 
 
 def describe_software(environment: Environment, target: LaunchTarget) -> str:
-    """Return where an environment's software comes from, as text."""
+    """Return a text on where an environment's software comes from."""
     image = image_path(environment.container, target.profile) if environment.container else None
     parts = [
         f"container {image}" if image else "",

@@ -1,6 +1,6 @@
-"""A notebook before and after its job: preparing, parameters, copying, and fetching its results.
+"""Handles a notebook before and after its job: prepares it, sets its parameters, copies it, and fetches its results.
 
-The job that executes it is in ``supervision.batch``.
+``supervision.batch`` follows the job that executes it.
 May import: core, hosts, planning, profiles, session, transfer.
 """
 
@@ -8,6 +8,6 @@ from __future__ import annotations
 
 import sys
 
-# nbformat uses jsonschema, which builds 38 grammars with this library for two formats that no notebook uses; that takes
-# seconds at each start. If the library is missing, jsonschema works without these formats.
+# nbformat uses jsonschema, which builds 38 grammars with this library at each start, for two formats that no notebook
+# uses; that takes seconds. Without the library, jsonschema skips these formats.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

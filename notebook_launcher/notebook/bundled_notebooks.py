@@ -1,4 +1,4 @@
-"""The commands on bundled notebooks: list them, and copy them for the user to work in."""
+"""The commands for bundled notebooks: list them, and copy them for the user to work in."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ FOLDER = "~/notebooks"
 
 
 def list_notebooks(view: View) -> None:
-    """Show the bundled notebooks, each with its first sentence. Nothing is contacted."""
+    """Show the bundled notebooks, each with its first sentence. No host is contacted."""
     view.show(events.BundledNotebooks(tuple((name, sentence_of(path)) for name, path in bundled().items())))
 
 
 def copy_notebooks(target: LaunchTarget, names: Sequence[str], to: str, view: View, prompts: Prompts) -> None:
     """Copy bundled notebooks, with their imports, to a folder; files that the user has changed stay.
 
-    ``names``: empty for all of them. ``to``: relative to the home on a cluster, to the current folder on this machine.
-    Raises ``NotebookInvalid`` for an unknown name, ``UsageError`` if it is not a folder, and ``HostCommandFailed`` if
-    they cannot be written.
+    ``names``: empty for all of them. ``to``: relative to the home on a cluster, or to the current folder on this
+    machine. Raises ``NotebookInvalid`` for an unknown name, ``UsageError`` if ``to`` is not a folder, and
+    ``HostCommandFailed`` if the files cannot be written.
     """
     files = files_of(names)
     _check(to)
@@ -54,7 +54,7 @@ def copy_notebooks(target: LaunchTarget, names: Sequence[str], to: str, view: Vi
 
 
 def files_of(names: Sequence[str]) -> dict[str, bytes]:
-    """Return notebooks, and the Python and data files that they need. Raises ``NotebookInvalid`` as ``named``."""
+    """Return notebooks, and the Python and data files that they need. Raises ``NotebookInvalid`` as ``named`` does."""
     there = bundled()
     helpers = sorted(path for folder in {path.parent for path in there.values()} for path in folder.glob("*.py"))
     wanted = [named(name) for name in names if name != HELPER] if names else list(there.values())

@@ -1,4 +1,4 @@
-"""The dependencies of a notebook: Python files in its folder that it imports, and files that the user names."""
+"""Collects the dependencies of a notebook: Python files in its folder that it imports, and files named by the user."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _BY_COPY = "copy it there first: launch-notebook copy SOURCE login:FOLDER/"
 
 
 class Dependencies:
-    """Files by their paths relative to the notebook; ``notes``: what was left out, in sentences."""
+    """Files by their paths relative to the notebook. ``notes``: sentences on what was left out."""
 
     def __init__(self, folder: Path, notebook: str, kind: str = "notebook") -> None:
-        """``folder``: the notebook's; ``notebook``: its file name, which no other file can have.
+        """``folder``: the notebook's; ``notebook``: its file name, which no dependency may have.
 
         ``kind``: what it is called in messages.
         """
@@ -55,10 +55,9 @@ class Dependencies:
         self._imported |= {name.partition(".")[0] for name in seen}
 
     def add_helper(self, path: Path) -> bool:
-        """Add a module of the launcher's if it is imported and the user has none of that name.
+        """Add a module of the launcher if it is imported and the user has none of that name; return whether it was.
 
-        A module or folder of the user's counts wherever it is among the files: code may have it on its path.
-        Returns whether it was added.
+        A module or folder of the user counts wherever it is among the files, because code may have it on its path.
         """
         own = any({path.name, path.stem} & set(PurePosixPath(name).parts) for name in (*self._files, *self._left))
         if own or path.stem not in self._imported or (self._folder / path.stem).is_dir():
@@ -67,7 +66,7 @@ class Dependencies:
         return True
 
     def _add(self, path: Path, *, imported: bool = False) -> bool:
-        """Add a file of the notebook's folder, once. Returns whether it is new."""
+        """Add a file of the notebook's folder, once. Return whether it is new."""
         name = _below(path, self._folder)
         if name is None or name in self._files:
             return False
@@ -105,7 +104,7 @@ class Dependencies:
             raise NotebookInvalid(f"{path} is neither a file nor a folder.")
 
     def add_contents(self, contents: Mapping[str, bytes]) -> None:
-        """Add files that have been read already, by their paths beside the notebook, where no other file is."""
+        """Add files that have already been read, by their paths relative to the notebook, unless a path is taken."""
         self._contents |= contents
 
     def _is_notebook(self, path: Path) -> bool:
@@ -132,14 +131,14 @@ class Dependencies:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Files that are not sent though they may be needed."""
+        """Sentences on files that are not sent though they may be needed."""
         if not self._left:
             return ()
         left = listed(list(dict.fromkeys(self._left)))
         return (f"Not sent with the {self._kind}, as it is a symbolic link: {left}. --with FILE sends it.",)
 
     def read(self) -> dict[str, bytes]:
-        """Return all files. Raises ``NotebookInvalid`` if one cannot be read, or they are too large."""
+        """Return the content of all files. Raises ``NotebookInvalid`` if one cannot be read, or they are too large."""
         if len(self._files) > MOST:
             raise NotebookInvalid(
                 f"{len(self._files)} files are too many to go with a {self._kind}, which takes {MOST}.", hint=_BY_COPY
@@ -177,7 +176,7 @@ def read_file(path: Path, at_most: int, how: str = "") -> bytes:
 
 
 def _below(path: Path, folder: Path) -> str | None:
-    """Return the path of a file in a folder, ``None`` if it is elsewhere."""
+    """Return the path of a file relative to a folder; ``None`` if it is elsewhere."""
     return path.relative_to(folder).as_posix() if path != folder and path.is_relative_to(folder) else None
 
 
@@ -187,7 +186,7 @@ def typed_path(word: str | Path) -> Path:
         path = Path(word).expanduser()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.stat()
-    except (RuntimeError, OSError, ValueError) as error:  # an unknown home, a too long name, a null character
+    except (RuntimeError, OSError, ValueError) as error:  # an unknown home, a name that is too long, a null character
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise NotebookInvalid(
             f"{quoted(str(word))} cannot be inspected.", why=f"{why.rstrip('.')}.", hint="write another path"
@@ -237,7 +236,7 @@ def _text(path: Path) -> str:
     try:
         return read_file(path, LARGEST).decode("utf-8-sig", errors="replace")
     except NotebookInvalid:
-        return ""  # an error is reported when it is to be sent
+        return ""  # the error is reported when the file is to be sent
 
 
 # --- what code imports -----------------------------------------------------------------------------------------
@@ -253,7 +252,7 @@ _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([
 
 @functools.lru_cache(maxsize=256)  # cells and modules of a notebook are read again for each combination of a bench
 def imports(source: str) -> tuple[str, ...]:
-    """Return the full names of what Python code imports: ``from a import b`` may mean ``a.b``. Magics are ignored."""
+    """Return the full names that Python code imports; ``from a import b`` may mean ``a.b``. Magics are ignored."""
     own = _CELL_MAGIC.sub("", source, count=1) if _CELL_MAGIC.match(source) else source
     for text in (own, "\n".join(_without_magic(line) for line in own.split("\n"))):
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():

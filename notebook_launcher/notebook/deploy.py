@@ -1,4 +1,4 @@
-"""Copies notebooks, a course's or the launcher's, to the user's folder; files that the user has changed stay."""
+"""Copies a course's or the bundled notebooks to the user's folder; files that the user has changed stay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT = 300.0  # seconds to copy the notebooks over a slow line
 
 
 def deploy_notebooks(context: Context, course: CourseProfile) -> None:
-    """Copy a course's notebooks to the cluster and show it. A failure is shown as a note, and never raised."""
+    """Copy a course's notebooks to the cluster, and show which. A failure is shown as a note, and never raised."""
     if not course.notebooks:
         return
     folder = folder_of(course, context.site)
@@ -53,7 +53,7 @@ def folder_of(course: CourseProfile, site: Site) -> str:
 
 
 def in_home(folder: str, site: Site) -> str:
-    """Return the path of a folder on a host; it begins at the home there."""
+    """Return the path of a folder on a host, where a relative one is in the home."""
     folder = site.expand(folder).rstrip("/") or "/"
     return folder if folder.startswith("/") else f"{site.home}/{folder}"
 
@@ -67,7 +67,7 @@ class Bundle(Frozen):
     """Files that are copied to a folder together.
 
     ``what``: describes them. ``files``: by their paths in ``folder``. ``record``: the manifest's path below the
-    launcher's folder on that host. ``day``: in the name of a new version beside a changed one.
+    launcher's folder on that host. ``day``: part of the name of a new version beside a changed file.
     """
 
     what: str
@@ -94,7 +94,7 @@ def deploy(host: Host, site: Site, bundle: Bundle, view: View) -> events.Noteboo
     if moves:
         view.show(events.Querying(f"copying {bundle.what}"))
         done = _write(host, bundle.folder, moves, bundle.files)
-    # of unchanged files, only those that are there, or were recorded before, are recorded
+    # files that were not written are recorded only if they exist, or were recorded before
     settled = {move.notebook for move in done} | {name for name in wanted if there.get(name) == wanted[name]}
     noted = {name: wanted[name] for name in settled} | {move.target: wanted[move.notebook] for move in done}
     _note(host, site, bundle, deployed, noted)
@@ -103,10 +103,10 @@ def deploy(host: Host, site: Site, bundle: Bundle, view: View) -> events.Noteboo
 
 
 def deploy_version(host: Host, site: Site, bundle: Bundle, view: View) -> tuple[events.NotebooksCopied, str]:
-    """Copy one file to a folder as ``deploy`` does, and return the name there under which this version is, too.
+    """Copy one file to a folder as ``deploy`` does, and also return the name that this version has there.
 
-    Where another file has its name and stays, that is the version beside it, which the user may have changed since; it
-    is copied if it is not there, under the next free name of the day.
+    If another file keeps the name, this version is beside it, and the user may have changed it since; if it is not
+    there, it is copied under the next free name of the day.
     """
     copied = deploy(host, site, bundle, view)
     [(name, digest)] = bundle.digests().items()
@@ -128,7 +128,7 @@ def deploy_version(host: Host, site: Site, bundle: Bundle, view: View) -> tuple[
 
 
 def _is_version(name: str, of: str) -> bool:
-    """Whether a recorded name is that of a version beside a file; the record could have any."""
+    """Whether a recorded name is that of a version beside the file ``of``; the record may contain any names."""
     before, _, after = _new_name(of, "\n").partition("\n")
     day = name.removeprefix(before).removesuffix(after)
     return name == f"{before}{day}{after}" and re.fullmatch(r"[0-9-]{10,20}", day, re.A) is not None
@@ -139,7 +139,7 @@ def _record_of(bundle: Bundle, site: Site) -> str:
 
 
 def _note(host: Host, site: Site, bundle: Bundle, before: Mapping[str, str], noted: Mapping[str, str]) -> None:
-    """Record files by their names, as SHA-256, if anything is new."""
+    """Record the SHA-256 of files by their names, if anything is new."""
     if (after := {**before, **noted}) != before:
         about = {"folder": bundle.folder, "brought": after}
         records, record = _record_of(bundle, site).rsplit("/", 1)
@@ -149,7 +149,7 @@ def _note(host: Host, site: Site, bundle: Bundle, before: Mapping[str, str], not
 class FileWrite(Frozen):
     """A notebook to write. ``target``: its name in the folder.
 
-    ``over``: the SHA-256 of the file that it replaces, which was copied there before; "": nothing may be there.
+    ``over``: the SHA-256 of the earlier copy that it replaces; "": no file may exist there.
     """
 
     notebook: str
@@ -160,7 +160,7 @@ class FileWrite(Frozen):
 def decide(
     wanted: Mapping[str, str], there: Mapping[str, str], deployed: Mapping[str, str], day: str
 ) -> tuple[list[FileWrite], list[str]]:
-    """Return what to write, and which notebooks the student has changed, so that they stay.
+    """Return what to write, and which notebooks stay because the student has changed them.
 
     ``wanted``: the course's, by name, as SHA-256. ``there``: the folder's, likewise; "": missing, "odd": not a regular
     file. ``deployed``: what was copied last. A new version of a changed one is put beside it, once.
@@ -185,7 +185,7 @@ def _new_name(name: str, day: str) -> str:
 
 
 def _inspect(host: Host, folder: str, record: str, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the files in the folder, and those that were copied there before."""
+    """Return the state of the files in the folder, and the record of those that were copied there before."""
     answer = host.run(["bash", "-c", PLAIN_BASH + _SAFELY + _LOOK, "look", folder, record, *names])
     *lines, noted = answer.stdout.split("\n", len(names))
     if answer.exit_code or len(lines) != len(names):

@@ -1,8 +1,8 @@
 """Manifests of files copied to a user's folder, so that nothing that the user has made or changed is overwritten.
 
-A manifest has the SHA-256 of each copied file. A file that still has it may be replaced by a newer version; any other
-file is the user's and stays, and the newer version is put beside it. Courses' and bundled notebooks (``deploy``) and
-the results of runs (``results``) follow the same rule.
+A manifest has the SHA-256 of each copied file. A file that still has that hash may be replaced by a newer version; any
+other file is the user's and stays, and the newer version is put beside it. Notebooks of courses and bundled ones
+(``deploy``) and the results of runs (``results``) follow the same rule.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.transfer.paths import is_safe
 from notebook_launcher.transfer.protocol import CHUNK
 
-#: the state of a name in a folder, if it is not a file's SHA-256: missing, or not a regular file (a link could lead
+#: the state of a name in a folder other than a file's SHA-256: missing, or not a regular file (a link could lead
 #: anywhere)
 NOTHING, ODD = "", "odd"
 
 
 def may_write(there: str, new: str, copied: Collection[str | None]) -> bool:
-    """Whether a file may be written over one in the state ``there``.
+    """Whether a file may be written to a name whose state is ``there``.
 
-    ``new``: its SHA-256. ``copied``: those of the files that were copied to that name before.
+    ``new``: the file's SHA-256. ``copied``: those of the files that were copied to that name before.
     """
     return there in (NOTHING, new) or (there != ODD and there in copied)
 
@@ -63,9 +63,9 @@ def digest_of(path: Path) -> str:
 
 
 class CopiedFile(Frozen):
-    """A copied file: its name here, its SHA-256, and its size and time at its origin.
+    """A copied file: its name here, its SHA-256, and its size and modification time at its origin.
 
-    ``before``: set while it is being moved to its name: the state of the name until then.
+    ``before``: while it is being moved to its name, the earlier state of that name.
     """
 
     name: str
@@ -75,15 +75,15 @@ class CopiedFile(Frozen):
     before: str | None = None
 
     def as_record(self) -> dict[str, object]:
-        """Return its record."""
+        """Return the file as an entry of the manifest."""
         return {key: value for key, value in vars(self).items() if value is not None}
 
 
 def copied_files(record: object) -> dict[str, CopiedFile]:
-    """Return the recorded files, by origin; invalid records are left out."""
+    """Return the recorded files, by origin; invalid entries are left out."""
     files = {}
     for origin, fields in record.items() if isinstance(record, dict) else ():
-        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the latter for a name that no file can have
+        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the latter for a name that cannot be a file's
             file = CopiedFile(**fields)
             texts = (file.name, file.sha256, file.time, file.before or "")
             if all(isinstance(text, str) for text in texts) and is_safe(file.name) and os.fsencode(file.name):
@@ -92,5 +92,5 @@ def copied_files(record: object) -> dict[str, CopiedFile]:
 
 
 def copied_digests(record: object) -> dict[str, str]:
-    """Return the SHA-256 of files by name, for manifests that have nothing else."""
+    """Return the SHA-256 of files by name, from a manifest that records nothing else."""
     return {str(name): str(digest) for name, digest in record.items()} if isinstance(record, dict) else {}

@@ -1,4 +1,4 @@
-"""The folder or notebook that JupyterLab opens with: where it is there, and sending it first if it is here."""
+"""Finds the folder or notebook that JupyterLab opens with on the cluster; a notebook on this machine is sent first."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from notebook_launcher.notebook.deploy import Bundle, deploy_version, folder_of
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.context import Context
 
-_MOST = 64 * 1024 * 1024  # bytes of a notebook that is sent along; larger ones are for `copy`
+_MOST = 64 * 1024 * 1024  # bytes of a notebook that is sent; for larger ones there is `copy`
 
 
 def place_to_open(context: Context, plan: Plan) -> str:
-    """Return what JupyterLab opens with, as a path below its folder; "": its folder itself.
+    """Return what JupyterLab opens with, as a path below its root folder; "": the root folder itself.
 
-    A notebook that lies on this machine, and not on the login node, is copied to JupyterLab's folder first. One that
-    was changed there stays, the new version is put beside it, and the user is asked which of the two to open. Without
-    ``plan.open_at``, a course's notebook, or its folder. Raises ``UsageError`` for a place that is not there, or that
-    JupyterLab does not show.
+    A notebook on this machine is copied to the root folder first, if commands run on a login node. If the copy there
+    was changed, it stays, the new version is put beside it, and the user is asked which of the two to open. Without
+    ``plan.open_at``, the course's notebook or folder is opened. Raises ``UsageError`` for a path that does not exist,
+    or that JupyterLab does not show.
     """
     root = _jupyter_folder(context, plan)
     if plan.open_at is None:
@@ -49,7 +49,7 @@ def place_to_open(context: Context, plan: Plan) -> str:
 
 
 def _course_place(context: Context, plan: Plan, root: str) -> str:
-    """Return a course's notebook, or its folder if the notebook is not there."""
+    """Return a course's notebook, or its folder if the notebook does not exist."""
     course = plan.target.course
     if not course or not course.notebooks:
         return ""
@@ -68,7 +68,7 @@ def _below(path: str, root: str) -> str:
 
 
 def _may_be_there(context: Context, path: str, root: str) -> bool:
-    """Whether a place is there, as the login node sees it; also if only the compute node sees JupyterLab's folder."""
+    """Whether a path exists on the login node; also true if only the compute node can see JupyterLab's folder."""
     words = ["sh", "-c", '[ -e "$2" ] || [ ! -d "$1" ] || echo missing', "look", root, path]
     with contextlib.suppress(HostCommandFailed):
         return "missing" not in context.host.run(words).stdout.split()
@@ -76,14 +76,14 @@ def _may_be_there(context: Context, path: str, root: str) -> bool:
 
 
 def _jupyter_folder(context: Context, plan: Plan) -> str:
-    """Return the folder in which the job starts, and which JupyterLab shows."""
+    """Return the folder in which the job starts, which is JupyterLab's root folder."""
     chosen = plan.request.flags.get("chdir")
     begins = context.site.home if context.host.remote else os.getcwd()  # noqa: PTH109 - a path of the cluster
     return posixpath.normpath(posixpath.join(begins, context.site.expand(chosen))) if chosen else begins
 
 
 def _sent(context: Context, notebook: Path, folder: str) -> str:
-    """Copy a notebook there, and return the name of the one to open."""
+    """Copy a notebook to JupyterLab's folder, and return the name of the version to open."""
     if notebook.stat().st_size > _MOST:
         raise UsageError(
             f"{notebook} is larger than 64 MiB.", hint=f"copy it first: launch-notebook copy {notebook} login:"

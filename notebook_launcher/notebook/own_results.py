@@ -1,8 +1,8 @@
-"""The results that runs from this machine have recorded, for a notebook that compares them.
+"""Collects the results recorded by runs that were started here, for a notebook that compares them.
 
-Only the file ``results.jsonl`` of a folder that a fetched run or bench has made (its ``run.json`` says of which
-session) is taken, from a few known places, and no more than a bound. It is read at once, through folders that are
-opened without following a link, so that nothing else can come in its place. A folder that the user named may be a link.
+Only files ``results.jsonl`` are read, up to a total size, from a few known places, and only in folders of fetched runs
+and benches (their ``run.json`` names the session). Folders are opened without following symbolic links, so that no
+other file can take the place of a result. Only a folder named by the user may be a link.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LARGEST_RECORD = 1024 * 1024  # bytes
 
 
 class OwnResults(Frozen):
-    """Files of results, by their paths beside a notebook; ``note``: what is sent and what not, in sentences."""
+    """Files of results, by their paths relative to the notebook. ``note``: what is sent and what not, in sentences."""
 
     files: Mapping[str, bytes]
     note: str
 
 
 class _Place(Frozen):
-    """A folder of runs. ``prefix``: of their names beside the notebook; ``shown``: as the user knows it."""
+    """A folder of runs. ``prefix``: for their names beside the notebook; ``shown``: the path as the user knows it."""
 
     path: Path
     shown: Path
@@ -42,7 +42,7 @@ class _Place(Frozen):
 
 
 class _Recorded(Frozen):
-    """The results of one run, not read yet. ``name``: of its folder beside the notebook."""
+    """The results of one run, not yet read. ``name``: of its folder beside the notebook."""
 
     name: str
     path: Path
@@ -52,7 +52,7 @@ class _Recorded(Frozen):
 
 
 def own_results(output: Path) -> OwnResults:
-    """Return the newest results of runs in ``runs`` and in ``output``, and of benches, all in the current folder."""
+    """Return the newest results of runs in ``./runs`` and ``output``, and of benches in the current folder."""
     places = _places(output)
     found = sorted((one for place in places for one in _in(place)), key=lambda one: one.modified, reverse=True)
     files: dict[str, bytes] = {}
@@ -104,7 +104,7 @@ def _nothing(places: Sequence[_Place]) -> str:
 
 
 def _places(output: Path) -> list[_Place]:
-    """Return each place once; the path of the folder that the user named leads through no link."""
+    """Return each place once; in the path of the folder that the user named, links are resolved."""
     here = Path.cwd()
     places = [_Place(here / RUNS, Path(RUNS))]
     places += [_Place(here / bench / RUNS, bench / RUNS, f"{bench.name}.") for bench in sorted(Path().glob("bench-*"))]
@@ -123,7 +123,7 @@ def _in(place: _Place) -> list[_Recorded]:
 
 
 def _recorded(place: _Place, name: str) -> _Recorded | None:
-    """Return the results of a run of the user's; ``None`` if the folder is no such run's, or there are none."""
+    """Return the results of a run; ``None`` if the folder does not belong to a run, or has no results."""
     try:
         with real_folder(str(place.path / name)) as folder:
             there = folder.stat(RESULTS)
@@ -140,7 +140,7 @@ def _is_of_a_run(folder: RealFolder) -> bool:
 
 
 def _content(one: _Recorded, room: int) -> bytes | None:
-    """Return the results, ``None`` if they are larger than ``room``; empty if they cannot be read any more."""
+    """Return the results; ``None`` if they are larger than ``room`` bytes, empty if they can no longer be read."""
     try:
         with real_folder(str(one.path)) as folder:
             return folder.read(RESULTS, room)

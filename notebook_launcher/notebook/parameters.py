@@ -1,6 +1,6 @@
-"""Parameters of a notebook: what its parameters cell sets, and what a typed value means there.
+"""Parameters of a notebook: what its parameters cell sets, and how a typed value is converted.
 
-Pure: nothing in a notebook, or from the user, is ever run.
+Pure: code of the notebook or the user is never run.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from collections.abc import Collection, Mapping, Sequence
 from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.suggestions import did_you_mean
 
-UNKNOWN = object()  # the default of a computed parameter
+UNKNOWN = object()  # the default of a parameter that is computed
 Defaults = Mapping[str, object]
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
-_INTEGER_FOR_SURE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")  # for a parameter with a number as its default
+_INTEGER_FOR_SURE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")  # accepted if the parameter's default is a number
 _FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _FLOAT_FOR_SURE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WORDS: dict[str, object] = {"True": True, "true": True, "False": False, "false": False, "None": None}
 _SWITCHES = {"1": True, "yes": True, "on": True, "0": False, "no": False, "off": False}
 _ODD_FLOATS = re.compile(r"[+-]?inf|nan")
-_NAME_ANYWHERE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # in any language
-_TEXT_ANYWHERE = re.compile(r"[A-Za-z0-9 _.,:;/+=@-]*")  # the same between quotes in any language
+_NAME_ANYWHERE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # an identifier in any language
+_TEXT_ANYWHERE = re.compile(r"[A-Za-z0-9 _.,:;/+=@-]*")  # has the same meaning between quotes in any language
 _MAGIC = re.compile(r"^[%!].*", re.M)
 _READ_ANY = {"globals", "locals", "vars", "eval", "exec", "get_ipython"}
-_LONGEST_NUMBER = 4000  # digits; Python reads 4300 from text
+_LONGEST_NUMBER = 4000  # digits; Python converts at most 4300 from text
 
 
 def defaults_in(source: str) -> Defaults | None:
-    """Return what the cell tagged ``parameters`` sets: names, and their values if these are literals.
+    """Return the names that the cell tagged ``parameters`` sets, with their values if these are literals.
 
     ``setting("EPOCHS", 5)`` has the default 5. ``None``: the cell cannot be parsed.
     """
@@ -71,14 +71,14 @@ def _default(value: ast.expr) -> object:
 
 
 def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, python: bool) -> dict[str, object]:
-    """Return parameters by name, with their text converted: ``True``, ``None``, a number, else text.
+    """Return parameters by name, with their text converted to ``True``, ``None`` etc., a number, or else left as text.
 
-    ``defaults``: what the notebook sets, if known: an unknown name is refused; a text parameter gets the text as it is,
-    and for a number or a Boolean text is refused. Raises ``NotebookInvalid``.
+    ``defaults``: what the notebook sets, if known: then an unknown name is refused, a parameter with a text as its
+    default gets the text as it is, and for a number or a Boolean, text is refused. Raises ``NotebookInvalid``.
     """
     values: dict[str, object] = {}
     for typed, text in pairs:
-        name = unicodedata.normalize("NFKC", typed)  # as Python does
+        name = unicodedata.normalize("NFKC", typed)  # as Python normalises identifiers
         if not (typed.isidentifier() if python else _NAME_ANYWHERE.fullmatch(typed)) or keyword.iskeyword(name):
             what = f"{quoted(typed)} cannot be the name of a parameter."
             raise NotebookInvalid(
@@ -97,7 +97,7 @@ def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, pyth
 
 
 def as_two_arguments(typed: str) -> str:
-    """Return ``-p STEPS 3`` for ``STEPS=3`` that was typed as a name; "" for anything else."""
+    """Return ``-p STEPS 3`` if ``STEPS=3`` was typed as a name; "" for anything else."""
     name, sign, value = typed.partition("=")
     return f"-p {name} {shlex.quote(value or 'VALUE')}" if sign and name.isidentifier() and value.isprintable() else ""
 
@@ -137,7 +137,7 @@ def _nonsense(name: str, text: str, default: float) -> NotebookInvalid:
 
 
 def _number(name: str, text: str, *, lenient: bool) -> int | float | None:
-    """Return a number, ``None`` for an invalid one. ``lenient``: 007 is valid, too, and not an identifier."""
+    """Return a number; ``None`` if the text is none. ``lenient``: accept 007, which could also be an identifier."""
     if _ODD_FLOATS.fullmatch(text):
         return float(text)
     if len(text) > _LONGEST_NUMBER and re.fullmatch(r"[-+._0-9eE]+", text):
@@ -156,7 +156,7 @@ def _number(name: str, text: str, *, lenient: bool) -> int | float | None:
 
 
 def doubts(values: Mapping[str, object], defaults: Defaults | None) -> list[str]:
-    """Return a sentence for each number that is not whole, or is one at all, where the default is different."""
+    """Return a sentence for each value whose type differs from the default's, such as a fraction for a whole number."""
     found = []
     for name, value in values.items():
         default = (defaults or {}).get(name)
@@ -168,9 +168,9 @@ def doubts(values: Mapping[str, object], defaults: Defaults | None) -> list[str]
 
 
 def set_again(cells: Sequence[str], names: Collection[str]) -> dict[str, int]:
-    """Return which of the names are set anew before anything reads them, and in which of the Python cells, from 0.
+    """Return which names are overwritten before anything reads them, each with the index of the Python cell.
 
-    Only what is sure is returned: a cell that cannot be parsed may read all of them.
+    Only certain cases are returned: a cell that cannot be parsed may read any of them.
     """
     found: dict[str, int] = {}
     pending = set(names)
@@ -193,7 +193,7 @@ def set_again(cells: Sequence[str], names: Collection[str]) -> dict[str, int]:
 
 
 def _read_by(statement: ast.stmt, names: Collection[str]) -> set[str]:
-    """Return the names that a statement may read: all of them if it may do so by their text."""
+    """Return the names that a statement may read: all of them if it may look them up as text."""
     words = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
@@ -204,6 +204,6 @@ def _read_by(statement: ast.stmt, names: Collection[str]) -> set[str]:
 
 
 def quoted(text: str) -> str:
-    """Return typed text, quoted for a sentence."""
+    """Return typed text, quoted for use in a sentence."""
     shown = "".join(sign if sign.isprintable() else "?" for sign in text)
     return f"“{shown[:60]}…”" if len(shown) > 60 else f"“{shown}”"

@@ -1,4 +1,4 @@
-"""Notebooks before they leave this machine: find, check, set parameters, and collect dependencies."""
+"""Prepares a notebook before it leaves this machine: finds and checks it, sets parameters, collects dependencies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.notebook.dependencies import LARGEST, Dependencies, absolute, read_file, typed_path
 from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, read_pairs, set_again
 
-LONGEST_NAME = 200  # bytes of a notebook's name: names derived from it are longer, and the limit is 255
-HELPER = "timing.py"  # the module that the bundled notebooks measure with
-TRAINER = "training/train_ddp.py"  # of the job scripts; a bundled notebook that starts it takes its folder along
+LONGEST_NAME = 200  # bytes of a notebook's name: names derived from it are longer, and file systems allow 255
+HELPER = "timing.py"  # the module with which the bundled notebooks measure
+TRAINER = "training/train_ddp.py"  # one of the job scripts; its folder is sent with a bundled notebook that starts it
 COMPARES, FILES_COMPARED = "compare.ipynb", "RESULTS"  # the bundled notebook that reads results, and its parameter
 _ENDING = ".ipynb"
 _SEE = "list the bundled notebooks: launch-notebook notebooks list"
@@ -30,7 +30,7 @@ _TO_MEASURE = (
 _OPEN_IT = "open it in JupyterLab, and save it anew"
 _INJECTED = "injected-parameters"
 _TAG_IT = "tag that cell “parameters” (in JupyterLab: the gears at the top right, “Cell tags”)"
-_MINOR = 5  # the newest version of nbformat 4 whose keys are all known here
+_MINOR = 5  # the newest minor version of nbformat 4 whose keys are all known here
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -61,8 +61,8 @@ def prepare(
 
     ``path_or_name``: a file, or the name of a bundled notebook, with or without its suffix. ``pairs``: names and values
     of parameters, as typed; of several for one name the last counts. ``extra``: more files and folders to send with it.
-    ``runs``: the folder with the results of runs, which the bundled notebook that compares them takes along, unless
-    ``pairs`` or ``extra`` say what it compares. Raises ``NotebookInvalid``, also if there is nothing to compare.
+    ``runs``: the folder with the results of runs, which are sent with the bundled notebook that compares them, unless
+    ``pairs`` or ``extra`` specify what it compares. Raises ``NotebookInvalid``, also if there is nothing to compare.
     """
     found = find(path_or_name)
     notebook = _read(found.path)
@@ -74,7 +74,7 @@ def prepare(
     if python:
         dependencies.add_imported(code)
     named = tuple(extra)
-    if found.is_bundled:  # the user does not have its folder
+    if found.is_bundled:  # its folder is not the user's
         extra = [*data_of(found.path), *extra]
     for path in extra:
         dependencies.add_named(path)
@@ -102,7 +102,7 @@ def prepare(
 
 
 def data_of(path: Path) -> list[Path]:
-    """Return the data files beside a bundled notebook that it refers to, and the folder of the trainer likewise."""
+    """Return the files that a bundled notebook refers to: data files beside it, and the trainer's folder."""
     text = path.read_text(encoding="utf-8")
     data = [file for file in sorted(path.parent.iterdir()) if file.suffix not in (_ENDING, ".py") and file.is_file()]
     trainer = absolute(shipped("jobscripts") / TRAINER)
@@ -113,7 +113,7 @@ def data_of(path: Path) -> list[Path]:
 
 
 class FoundNotebook(Frozen):
-    """A notebook's file, absolute; ``is_bundled``: it is one of the launcher's."""
+    """The absolute path of a notebook. ``is_bundled``: it is one of the launcher's own."""
 
     path: Path
     is_bundled: bool = False
@@ -139,7 +139,7 @@ def named(word: str) -> Path:
 
 
 def find(word: str) -> FoundNotebook:
-    """Return the notebook with a path or a name; the user's files have priority. Raises ``NotebookInvalid``."""
+    """Return the notebook with this path or name; the user's files have priority. Raises ``NotebookInvalid``."""
     if not word or "\0" in word:
         raise NotebookInvalid("No notebook is named.", hint=_SEE)
     path = typed_path(word)
@@ -188,7 +188,7 @@ def _notebooks_of(folder: Path) -> list[str]:
 
 
 def _name_of(path: Path) -> str:
-    """Return the name of the notebook where it runs: it becomes a line of ``session.env``, and the result's name."""
+    """Return the notebook's name on the cluster; it becomes a line of ``session.env`` and the name of the result."""
     if not path.name.isprintable() or "�" in path.name.encode(errors="replace").decode(errors="replace"):
         raise NotebookInvalid(
             f"The name of {str(path)!a} has characters that a notebook's name should not have.",
@@ -249,7 +249,7 @@ def _runs(cell: Any) -> bool:
 
 
 def _is_counted(cell: Any) -> bool:
-    """Whether the user counts a cell: one with code that is not the launcher's own. ``execute.py`` counts alike."""
+    """Whether a cell is counted: it contains code other than the launcher's own. ``execute.py`` counts the same way."""
     return _runs(cell) and _INJECTED not in cell.metadata.get("tags", ())
 
 
@@ -274,7 +274,7 @@ def _json_object(text: str, path: Path) -> dict[str, Any]:
 def _cleaned(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a notebook of version 4 without outputs and irrelevant metadata."""
     metadata = _mapping(data.get("metadata"))
-    metadata.pop("widgets", None)  # the state of widgets: it belongs to outputs, and is large
+    metadata.pop("widgets", None)  # the state of widgets belongs to the outputs, and is large
     kernel = metadata.get("kernelspec")
     if isinstance(kernel, dict) and isinstance(kernel.get("name"), str):
         metadata["kernelspec"] = {"display_name": kernel["name"], **kernel}
@@ -367,7 +367,7 @@ def _notes_on_set_again(notebook: Any, names: Collection[str], hint: str) -> lis
 
 
 def _inject(notebook: Any, values: Mapping[str, object], language: str) -> None:
-    """Let papermill insert the cell: after the one tagged ``parameters``, instead of an earlier one, or first."""
+    """Insert the cell as papermill does: after the one tagged ``parameters``, in place of an earlier one, or first."""
     with _quiet("papermill"):
         from papermill.exceptions import PapermillException
         from papermill.parameterize import parameterize_notebook

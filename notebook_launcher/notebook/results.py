@@ -40,10 +40,10 @@ from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of
 MOST_FILES = 1000  # written by a run, at most, to be fetched
 MOST_BYTES = 64 * 1024 * 1024  # of one file; the copy command can fetch larger ones
 MOST_ALL = 1024 * 1024 * 1024  # bytes of all of them
-MOST_EARLY, EARLY_WITHIN = 8 * 1024 * 1024, 10.0  # bytes and seconds of ``fetch_notebook``
-ATTEMPTS = 3  # if the connection breaks meanwhile
+MOST_EARLY, EARLY_WITHIN = 8 * 1024 * 1024, 10.0  # bytes and seconds: limits of ``fetch_notebook``
+ATTEMPTS = 3  # to fetch, if the connection breaks
 WAIT = 600.0  # seconds to wait for another launcher that fetches into the same folder
-LARGE = 16 * 1024 * 1024  # bytes from which on progress is shown
+LARGE = 16 * 1024 * 1024  # bytes: progress is shown if there are at least as many
 REPORT_EVERY = 5.0  # seconds
 RECORD = "run.json"
 USAGE = "usage.csv"
@@ -62,12 +62,12 @@ def results_folder(session: Session, output: Path = Path("runs")) -> Path:
 
 
 def fetch_results(context: Context, session: Session, folder: Path) -> events.ResultsFetched:
-    """Fetch a run's results so far into ``folder`` (created if necessary), and return what is there then.
+    """Fetch a run's results so far into ``folder`` (created if necessary), and return what it then contains.
 
-    May be called again at any time: only what is new is fetched, and a file that was changed here since is left alone;
-    the new version is put beside it. Shows progress if it takes long, and nothing else. Reconnects if the connection
-    breaks. Raises ``ConnectionLost``; ``CopyFailed`` if something cannot be stored here; ``Interrupted`` after a
-    Ctrl-C, or once the terminal is closed, whatever the network does. Files fetched by then are kept.
+    May be called again at any time: only what is new is fetched; a file that was changed here stays, and the new
+    version is put beside it. Shows nothing but the progress of a large fetch. Reconnects if the connection breaks.
+    Raises ``ConnectionLost``; ``CopyFailed`` if something cannot be stored here; ``Interrupted`` after Ctrl-C or once
+    the terminal is closed, even if the network hangs. Files fetched by then are kept.
     """
     attempt, exit_requests = 1, context.interrupts.exit_requests
     while True:
@@ -82,27 +82,27 @@ def fetch_results(context: Context, session: Session, folder: Path) -> events.Re
 
 
 def fetch_notebook(context: Context, session: Session, folder: Path) -> bool:
-    """Fetch a run's notebook alone, if that is quick, and return whether it is in ``folder`` as it is on the cluster.
+    """Fetch only a run's notebook if that is quick, and return whether ``folder`` now has the cluster's version.
 
-    ``fetch_results`` fetches the rest, later. Whoever calls this does nothing else meanwhile: it takes ``EARLY_WITHIN``
-    at most, does not wait for another launcher, and does not reconnect. Raises what ``fetch_results`` raises.
+    ``fetch_results`` fetches the rest later. The caller is blocked, so this takes at most ``EARLY_WITHIN`` seconds,
+    does not wait for another launcher, and does not reconnect. Raises what ``fetch_results`` raises.
     """
     return _Fetching(context, session, folder, context.interrupts.exit_requests).run_early()
 
 
 class _RemoteFile(Frozen):
-    """A file on the cluster: its size, and its time as reported."""
+    """A file on the cluster: its size, and its modification time as reported."""
 
     size: int
     time: str
 
 
 class _Fetching:
-    """One inspection of a run's directory, and the following fetch. Remote paths are relative to the session's."""
+    """Inspects a run's directory once, and fetches from it. Remote paths are relative to the session's directory."""
 
     def __init__(self, context: Context, session: Session, folder: Path, exit_requests: int) -> None:
         self._context, self._session, self._folder = context, session, folder
-        self._exit_requests = exit_requests  # Ctrl-C before anything was fetched
+        self._exit_requests = exit_requests  # how often Ctrl-C had been pressed at the start
         self._there = RemoteEndpoint(context.host)
         self._notebook = session.record.notebook or "notebook.ipynb"
         self._fetched_before: dict[str, CopiedFile] = {}
@@ -132,7 +132,7 @@ class _Fetching:
         )
 
     def _reconnect(self) -> None:
-        """Reconnect; an attempt that is left to itself after a Ctrl-C replaces nothing, and asks the user nothing."""
+        """Reconnect; an attempt abandoned after Ctrl-C neither replaces the connection nor asks the user anything."""
         left, ended, prompts = threading.Event(), threading.Event(), self._context.prompts
 
         def reconnect() -> None:
@@ -150,7 +150,7 @@ class _Fetching:
                 prompts.dismiss()
 
     def run_early(self) -> bool:
-        """Fetch the notebook alone, if it is small; ``False``: it was not fetched."""
+        """Fetch only the notebook, if it is small; return whether the folder has it."""
         self._late_at = time.monotonic() + EARLY_WITHIN
         origin = f"work/{self._notebook}"
         found = {name: file for name, file in self._inspect().items() if name == origin and file.size <= MOST_EARLY}
@@ -181,7 +181,7 @@ class _Fetching:
 
     @contextlib.contextmanager
     def _locked(self, *, wait: bool = True) -> Iterator[bool]:
-        """Lock the folder against other launchers; yields whether it had to wait for one.
+        """Lock the folder against other launchers, and yield whether it had to wait for one.
 
         Raises ``CopyFailed`` after ``WAIT``, or at once without ``wait``.
         """
@@ -214,9 +214,9 @@ class _Fetching:
                 lock.release()
 
     def refuse_if_interrupted(self) -> None:
-        """Raise ``Interrupted`` after a Ctrl-C or a hang-up, ``CopyFailed`` once ``run_early`` has taken too long.
+        """Raise ``Interrupted`` after Ctrl-C or a hang-up, ``CopyFailed`` once ``run_early`` has taken too long.
 
-        A hang-up counts also if it came before: nobody waits for the files any more.
+        An earlier hang-up counts as well, because nobody waits for the files any more.
         """
         interrupts = self._context.interrupts
         if interrupts.hung_up or interrupts.exit_requests > self._exit_requests:
@@ -228,7 +228,7 @@ class _Fetching:
             raise CopyFailed("The notebook takes long to fetch.", hint="fetch it with the other results")
 
     def _report_progress(self, count: int) -> None:
-        """Count received bytes, and show now and then how many of a large fetch there are."""
+        """Count received bytes; for a large fetch, show the progress every ``REPORT_EVERY`` seconds."""
         self._bytes += count
         if self._bytes_wanted >= LARGE and time.monotonic() - self._reported_at >= REPORT_EVERY:
             self._reported_at = time.monotonic()
@@ -240,7 +240,7 @@ class _Fetching:
         return self._notes.get("exit.json", {}).get("cause") == "finished"
 
     def _names(self) -> tuple[str, ...]:
-        """Return the files here, the notebook first."""
+        """Return the names of the fetched files, the notebook first."""
         first = f"work/{self._notebook}"
         kept = sorted(self._kept, key=lambda origin: (origin != first, self._kept[origin].name))
         return tuple(self._kept[origin].name for origin in kept)
@@ -263,7 +263,7 @@ class _Fetching:
         return found
 
     def _unchanged(self, found: Mapping[str, _RemoteFile]) -> list[str]:
-        """Return the sent files that are unchanged there: they are here already."""
+        """Return the files that were sent and have not changed on the cluster, and so need not be fetched."""
         sent = [
             origin
             for name in self._session.record.sent
@@ -276,13 +276,13 @@ class _Fetching:
         recorded = json_object(note or b"").get("files")
         digests = recorded if isinstance(recorded, dict) else {}
         paths, size = names([f"{directory}/{origin}" for origin in sent]), sum(found[one].size for one in sent)
-        # whatever its exit code: a file that was deleted meanwhile has no hash
+        # the exit code does not matter: a file that was deleted meanwhile has no hash
         reply = call_verb(self._there.host, "hashes", data=paths, reads=size, meanwhile=self.refuse_if_interrupted)
         now = hashes_of(reply)
         return [one for one in sent if now.get(f"{directory}/{one}", "") == digests.get(one.removeprefix("work/"))]
 
     def _wanted(self, found: Mapping[str, _RemoteFile]) -> list[str]:
-        """Return what to fetch now; note files that are too large, or whose names are not possible here."""
+        """Return what to fetch now; record files that are too large, or whose names are not possible here."""
         wanted, count, total = [], 0, 0
         for origin, remote in found.items():
             if origin in _NOTES:
@@ -305,13 +305,13 @@ class _Fetching:
         return wanted
 
     def _leave_there(self, origin: str, size: int) -> None:
-        """Note a file that is not fetched; odd characters in its name are escaped, with a backslash."""
+        """Record a file that is not fetched; unprintable characters in its name are escaped with a backslash."""
         path = f"{self._session.directory}/{origin}"
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
         self._left_there.append(f"{shown} ({file_size(size)})")
 
     def _is_the_same(self, kept: CopiedFile, remote: _RemoteFile) -> bool:
-        """Whether it was fetched before and is here, whatever the user has done with it since."""
+        """Whether the remote file was fetched before and is here, even if the user has changed it since."""
         if kept.before is not None:
             return False
         return (kept.bytes, kept.time) == (remote.size, remote.time) and os.path.lexists(self._folder / kept.name)
@@ -321,11 +321,11 @@ class _Fetching:
     def _streamed(
         self, wanted: list[str], found: Mapping[str, _RemoteFile], parts: Path
     ) -> Iterator[tuple[str, Path, str]]:
-        """Yield each requested file, written to a part of its own, with its hash; records are kept in memory."""
+        """Yield each requested file, written to a temporary file, with its hash; records are kept in memory."""
         expected = {f".{self._session.directory}/{origin}": origin for origin in wanted}
         count = 0
         with Wire(self._there.host, "pack", [], meanwhile=self.refuse_if_interrupted) as wire:
-            with contextlib.suppress(BrokenPipeError):  # its reply says why
+            with contextlib.suppress(BrokenPipeError):  # the remote command's reply says why
                 wire.send(names(list(expected)))
             wire.end_data()
             incoming = TarReader(wire, self._there.label, 2 * MOST_ALL)
@@ -352,14 +352,14 @@ class _Fetching:
                     hint="type the same command to fetch the rest",
                 ) from None
             reply = wire.reply(MOST_OVERHEAD)
-        if reply.code and wanted and len(expected) == len(wanted):  # else a file only vanished, or grew, meanwhile
+        if reply.code and wanted and len(expected) == len(wanted):  # else a file only vanished or grew
             raise tool_failed(self._there.label, reply.stderr)
         for origin in expected.values():
             if origin not in _NOTES:
                 self._leave_there(origin, found[origin].size)
 
     def _install(self, received: list[tuple[str, Path, str]], found: Mapping[str, _RemoteFile], record: Path) -> None:
-        """Move each part to its path. A replacement is recorded before, because it may be interrupted, too."""
+        """Move each temporary file to its path. A replacement is recorded first, because it may be interrupted."""
         placed = [
             (origin, part, kept)
             for origin, part, digest in received
@@ -374,7 +374,7 @@ class _Fetching:
         self._write_record(record)
 
     def _choose_name(self, origin: str, digest: str, remote: _RemoteFile) -> CopiedFile | None:
-        """Choose a file's path: over what was fetched before, but never over what the user has made."""
+        """Choose a file's path: it may replace a fetched file, but never one that the user has made or changed."""
         others = {**self._fetched_before, **self._kept}
         before = others.pop(origin, None)
         used = {kept.name for kept in others.values()} | {RECORD, USAGE} - {origin}
@@ -393,14 +393,14 @@ class _Fetching:
     # --- recording
 
     def _write_record(self, part: Path) -> None:
-        """Write ``run.json``: what was run, where, how it ended, and what was fetched of it, now or before."""
+        """Write ``run.json``: what was run, where, how it ended, and what was fetched, now or before."""
         summary = _summary(self._session, self._notes)
-        if not self._notes:  # none was fetched now: those of an earlier fetch count
+        if not self._notes:  # none was fetched now: use those of an earlier fetch
             summary = {**summary, **_read(self._folder)}
         fetched = {origin: kept.as_record() for origin, kept in sorted({**self._fetched_before, **self._kept}.items())}
         try:
             text = _as_json({**summary, "fetched": fetched})
-        except RecursionError:  # a deliberately nested record
+        except RecursionError:  # a maliciously nested record
             text = _as_json({**_summary(self._session, {}), "fetched": fetched})
         with open(_new(part), "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{text}\n")
@@ -408,7 +408,7 @@ class _Fetching:
 
 
 def _summary(session: Session, notes: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """Return the summary of a run, from its record and its job's own ones."""
+    """Return the summary of a run, from its session record and the records that its job wrote."""
     record, ended, started = session.record, notes.get("exit.json", {}), notes.get("started.json", {})
     sent, progress = notes.get(SENT, {}), notes.get("progress.json", {})
     return {
@@ -457,14 +457,14 @@ def _name(origin: str) -> str | None:
 
 
 def _candidates(name: str) -> Iterator[str]:
-    """Yield a name, and alternatives: ``train.fetched.ipynb``, ``train.fetched-2.ipynb``."""
+    """Yield a name and its alternatives: ``train.fetched.ipynb``, ``train.fetched-2.ipynb``."""
     yield name
     for number in range(1, 100):
         yield name_beside(name, "fetched" if number == 1 else f"fetched-{number}")
 
 
 def _written(file: IO[bytes], path: Path, on_bytes: Callable[[int], None]) -> str:
-    """Write a file of a tar to a new one with private permissions, and return its hash."""
+    """Write a member of a tar archive to a new file with private permissions, and return its hash."""
     hasher = hashlib.sha256()
     with open(_new(path), "wb") as out:
         while data := file.read(CHUNK):

@@ -1,5 +1,5 @@
-"""A user's job script before its job: reading it, its templates, and what goes with it.
+"""Handles a user's job script before its job: reads it, fills in templates, and collects the files to send with it.
 
-What follows its job is ``supervision.script``; what the job used is in ``usage``.
+``supervision.script`` follows its job; ``usage`` measures what the job used.
 May import: core, notebook, profiles, schedulers.
 """

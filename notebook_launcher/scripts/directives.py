@@ -1,4 +1,4 @@
-"""Which of a script's lines count on a cluster, and the file that it reads as its standard input."""
+"""Chooses the directives of a script that apply on a cluster, and the file that it reads as its standard input."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from notebook_launcher.scripts.prepare import PreparedScript
 
 _NAMES = {"#BSUB": "LSF", "#PBS": "PBS", "#$": "Grid Engine"}
 _TOGETHER = " and "
-_LOGS = ("output", "error", "open-mode")  # LSF resolves them in a folder of its own choice
+_LOGS = ("output", "error", "open-mode")  # LSF resolves them relative to another folder
 
 
 def for_scheduler(script: PreparedScript, scheduler: str, cluster: str | None) -> PreparedScript:
-    """Return the script with the flags of the lines that count on a cluster. ``scheduler``: ``auto`` if not known yet.
+    """Return the script with the flags of the directives that apply. ``scheduler``: ``auto`` if not known yet.
 
-    With LSF its ``#BSUB`` lines count alone, if it has some, as for bsub. Raises ``ScriptInvalid`` if all of its lines
-    are for another scheduler, or for one whose lines are not read, and ``UsageError`` for ``#BSUB`` lines that cannot
-    be passed on.
+    With LSF, only ``#BSUB`` lines apply if the script has any, as with bsub. Raises ``ScriptInvalid`` if all directives
+    are for another scheduler, or for one whose directives cannot be read, and ``UsageError`` for ``#BSUB`` lines that
+    cannot be passed on.
     """
     own = script.directives
     if scheduler == "lsf" and MARK in own.others:
@@ -39,9 +39,9 @@ def for_scheduler(script: PreparedScript, scheduler: str, cluster: str | None) -
 
 
 def check_scheduler_found(script: PreparedScript, planned: str, found: str, cluster: str | None) -> None:
-    """Raise ``ScriptInvalid`` if the scheduler that was found after login is not the one that all lines are for.
+    """Raise ``ScriptInvalid`` if all directives are for another scheduler than the one found after login.
 
-    ``planned``: as it was known before, ``auto``: not at all, so that ``#BSUB`` lines were read.
+    ``planned``: the scheduler assumed before; ``auto``: it was not known, so that ``#BSUB`` lines were read.
     """
     lines = read_directives(script.content.decode(errors="surrogateescape"))
     if planned == "auto" and found not in ("lsf", "local") and MARK in lines.others and not lines.is_marked:
@@ -60,12 +60,12 @@ def _with_bsub_directives(script: PreparedScript) -> PreparedScript:
 
 
 def _for_others(script: PreparedScript, scheduler: str, cluster: str | None) -> ScriptInvalid:
-    """Return the error for a script whose lines are all for another scheduler, or of a kind that is not read."""
+    """Return the error for a script whose directives are all for another scheduler, or of a kind that is not read."""
     marks = script.directives.others
     known = None if scheduler == "auto" else make_scheduler(scheduler, "")
     where = f"and {cluster or 'this cluster'} has {known.title if known else 'another scheduler'}"
     hint = "write what it needs in #SBATCH lines below its first line, such as:"
-    if known and known.directive in marks:  # its own, which are not translated
+    if known and known.directive in marks:  # its own directives, which are not translated
         where = "which are not read here"
         by_hand = known.submit_by_hand(shlex.quote(script.name))
         hint = f"submit it on the login node, with {by_hand}, or {hint}"
@@ -88,10 +88,10 @@ def _for_others(script: PreparedScript, scheduler: str, cluster: str | None) -> 
 
 
 def with_input(script: PreparedScript, name: str | None, *, is_remote: bool) -> PreparedScript:
-    """Return the script with the file that it reads as its standard input, which goes along to another machine.
+    """Return the script with the file that it reads as its standard input, which is sent with it if it runs remotely.
 
-    ``name``: as typed after ``--input``; from ``/`` it is a file of the cluster, else one of the folder where the
-    command is typed. Raises ``UsageError`` if it is not there, or cannot go along.
+    ``name``: as typed after ``--input``; an absolute path is on the cluster, any other is relative to the current
+    folder. Raises ``UsageError`` if the file does not exist, or cannot be sent.
     """
     if name is None or name == "/dev/null":
         return script

@@ -1,6 +1,6 @@
-"""The lines that bring an environment into a bundled script: of conda, a virtual environment or a uv project. Pure.
+"""Makes the lines of a bundled script that activate a conda or virtual environment, or a uv project. Pure.
 
-Modules and an image are not among them: the scripts have variables for these.
+Modules and images are not among them: the scripts have variables for these.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _LOADS_MODULES = re.compile(r"^(?:# shellcheck [^\n]*\n)?\[ -z \"\$MODULES\" \] 
 
 
 class Preparation(Frozen):
-    """Lines of bash: ``before`` the modules are loaded, and ``after``."""
+    """Lines of bash to run ``before`` and ``after`` the modules are loaded."""
 
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
 def preparation(environment: Environment) -> Preparation:
-    """Return the lines for an environment, without its modules and its image."""
+    """Return the lines for an environment, except those for its modules and its image."""
     before = [f"export {name}={shlex.quote(value)}" for name, value in environment.env.items()]
     before += [f"module use {_path(folder)} || exit" for folder in environment.module_use]
     after = []
@@ -33,12 +33,12 @@ def preparation(environment: Environment) -> Preparation:
     if environment.uv:
         after.append(f"source {_path(environment.uv.rstrip('/') + '/.venv/bin/activate')} || exit")
     own = environment.activate
-    after += [own] if isinstance(own, str) else own  # the profile's own code, as it is
+    after += [own] if isinstance(own, str) else own  # code from the profile, unchanged
     return Preparation(tuple(before), tuple(filter(None, after)))
 
 
 def prepared(text: str, lines: Preparation) -> str | None:
-    """Return a script with these lines around that which loads its modules; ``None`` if it loads none."""
+    """Return a script with these lines around the line that loads its modules; ``None`` if it has no such line."""
     place = _LOADS_MODULES.search(text)
     if place is None:
         return None
@@ -47,6 +47,6 @@ def prepared(text: str, lines: Preparation) -> str | None:
 
 
 def _path(path: str) -> str:
-    """Return a path for bash, in which a home folder at its beginning is expanded where the script runs."""
+    """Return a path quoted for bash; a home folder at its beginning is expanded where the script runs."""
     match = re.fullmatch(r"(?:~|\$HOME|\$\{HOME\})/(?P<rest>.*)", path, re.S)
     return f'"$HOME"/{shlex.quote(match["rest"])}' if match else shlex.quote(path)

@@ -1,4 +1,4 @@
-"""Reads a job script for ``submit``: a file of the user's, or a bundled script."""
+"""Reads a job script for ``submit``: the user's own file, or a template."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from notebook_launcher.core.text import listed, printable
 from notebook_launcher.notebook.dependencies import Dependencies, absolute, typed_path
 from notebook_launcher.scripts.templates import Template, find_template, no_such_template
 
-LARGEST = 4 * 1024 * 1024  # bytes; Slurm's own limit, max_script_size, is 4 MB unless the site has another
+LARGEST = 4 * 1024 * 1024  # bytes; the default of Slurm's limit, max_script_size
 LONGEST_NAME = 200  # bytes of a file name
-_MOST_BESIDE = 1000  # files in the script's folder that are looked at
+_MOST_BESIDE = 1000  # files in the script's folder that are considered
 _BOM = b"\xef\xbb\xbf"
 _SEE = "list the bundled scripts with: launch-notebook jobscript"
 
 
 class PreparedScript(Frozen):
-    """A script to submit. ``directives``: its flags; ``files``: what goes with it, by paths relative to it.
+    """A script to submit. ``directives``: its flags; ``files``: those sent with it, by paths relative to it.
 
-    ``folder``: the user's own folder that it is in, ``None`` for a template. ``beside``: files in that folder that it
-    names and that do not go with it. ``stdin``: the file that it reads as its standard input.
+    ``folder``: the user's own folder that contains it, ``None`` for a template. ``beside``: files in that folder that
+    it mentions and that are not sent. ``stdin``: the file that it reads as its standard input.
     """
 
     name: str
@@ -46,9 +46,9 @@ class PreparedScript(Frozen):
 
 
 def prepare_script(word: str, extra: Sequence[Path] = ()) -> PreparedScript:
-    """Return the script with a path, or the template with a name; the user's files have priority.
+    """Return the script with this path, or the template with this name; the user's files have priority.
 
-    ``extra``: files and folders that go with it. Raises ``ScriptInvalid``, and ``UsageError`` for ``#SBATCH`` lines
+    ``extra``: files and folders to send with it. Raises ``ScriptInvalid``, and ``UsageError`` for ``#SBATCH`` lines
     that cannot be read.
     """
     try:
@@ -59,7 +59,7 @@ def prepare_script(word: str, extra: Sequence[Path] = ()) -> PreparedScript:
         for other in (*(template.needs if template else ()), *extra):
             dependencies.add_named(other)
         files = dependencies.read()
-    except NotebookInvalid as error:  # of the files that go with it
+    except NotebookInvalid as error:  # about the files to send with it
         raise ScriptInvalid(error.what, why=error.why, hint=error.hint) from None
     directives = read_directives(text)
     return PreparedScript(
@@ -75,7 +75,7 @@ def prepare_script(word: str, extra: Sequence[Path] = ()) -> PreparedScript:
 
 
 def as_script(name: str, content: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """Return a script's content as the cluster can run it, and notes on what was changed. Raises ``ScriptInvalid``."""
+    """Return a script's content in a form that the cluster can run, and notes on changes. Raises ``ScriptInvalid``."""
     notes = []
     if b"\0" in content or not content.strip():
         raise ScriptInvalid(
@@ -102,7 +102,7 @@ def as_script(name: str, content: bytes) -> tuple[bytes, tuple[str, ...]]:
 
 
 def _found(word: str) -> tuple[Path, Template | None, tuple[str, ...]]:
-    """Return the script's file, the template if it is one, and notes."""
+    """Return the script's path, the template if it is one, and notes."""
     if not word or "\0" in word:
         raise ScriptInvalid("No script is named.", hint=_SEE)
     path, template = typed_path(word), find_template(word)
@@ -129,7 +129,7 @@ def _no_such_file(word: str, path: Path, template: Template | None) -> ScriptInv
 
 
 def _is_path(word: str) -> bool:
-    """Whether a word looks like that of a file: a template's name has no ending, and no folder before it."""
+    """Whether a word looks like a path: a template's name has no suffix and no folder."""
     return word.endswith(".sh") or "/" in word or os.sep in word
 
 
@@ -155,7 +155,7 @@ def _read(path: Path) -> bytes:
 
 
 def _name_of(path: Path) -> str:
-    """Return the script's name where it runs; it becomes a line of ``session.env``."""
+    """Return the script's name on the cluster; it becomes a line of ``session.env``."""
     name = path.name
     if not name.isprintable() or len(name.encode(errors="replace")) > LONGEST_NAME or "\ufffd" in name:
         raise ScriptInvalid(
@@ -166,7 +166,7 @@ def _name_of(path: Path) -> str:
 
 
 def _named_beside(path: Path, text: str, files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Return names in the script's folder that it mentions and that are not sent."""
+    """Return names in the script's folder that the script mentions and that are not sent."""
     sent = {name.partition("/")[0] for name in files} | {path.name}
     try:
         there = [one.name for _, one in zip(range(_MOST_BESIDE), path.parent.iterdir(), strict=False)]
@@ -178,7 +178,7 @@ def _named_beside(path: Path, text: str, files: Mapping[str, bytes]) -> tuple[st
 
 
 def beside_note(script: PreparedScript) -> str | None:
-    """Return the note that files which the script names are not sent with it."""
+    """Return a note on the files that the script mentions and that are not sent with it; ``None`` if there are none."""
     if not script.beside:
         return None
     few = " ".join(f"--with {shlex.quote(_as_typed(script, name))}" for name in script.beside[:3])
@@ -187,6 +187,6 @@ def beside_note(script: PreparedScript) -> str | None:
 
 
 def _as_typed(script: PreparedScript, name: str) -> str:
-    """Return the path of a file beside the script, as it is typed in this folder."""
+    """Return the path of a file beside the script, as the user would type it in the current folder."""
     path, here = (script.folder or Path()) / name, Path.cwd()
     return str(path.relative_to(here) if here in path.parents else path)

@@ -1,4 +1,4 @@
-"""Writes a filled-in template into a folder of the user's, with the files that it needs beside it."""
+"""Writes a filled-in template into the user's folder, with the files that it needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHER_FOLDER = "name another folder: --to FOLDER"
 
 
 def files_beside(template: Template) -> dict[str, bytes]:
-    """Return the files that go with a template, by their paths beside it."""
+    """Return the files that a template needs, by their paths relative to it."""
     dependencies = Dependencies(template.path.parent, template.path.name, "script")
     for needed in template.needs:
         dependencies.add_named(needed)
@@ -26,7 +26,7 @@ def files_beside(template: Template) -> dict[str, bytes]:
 
 
 def named_folder(word: str) -> Path:
-    """Return the folder that was typed, which need not exist. Raises ``UsageError``."""
+    """Return the folder that was typed, which need not exist yet. Raises ``UsageError``."""
     if not word or not word.isprintable():
         raise UsageError("--to names no folder.", hint="for example: --to lesson")
     try:
@@ -41,10 +41,10 @@ def named_folder(word: str) -> Path:
 def save_files(
     folder: Path, files: Mapping[str, bytes], *, programs: Collection[str] = (), force: bool = False
 ) -> tuple[str, ...]:
-    """Write files into a folder, and return the names of those that were not there already.
+    """Write files into a folder, and return the names of those that did not exist.
 
-    ``programs``: those that can be executed. Identical files stay. Raises ``UsageError``
-    before anything is written if another file has one of the names, and ``force`` does not replace it.
+    ``programs``: the files to make executable. Identical files stay. Raises ``UsageError``, before anything is written,
+    if a different file has one of the names; ``force`` replaces it instead.
     """
     try:
         new = _missing(folder, files, force=force)
@@ -76,7 +76,7 @@ def _missing(folder: Path, files: Mapping[str, bytes], *, force: bool) -> tuple[
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file, which gets its name once it is complete. The user's umask applies to ``mode``."""
+    """Write a file atomically. The user's umask applies to ``mode``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)

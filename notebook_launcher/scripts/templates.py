@@ -1,4 +1,4 @@
-"""The bundled job scripts for learners: listed, found by name, and filled in for a cluster."""
+"""The bundled job scripts for learners (templates): lists them, finds one by name, and fills it in for a cluster."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from notebook_launcher.core.text import printable
 from notebook_launcher.profiles.models import Environment
 
 _ENDING = ".sh"
-_OURS = "jupyterlab"  # runs the launcher's sessions, and is no template
+_OURS = "jupyterlab"  # not a template: it runs the launcher's sessions
 _SENTENCE = re.compile(r"^# (?P<name>[\w-]+)(?:\.sh)?: (?P<sentence>\S.*)$", re.M)
 _TRAINING = "training"  # the folder that templates for training need
-#: a variable that a template takes from its environment: ``MODULES=${MODULES:-}``
+#: a variable that a template reads from its environment: ``MODULES=${MODULES:-}``
 _VARIABLE = re.compile(
     r"^(?P<name>[A-Z][A-Z0-9_]*)=(?P<quote>\"?)\$\{(?P=name)(?P<sign>:?[-=])(?P<default>[^}\"]*)\}(?P=quote)", re.M
 )
 FOR_TRAINING = "TRAINING"  # the variable for that folder
-FOR_MODULES, FOR_IMAGE = ("MODULES",), ("CONTAINER", "IMAGE")  # the variables for these, by their usual names
+FOR_MODULES, FOR_IMAGE = ("MODULES",), ("CONTAINER", "IMAGE")  # the usual names of the variables for these
 
 
 class Template(Frozen):
-    """A bundled job script. ``sentence``: what it does. ``needs``: files and folders that go with it.
+    """A bundled job script. ``sentence``: what it does. ``needs``: files and folders that must be beside it.
 
-    ``variables``: those that it takes from its environment, with their defaults.
+    ``variables``: the environment variables that it reads, with their defaults.
     """
 
     name: str
@@ -41,18 +41,18 @@ class Template(Frozen):
 
 
 def templates() -> list[Template]:
-    """Return the bundled job scripts, by name."""
+    """Return the templates, sorted by name."""
     return [_template(path) for path in sorted(folder("jobscripts").glob(f"*{_ENDING}")) if path.stem != _OURS]
 
 
 def find_template(word: str) -> Template | None:
-    """Return the template of that name, with or without its ending."""
+    """Return the template with that name, with or without its suffix; ``None`` if there is none."""
     name = word.removesuffix(_ENDING)
     return next((one for one in templates() if one.name == name), None)
 
 
 def template_named(word: str) -> Template:
-    """Return the template of that name. Raises ``ScriptInvalid``, suggesting the closest name."""
+    """Return the template with that name. Raises ``ScriptInvalid``, suggesting the closest name."""
     found = find_template(word)
     if found is None:
         raise no_such_template(word, "There is no bundled script {}.")
@@ -73,14 +73,14 @@ def no_such_template(word: str, what: str, others: Sequence[str] = ()) -> Script
 def fill_in(template: Template, flags: Mapping[str, str | None], values: Mapping[str, str]) -> str:
     """Return a template's text with these flags as its ``#SBATCH`` lines, and its variables with these defaults.
 
-    Values that ``is_expanded`` stay out.
+    Values for which ``is_expanded`` is true are left out.
     """
     text = filled_in(template.path.read_text(encoding="utf-8"), flags)
     return _VARIABLE.sub(lambda found: _set(found, values), text)
 
 
 def is_expanded(value: str) -> bool:
-    """Whether a shell would do something with a variable's value in the script, other than to replace ``$HOME``."""
+    """Whether a shell would expand anything but ``$HOME`` in a variable's value in the script."""
     return re.search(r"[}\"`\\\n]|\$(?!(HOME|USER)\b)", value) is not None
 
 

@@ -1,4 +1,4 @@
-"""What bob does, who has an account on the laptop, on the login node and on the compute node: the acts of attacks."""
+"""The acts of attacks by bob, who has an account on the laptop, on the login node and on the compute node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRONG = "d3Jvbmd3cm9uZ3dyb25nd3Jvbmd3cm9uZ3dyb25nd3Jv"
 
 
 def knocked(scene: Scene, box: str, port: int) -> str:
-    """Try bob's ways into JupyterLab by a port of a box: even those that alice has do not help him."""
+    """Let bob try to access JupyterLab by a port of a box, even with all that alice has."""
     url = f"http://127.0.0.1:{port}"
     host = ("-H", f"Host: 127.0.0.1:{scene.port_here}")
     token = ("-H", f"Authorization: token {scene.token}")
@@ -54,7 +54,7 @@ def knocked(scene: Scene, box: str, port: int) -> str:
 
 
 def stolen_cookies(scene: Scene) -> tuple[str, ...]:
-    """Return the headers of alice's browser, which sends its cookies to every port of 127.0.0.1."""
+    """Return the cookie headers of alice's browser, which sends them to every port of 127.0.0.1."""
     visit = f"curl -s -o /dev/null -D - 'http://127.0.0.1:{scene.port_here}/lab?token={scene.token}'"
     found = dict(re.findall(r"(?mi)^set-cookie: ([^=]+)=([^;]*)", scene.must("laptop", "alice", visit)))
     jar = "; ".join(f"{name}={value}" for name, value in found.items())
@@ -62,7 +62,7 @@ def stolen_cookies(scene: Scene) -> tuple[str, ...]:
 
 
 def waited_behind_a_forwarded_port(scene: Scene) -> str:
-    """Let bob's program have the port of the node that alice forwards."""
+    """Let bob's program occupy the port of the node that alice forwards."""
     with scene.running(NODE, "bob", ["python3", "-m", "http.server", "6006", "--bind", "127.0.0.1"]):
         wait_until(lambda: status(scene, NODE, "bob", "http://127.0.0.1:6006") == "200", 30, "bob's program listens")
         scene.session.send("f 6006\n")
@@ -97,7 +97,7 @@ for family, address in json.loads(sys.argv[2]):
 
 
 def bound(box: str, port: str, *addresses: tuple[str, str]) -> Act:
-    """Let bob bind a port that is in use, in each way that Linux knows."""
+    """Let bob try to bind a port that is in use, in every way that Linux allows."""
 
     def act(scene: Scene) -> str:
         words = ("python3", "-c", f"import json\n{BIND}", fill(scene, port), json.dumps(addresses))
@@ -127,7 +127,7 @@ def without_the_key(scene: Scene) -> str:
 
 
 def with_a_stolen_key(scene: Scene) -> str:
-    """Give bob the session's key, and let him try what a key can be good for."""
+    """Give bob the session's key, and let him try everything that a key might allow."""
     key = scene.must("laptop", "root", f"cat {scene.socket_folder}/key")
     scene.must("login", "bob", "umask 077; cat >/tmp/stolen", input=key)
     ssh = fill(scene, f"{SSH} -i /tmp/stolen -o IdentitiesOnly=yes")
@@ -165,7 +165,7 @@ time.sleep(60)
 
 
 def flooded(scene: Scene) -> str:
-    """Let bob open 150 connections and keep them."""
+    """Let bob open 150 connections and keep them open."""
     argv = ["python3", "-c", FLOOD, NODE, str(scene.ssh_port)]
     with scene.running("login", "bob", argv) as flood:
         assert flood.stdout is not None and flood.stdout.readline() == "flooded\n"
@@ -187,7 +187,7 @@ time.sleep(300)
 
 
 def counted_as_hers(scene: Scene) -> str:
-    """Let bob's process of 700 MiB have a name by which it would seem a child of alice's job in /proc/PID/stat."""
+    """Give bob's process of 700 MiB a name that makes it look like a child of alice's job in /proc/PID/stat."""
     name = f"a) S 1 1 {scene.process(NODE, 'slurm_script')} "
 
     def rows() -> list[str]:
@@ -207,7 +207,7 @@ def counted_as_hers(scene: Scene) -> str:
 
 PYTHON = "/sw/jupyterlab/bin/python3"
 
-# Subscribes to each port of 127.0.0.1 that a user has, and prints all that comes within some seconds.
+# Subscribes to each port of a user on 127.0.0.1, and prints everything received within some seconds.
 LISTENS = """\
 import pathlib, sys, time, zmq
 socket = zmq.Context().socket(zmq.SUB)
@@ -223,7 +223,7 @@ while time.monotonic() < end:
         print(socket.recv_multipart(), flush=True)
 """
 
-# Runs a cell in each of a user's kernels whose connection files are given.
+# Runs a cell in each kernel whose connection file is given.
 CELL = """\
 import sys
 from jupyter_client import BlockingKernelClient
@@ -236,7 +236,7 @@ client.execute_interactive("print('what ' + 'alice computes')", timeout=60)
 
 
 def kernels_overheard(scene: Scene) -> str:
-    """Let bob listen to all of alice's ports while a cell of hers prints."""
+    """Let bob subscribe to all of alice's ports while one of her cells prints."""
     starts = f"curl -s -X POST -H 'Authorization: token {scene.token}' http://127.0.0.1:{scene.port}/api/kernels"
     kernel = json.loads(scene.must(NODE, "alice", starts))["id"]
     record = f"{scene.directory}/runtime/kernel-{kernel}.json"
@@ -252,13 +252,13 @@ def kernels_overheard(scene: Scene) -> str:
     return f"nothing is heard; the sockets: {looked_for(NODE, {f'ls {folder}': '(?m)-1$'})(scene)}"
 
 
-# --- what launch-notebook leaves on the laptop ---------------------------------------------------------------------
+# --- leftovers of launch-notebook on the laptop --------------------------------------------------------------------
 
 CACHE = "/home/alice/.cache/notebook-launcher"
 
 
 def page_of_a_killed_launcher(scene: Scene) -> str:
-    """Kill a launcher that has opened the browser; bob looks for the page; the next one takes it away."""
+    """Kill a launcher that has opened the browser; bob looks for the page, which the next launcher removes."""
     opens = ["launch-notebook", "open", scene.session.session_id]
     argv = scene.cluster.argv("laptop", "alice", opens, env={"BROWSER": "/bin/true"})
     found = f"cat {CACHE}/launch-notebook-*.html"
@@ -290,7 +290,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 
 def heard_by_bob(scene: Scene, box: str, port: int, meanwhile: Callable[[], object]) -> str:
-    """Let bob's program take a port as soon as it is free; return all that it is sent meanwhile."""
+    """Let bob's program take a port as soon as it is free; return everything that is sent to it."""
     listens = f"ss -Htnl 'sport = {port}' | grep -q ."
     wait_until(lambda: scene.run(box, "bob", listens).returncode != 0, 30, "the port is free")
     with scene.running(box, "bob", ["python3", "-c", PORT_TAKER, str(port)]) as taker:
@@ -302,7 +302,7 @@ def heard_by_bob(scene: Scene, box: str, port: int, meanwhile: Callable[[], obje
 
 
 def port_after_detaching(scene: Scene) -> str:
-    """Detach, let bob take the port, and connect again. It is the last attack on the laptop: the session moves on."""
+    """Detach, let bob take the port, and connect again. The last attack on the laptop: the session's port changes."""
     port = scene.port_here
     scene.session.send("d\n")
     assert scene.session.end() == 0
@@ -319,7 +319,7 @@ def port_after_detaching(scene: Scene) -> str:
 
 
 def port_of_the_run_before(scene: Scene) -> str:
-    """Put a job back into the queue, let bob take the port of its JupyterLab, and use the tab that was left open."""
+    """Requeue a job, let bob take the port of its JupyterLab, and use the tab that was left open."""
     node = "node2"
     session = scene.terminal("--new", "-n", "1", "-w", node, "--", "module")
     session.ready()
@@ -339,7 +339,7 @@ def port_of_the_run_before(scene: Scene) -> str:
 
 
 def digest_of_another_image(scene: Scene) -> str:
-    """Note another digest for alice's image beside sessions that lie in a folder for all; a job of hers looks."""
+    """Record a wrong digest for alice's image beside sessions in a shared folder, where her job looks for it."""
     top, name = "/tmp/all", scene.session.session_id
     try:
         scene.must(NODE, "root", f"mkdir -m 1777 {top}")
@@ -357,16 +357,16 @@ def digest_of_another_image(scene: Scene) -> str:
 
 
 def closed_to_others(folders: str) -> str:
-    """A command that lists a user's files below these folders that others may read, write or enter."""
+    """Return a command that lists files below these folders that other users may read, write or enter."""
     return f"find {folders} -xdev -user alice ! -type l -perm /077 ! -path '*/ask' 2>/dev/null"
 
 
 def left_in_temporary_folders(box: str) -> Act:
-    """Let bob look for anything of alice's in the folders for temporary files, to read it or to write to it."""
+    """Let bob look for files of alice in the folders for temporary files, to read or write them."""
     look = "find /tmp /var/tmp /dev/shm /run -user alice"
 
     def act(scene: Scene) -> str:
-        scene.must(box, "alice", "rm -rf /tmp/torchinductor_alice")  # which PyTorch leaves, in earlier tests
+        scene.must(box, "alice", "rm -rf /tmp/torchinductor_alice")  # left by PyTorch in earlier tests
         scene.must(box, "alice", "echo x >/tmp/alices; chmod 644 /tmp/alices")
         one = f"{look} -type f -readable 2>/dev/null; {look} -type d -executable 2>/dev/null; true"
         try:
@@ -381,7 +381,7 @@ def left_in_temporary_folders(box: str) -> Act:
 
 
 def in_no_list(box: str, *lists: str) -> Act:
-    """Let bob read lists that everybody may read: they name the session, and hold no token."""
+    """Let bob read lists that everybody may read: they contain the session's name, but no token."""
 
     def act(scene: Scene) -> str:
         for one in lists:
@@ -394,7 +394,7 @@ def in_no_list(box: str, *lists: str) -> Act:
 
 
 def queued_under_her_name(scene: Scene) -> str:
-    """Let bob queue a job with the name of alice's session; her commands go on meaning hers."""
+    """Let bob queue a job with the name of alice's session; her commands must still find hers."""
     name = scene.session.session_id
     job = scene.must("login", "bob", f"sbatch --parsable -H -J {name} -o /dev/null --wrap true").strip()
     try:
@@ -407,7 +407,7 @@ def queued_under_her_name(scene: Scene) -> str:
 
 
 def shared_session_root(scene: Scene) -> str:
-    """Let alice's profile have a session_root in a folder in which bob may rename."""
+    """Let alice's profile have a session_root in a folder in which bob may rename entries."""
     profile = "/home/alice/.config/notebook-launcher/clusters"
     scene.must("login", "root", "mkdir -m 777 -p /home/shared")
     try:
@@ -423,7 +423,7 @@ def shared_session_root(scene: Scene) -> str:
 
 
 def swapped_before_an_upload(scene: Scene) -> str:
-    """Let bob put links in the place of a folder and of a file of a shared folder, to which alice then copies."""
+    """Let bob replace a folder and a file of a shared folder by links before alice copies into it."""
     scene.must("login", "root", "mkdir -m 777 /tmp/shared")
     scene.must("login", "alice", "echo hers >~/precious; mkdir -p ~/inside")
     try:
@@ -442,7 +442,7 @@ def swapped_before_an_upload(scene: Scene) -> str:
     return f"the folder: {error_of(folder)}; the file: the link itself is replaced"
 
 
-# Puts a link in the place of each folder and each file that appears here, of some at once and of others a bit later.
+# Replaces each folder and each file that appears here by a link, some at once and others a bit later.
 SWAPS = """\
 import itertools, os, time
 due, delays = {}, itertools.cycle([0.25, 0, 0.05, 0.15])
@@ -466,7 +466,7 @@ while True:
 
 
 def swapped_during_an_upload(scene: Scene) -> str:
-    """Let bob swap all that appears in a shared folder while alice copies into it, several times over."""
+    """Let bob replace everything that appears in a shared folder while alice copies into it, several times."""
     scene.must("login", "root", "mkdir -m 777 /tmp/shared")
     scene.must("login", "alice", "mkdir -m 700 ~/private; umask 077; echo hers >~/private/secret")
     look = "cd ~/private; stat -c '%a %n' . *; cat secret"

@@ -1,4 +1,4 @@
-"""What an attack is made of: who, what for, how; the act itself, and how it has to come out."""
+"""The parts of an attack: who makes it, its aim, how it is done, the act itself, and its required outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PWNED = "/tmp/pwned /home/*/pwned /pwned /home/*/.notebook-launcher/pwned"
 
 
 class By(Enum):
-    """Who attacks, in the words of the documentation's headings."""
+    """The attackers, as in the headings of the documentation."""
 
     LAPTOP = "Another user of your machine"
     LOGIN = "Another user of the login node"
@@ -38,7 +38,7 @@ class By(Enum):
 
 @dataclass
 class Scene:
-    """Alice's session, which is attacked, and what can be done around it."""
+    """Alice's session, which is attacked, with functions for attacks."""
 
     cluster: PracticeCluster
     session: Session
@@ -54,14 +54,14 @@ class Scene:
         return in_box.run(self.cluster, box, user, argv, **options)
 
     def must(self, box: str, user: str, script: str, *words: str, **options: Any) -> str:
-        """Run what has to succeed, and return what it prints."""
+        """Run a script that must succeed, and return its output."""
         done = self.run(box, user, script, *words, **options)
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     @contextlib.contextmanager
     def running(self, box: str, user: str, argv: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-        """Run a program in a box meanwhile."""
+        """Run a program in a box during the block."""
         with subprocess.Popen(
             self.cluster.argv(box, user, argv, login=False), text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -73,7 +73,7 @@ class Scene:
 
     @contextlib.contextmanager
     def program(self, box: str, name: str, script: str) -> Iterator[None]:
-        """Let whoever types a program's name in a box run this shell script."""
+        """Replace a program in a box by this shell script."""
         path = f"/usr/local/bin/{name}"
         try:
             text = f"#!/bin/sh\n{script}\n"
@@ -83,7 +83,7 @@ class Scene:
             self.must(box, "root", f"rm -f {path}")
 
     def launcher(self, *words: str, **env: str) -> tuple[int, str]:
-        """Run launch-notebook without a terminal, and return its exit code and what it prints, as it prints it."""
+        """Run launch-notebook without a terminal, and return its exit code and its unmodified output."""
         done = in_box.launcher(self.cluster, "laptop", "alice", *words, **env)
         return done.returncode, f"{done.stdout}{done.stderr}"
 
@@ -126,7 +126,7 @@ class Scene:
         return dict(json.loads(self.must("login", "root", f"cat {self.directory}/{name}")))
 
     def process(self, box: str, pattern: str) -> int:
-        """The number of alice's first process whose arguments match."""
+        """The id of alice's first process whose arguments match."""
         return next(
             pid for pid, user, args in self.cluster.processes(box) if user == "alice" and re.search(pattern, args)
         )
@@ -140,7 +140,7 @@ class Scene:
         return self.process(NODE, r"/jupyter-lab ")
 
 
-# Does it, and returns in a few words what came of it.
+# Makes the attack, and returns the outcome in a few words.
 Act = Callable[[Scene], str]
 
 
@@ -149,7 +149,7 @@ class Attack:
     """One attack.
 
     ``aim``: what the attacker wants, which is also its name; ``how``: what is tried, in words and commands; ``act``:
-    does it; ``comes``: a regular expression that all of what came of it has to match; ``protects``: what it fails at.
+    makes the attack; ``comes``: a regular expression for the whole outcome; ``protects``: what the attack fails at.
     """
 
     by: By
@@ -160,22 +160,22 @@ class Attack:
     protects: str
 
 
-# --- what many of them do ------------------------------------------------------------------------------------------
+# --- shared by attacks ---------------------------------------------------------------------------------------------
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the last line of a program's errors, without the names in front, and without those of the moment."""
+    """Return the last line of a program's errors, without prefixes and without names that change."""
     lines = printable(done.stderr).strip().splitlines() or [f"exit code {done.returncode}"]
     return re.sub(r"(?<!\w)/\S*|\b\d{3,}\b| for job \d+", "…", lines[-1].rpartition(": ")[2]).strip(" …")
 
 
 def each_once(words: Sequence[str]) -> str:
-    """Return what came of several attempts."""
+    """Return the distinct outcomes of several attempts."""
     return ", ".join(f"“{word}”" for word in dict.fromkeys(words))
 
 
 def looked_for(box: str, tries: dict[str, str], *, owner: str = "alice") -> Act:
-    """Let bob run commands; what they show to their owner matches, and what they show to bob does not."""
+    """Let bob run commands whose output matches a pattern for the owner, but not for bob."""
 
     def act(scene: Scene) -> str:
         seen = []
@@ -191,7 +191,7 @@ def looked_for(box: str, tries: dict[str, str], *, owner: str = "alice") -> Act:
 
 
 def fill(scene: Scene, script: str) -> str:
-    """Put the session's names into a script."""
+    """Insert the session's names into a script."""
     names = {
         "DIR": lambda: scene.directory, "JOB": lambda: scene.session.job_id, "FOLDER": lambda: scene.socket_folder,
         "LAUNCHER": lambda: scene.launcher_process, "JUPYTER": lambda: scene.jupyter_process,
@@ -206,7 +206,7 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def refused(box: str, *tries: str, user: str = "bob", unharmed: str = "true") -> Act:
-    """Let bob run commands each of which must fail; afterwards ``unharmed``, run by root in the box, must succeed."""
+    """Let bob run commands that must all fail; afterwards ``unharmed``, run by root in the box, must succeed."""
 
     def act(scene: Scene) -> str:
         seen = []
@@ -221,7 +221,7 @@ def refused(box: str, *tries: str, user: str = "bob", unharmed: str = "true") ->
 
 
 def status(scene: Scene, box: str, user: str, url: str, *options: str, data: str | None = None) -> str:
-    """Return the status of an HTTP answer, or that there is none."""
+    """Return the status of an HTTP answer, or a text if there is none."""
     words = ["curl", "-s", "-o", "/dev/null", "-m", "10", "-w", "%{http_code}", *options, url]
     code = scene.run(box, user, shlex.join(words)).stdout
     return "no answer" if code == "000" else code
@@ -234,31 +234,31 @@ WEBSOCKET = (
 
 
 def error_of(printed: str) -> str:
-    """Return the first sentence of the error that launch-notebook ended with."""
+    """Return the first sentence of launch-notebook's error."""
     found = re.findall(r"launch-notebook: (.*)", printable(printed))
     return f"“{found[-1].strip()}”" if found else f"no error: {printable(printed)[-500:]}"
 
 
 def assert_no_escapes(printed: str) -> None:
-    """Nothing that moves a terminal's cursor elsewhere, sets its title, or that nobody sees."""
+    """Check that a text does not move the terminal's cursor, set its title, or contain invisible characters."""
     bad = re.findall("\x1b[\\]P_^X]|\x07|\x1b\\[2J|[\u200b\u202e\u2066\U000e0041]", printed)
     assert not bad, (bad, printed)
 
 
 def nothing_was_run(scene: Scene) -> None:
-    """None of the commands that were hidden in names has left its mark anywhere."""
+    """Check that none of the commands hidden in names was run."""
     for box in ("laptop", "login", NODE):
         scene.must(box, "root", f"! ls -d {PWNED} 2>/dev/null")
 
 
 def printed_by(session: Session) -> str:
-    """Return all that a terminal was given, with colours and all else."""
+    """Return the raw output of a terminal."""
     return session._seen + (session.child.buffer or "")
 
 
 @contextlib.contextmanager
 def forged_session(scene: Scene, name: str = "20200101-000000-evil", **files: dict[str, Any]) -> Iterator[str]:
-    """Yield the name of a copy of the session, whose job has written these records of its own."""
+    """Yield the name of a copy of the session whose job has written these records."""
     try:
         rename = f"sed -i s/{scene.session.session_id}/{name}/g {SESSIONS}/{name}/session.json"
         scene.must("login", "alice", f"cp -r {scene.directory} {SESSIONS}/{name} && {rename}")

@@ -1,6 +1,6 @@
-"""Attacks on a session and its launcher: who tries what, how, and what comes of it.
+"""Attacks on a session and its launcher: who tries what, how, and the outcome.
 
-``test_attacks.py`` tries them on the practice cluster. What came of it there is the table in docs/security.md, by
+``test_attacks.py`` makes them on the practice cluster. The outcomes are written to the tables in docs/security.md by
 
     python -m tests.cluster_tests.attacks --write
 """
@@ -19,17 +19,17 @@ from tests.cluster_tests.attacks_by_users import DETACHED, LAPTOP, LOGIN, ON_NOD
 from tests.cluster_tests.recorded_tables import recorded, replace_between, rows_between, table
 
 DOCS = paths.DOCS / "security.md"
-#: where a run of test_attacks.py leaves what came of each, in pytest's cache
+#: where a run of test_attacks.py saves the outcomes, in pytest's cache
 RECORD = "attacks"
 COLUMNS = ("what they want", "how it was tried", "what came of it", "what protects")
 BEGIN, END = "<!-- tables: python -m tests.cluster_tests.attacks --write -->", "<!-- end of the tables -->"
 
-# In this order they are tried: the last ones end the session.
+# In the order in which they are made: the last ones end the session.
 ATTACKS = (*LAPTOP, *LOGIN, *ON_NODE, *STUDENT, *BAD_LOGIN, *BAD_NODE, *CONTENT, *DETACHED)
 
 
 def key(attack: Attack) -> str:
-    """Return the attack's name among all of them; also that of a file."""
+    """Return the unique name of an attack, which is also a valid file name."""
     return f"{attack.by.name}-{attack.aim}".replace("/", " ").replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""Attacks by a login node and by a compute node that are not what they seem."""
+"""Attacks by a forged login node and a forged compute node."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tests.cluster_tests.situation import venv
 KNOWN_HOSTS = "/home/alice/.ssh/known_hosts"
 
 
-# --- a login node that is not what it seems -----------------------------------------------------------------------
+# --- a forged login node ------------------------------------------------------------------------------------------
 
 MIDDLE_PORT = 2222
 
 
 @contextlib.contextmanager
 def another_sshd(scene: Scene, box: str, port: int, user: str = "root") -> Iterator[str]:
-    """Run an SSH server with a key of its own, and yield the file in which it says who does what."""
+    """Run an SSH server with another key, and yield the file in which it logs requests."""
     folder = scene.must(box, user, "mktemp -d").strip()
     scene.must(box, user, f"ssh-keygen -q -t ed25519 -N '' -f {folder}/key")
     options = f"-f /dev/null -h {folder}/key -p {port} -o PidFile={folder}/pid -E {folder}/log -o LogLevel=DEBUG1"
@@ -46,7 +46,7 @@ def another_sshd(scene: Scene, box: str, port: int, user: str = "root") -> Itera
 
 
 def man_in_the_middle(known: bool, engine: str) -> Act:
-    """Answer at the login node's name with another host key, where alice knows the right one or none."""
+    """Answer under the login node's name with another host key; alice knows the right one, or none."""
 
     def act(scene: Scene) -> str:
         name = f"[login.practice.test]:{MIDDLE_PORT}"
@@ -69,13 +69,13 @@ def man_in_the_middle(known: bool, engine: str) -> Act:
 
 
 def other_names(replaced: str) -> Act:
-    """Let the login node answer to `copy` with other names than it was asked for."""
+    """Let the login node answer `copy` with other names than requested."""
 
     def act(scene: Scene) -> str:
         look = "find ~ -path ~/.ssh/'*' -o -path '*/pwned*' -o -maxdepth 1 -name '.bash*' | sort | xargs ls -ld"
         scene.must("login", "alice", "mkdir -p results; echo evil >results/file; cp results/file .ssh/file")
         before = scene.must("laptop", "alice", look)
-        # what frames the answer is let through: a pipe would hold its first line back
+        # the framing of the answer is passed on: a pipe would delay its first line
         fake = 'test "$HOME" = /home/alice && test "$1" != --norc || exec /bin/bash "$@"'
         fake += f'\n/bin/bash "$@" | sed {shlex.quote(replaced)}'
         try:
@@ -92,7 +92,7 @@ def other_names(replaced: str) -> Act:
 
 
 def endless_output(scene: Scene) -> str:
-    """Let `squeue` print without end, where the launcher may have 1.5 GB of memory."""
+    """Let `squeue` print without end; the launcher may use 1.5 GB of memory."""
     with scene.program("login", "squeue", "exec yes"):
         done = scene.run("laptop", "alice", "ulimit -v 1500000; launch-notebook list", login=True, timeout=120)
     printed = f"{done.stdout}{done.stderr}"
@@ -102,7 +102,7 @@ def endless_output(scene: Scene) -> str:
 
 
 def odd_answers(scene: Scene) -> str:
-    """Let `sbatch` answer with a command in the place of a number."""
+    """Let `sbatch` answer with a command in place of a number."""
     with scene.program("login", "sbatch", "echo '7;$(touch /tmp/pwned)'"):
         code, printed = scene.launcher("--new", "-b", "now+1hour")
     assert code != 0, printed
@@ -118,7 +118,7 @@ def noisy_login(scene: Scene) -> str:
     return "nothing of it reaches the terminal"
 
 
-# --- a compute node that is not what it seems ---------------------------------------------------------------------
+# --- a forged compute node ----------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -133,7 +133,7 @@ def another_key_on_the_node(scene: Scene) -> Iterator[None]:
 
 
 def connected(scene: Scene, route: str, name: str = "") -> str:
-    """Connect to the session once more, and return the error that this ends with."""
+    """Connect to the session again, and return the error."""
     words = ("connect", name or scene.session.session_id, "--engine", "openssh", "--route", route)
     session = scene.terminal(*words)
     code = session.end(timeout=90)
@@ -159,7 +159,7 @@ def revoked_node_key(scene: Scene) -> str:
 
 
 def stranger_on_the_sshd_port(scene: Scene) -> str:
-    """Let bob's SSH server have the port that the session's had, as after a job that was put back into the queue."""
+    """Let bob's SSH server have the former port of the session's, as after a requeued job."""
     with another_sshd(scene, NODE, 62222, "bob"), forged_session(scene, started={"ssh_port": 62222}) as name:
         return connected(scene, "job-sshd", name)
 
@@ -175,7 +175,7 @@ def names_in_started(scene: Scene) -> str:
 
 
 def lead_elsewhere(scene: Scene) -> str:
-    """Let the job report other places than JupyterLab's, and connect to all of them at once."""
+    """Let the job report other addresses than JupyterLab's, and connect to all of them at once."""
     places: dict[str, dict[str, object]] = {
         "step": {"address": "10.60.0.1", "port": 22},
         "node-ssh": {"port": 22},
@@ -191,11 +191,11 @@ def lead_elsewhere(scene: Scene) -> str:
 
 
 def escapes_in_exit(scene: Scene) -> str:
-    """Let a job that is over say why it ended, in control characters."""
+    """Let a job that has ended report its cause with control characters."""
     changes = {"version": 1, "cause": "jupyter-failed", "exit_code": 1, "message": f"a{ESCAPES}b", "ended": ESCAPES}
     shown = ""
     with forged_session(scene, exit=changes) as name:
-        # the queue has forgotten this one
+        # a job that is no longer in the queue
         other = """sed -i 's/"job":"[0-9]*/"job":"999999/' *.json"""
         scene.must("login", "alice", f"cd {SESSIONS}/{name}; echo 999999 >job; {other}")
         for words in (("status", name), ("connect", name)):

@@ -1,4 +1,4 @@
-"""Attacks by bob, who is a student of the same class as alice: her reports, her session, the teacher's commands."""
+"""Attacks by bob, a student in alice's class, on her reports, her session and the teacher's commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.bench.recorded import record
 HERS = f"{FOLDER}/alice"
 MINE = f"{FOLDER}/bob"
 BEAT = '{"version":1,"job":"%s","state":"%s","since":"2026-11-21T00:00:00Z","written":"%s","interval":30}'
-#: alice's session reports once, as it would every half a minute if her course had a class folder
+#: lets alice's session report once, as it would every half minute if her course had a class folder
 _REPORT = (
     "NBL_HEARTBEAT_SECONDS=5 SLURM_JOB_ID=JOB timeout -s TERM 1 bash DIR/heartbeat.sh DIR {} /home/alice/lab $$ $$"
 )
@@ -40,7 +40,7 @@ def report(scene: Scene) -> None:
 
 
 def members_may_not(*tries: str, unharmed: str = f"grep -q running {HERS}/heartbeat.json") -> Act:
-    """Let bob run commands each of which must fail; afterwards all is as it was."""
+    """Let bob run commands that must all fail, and change nothing."""
 
     def act(scene: Scene) -> str:
         report(scene)
@@ -133,7 +133,7 @@ def forged_a_row(scene: Scene) -> str:
     job = scene.must("login", "bob", f"sbatch --parsable -H -J {name} -o /dev/null --wrap true").strip()
     try:
         printed = seen_by_teacher(scene)
-        assert re.search(r"^carol +(has not started|ended)", printed, re.M), printed  # she may have had a job before
+        assert re.search(r"^carol +(has not started|ended)", printed, re.M), printed  # she may have had an earlier job
         assert_no_escapes(printed)
         assert "<b>" not in printed
     finally:
@@ -142,7 +142,7 @@ def forged_a_row(scene: Scene) -> str:
 
 
 def came_before_her(scene: Scene) -> str:
-    """Let bob create a folder in carol's name before her session does."""
+    """Let bob create a folder with carol's name before her session does."""
     must(scene, "bob", f"mkdir -m 777 {FOLDER}/carol; echo '{{}}' >{FOLDER}/carol/heartbeat.json")
     try:
         folder, session = f"{FOLDER}/carol", "/tmp/carols-session"
@@ -164,7 +164,7 @@ def came_before_her(scene: Scene) -> str:
 
 
 def ended_the_class(scene: Scene) -> str:
-    """Let bob write the teacher's notice; alice's session takes no notice of it."""
+    """Let bob write the teacher's notice, which alice's session ignores."""
     soon = must(scene, "bob", "date +%s").strip()
     text = f"version=1\\nends={soon}\\njobs={scene.session.job_id}\\nmessage=Go home.\\n"
     must(scene, "bob", f"printf '{text}' >{FOLDER}/end; chmod 644 {FOLDER}/end")
@@ -191,7 +191,7 @@ def changed_the_notice(scene: Scene) -> str:
 
 
 def looked_for_secrets(scene: Scene) -> str:
-    """Let bob, who may read alice's report, look for anything that leads into her session."""
+    """Let bob, who may read alice's report, look for anything that gives access to her session."""
     report(scene)
     text = must(scene, "bob", f"cat {HERS}/*; ls -la {HERS}")
     for secret in (scene.token, str(scene.port), str(scene.ssh_port), "/home/alice", scene.session.session_id):
@@ -210,7 +210,7 @@ def from_outside(scene: Scene) -> str:
 
 
 def spoilt_results(scene: Scene) -> str:
-    """Let bob leave results that are a page, a link, and far too many."""
+    """Let bob's results be a web page, a link, and far too many."""
     evil = record(f"<script>alert(1)</script>{ESCAPES}", 1.0)
     must(scene, "alice", f"umask 027; printf '%s\\n' {shlex.quote(record('fit', 1.0))} >{HERS}/results.jsonl")
     must(scene, "bob", f"umask 027; mkdir -p {MINE}; printf '%s\\n{{half\\n' {shlex.quote(evil)} >{MINE}/results.jsonl")

@@ -29,7 +29,7 @@ time = "0:10:00"
 [environments.stand-in]
 venv = "~/stand-in"
 """
-#: where Slurm and the file system look a group up
+#: boxes on which Slurm and the file system look up a group
 _BOXES = ("login", "ctl", "node1", "node2", "gpu1")
 _JOIN = f"grep -q ^{GROUP}: /etc/group || echo {GROUP}:x:3000:$1 >>/etc/group"
 _LEAVE = f"sed -i /^{GROUP}:/d /etc/group"
@@ -43,7 +43,7 @@ cat >jupyter-lab; chmod 755 jupyter-lab
 
 @contextlib.contextmanager
 def class_on(cluster: PracticeCluster, *others: str) -> Iterator[None]:
-    """Make the group, the folder and the course; each of the students and the teacher has the course's file."""
+    """Create the group, the folder and the course; the students and the teacher get the course's file."""
     members = (TEACHER, *STUDENTS, *others)
     try:
         for box in _BOXES:
@@ -63,9 +63,9 @@ def class_on(cluster: PracticeCluster, *others: str) -> Iterator[None]:
             forget = "rm -rf stand-in lab course.toml students.csv .config/notebook-launcher/courses lab-*"
             for box in ("login", "laptop"):
                 in_box.run(cluster, box, user, ["sh", "-c", f"cd; {forget}"])
-                write_profile(cluster, box, user)  # a course that was taken is the one that is meant
+                write_profile(cluster, box, user)  # a saved course is the default
 
 
 def give(cluster: PracticeCluster, user: str, name: str, text: str) -> None:
-    """Put a file into a user's home on the laptop."""
+    """Write a file into a user's home on the laptop."""
     in_box.run(cluster, "laptop", user, ["sh", "-c", f'cat >~/"{name}"'], input=text).check_returncode()

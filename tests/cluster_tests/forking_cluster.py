@@ -1,6 +1,6 @@
-"""The practice cluster for tests: commands are forked in its boxes, from a process that stays there.
+"""The practice cluster for tests: commands are forked in its boxes from a process that stays there.
 
-To enter a box costs the processor more than most programs do, and the tests run thousands.
+Entering a box takes more processor time than most programs, and the tests run thousands.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERVER = (Path(__file__).parent / "in_box_server.py").read_text()
 
 
 class ForkingCluster(PracticeCluster):
-    """What runs to its end is forked; ``argv`` enters the box as ever."""
+    """``run`` forks commands; ``argv`` enters the box as usual."""
 
     def run(
         self,
@@ -52,7 +52,7 @@ class ForkingCluster(PracticeCluster):
 
 
 class Command:
-    """One command that runs."""
+    """One running command."""
 
     def __init__(self, report: socket.socket) -> None:
         self._report = report
@@ -64,7 +64,7 @@ class Command:
         return bool(select.select([self._report], [], [], seconds)[0])
 
     def end(self) -> int:
-        """Return the exit code, or what signal ended it, negative; it is killed if it still runs."""
+        """Return the exit code, or the negative number of the signal that ended it; kill it if it is still running."""
         with self._report:
             if not self.ends_within(0):
                 self._report.shutdown(socket.SHUT_WR)
@@ -74,7 +74,8 @@ class Command:
 class Server:
     """A process in a box that forks for each command: see ``in_box_server.py``.
 
-    One for ``launch-notebook``, with all that it imports, and a small one for whatever else: a fork copies all of it.
+    There is one for ``launch-notebook``, with all its imports, and a small one for other programs, because a fork
+    copies all of them.
     """
 
     def __init__(self, cluster: PracticeCluster, box: str, for_launcher: bool) -> None:
@@ -120,7 +121,7 @@ class Server:
 
 
 def _login_environment(cluster: PracticeCluster, box: str, user: str) -> dict[str, str]:
-    """What a user's login shell gives a program."""
+    """Return the environment of a user's login shell."""
     printed = cluster.run(box, user, ["env", "-0"], check=True).stdout.rstrip("\0")
     return dict(line.split("=", 1) for line in printed.split("\0"))
 
@@ -130,7 +131,7 @@ _lock = threading.Lock()
 
 
 def server_in(cluster: PracticeCluster, box: str, *, for_launcher: bool = False) -> Server:
-    """Return that of a box; the first time, or where the box is another one by now, it is started."""
+    """Return the server of a box; start it the first time, or if the box has been replaced."""
     which = cluster, box, for_launcher
     with _lock:
         found = _servers.get(which)

@@ -1,8 +1,8 @@
-"""``launch-notebook`` in a box, forked from a process that has imported it already: see ``in_box_server.py``.
+"""Runs ``launch-notebook`` in a box, forked from a process that has imported it already: see ``in_box_server.py``.
 
-Most of what a short ``launch-notebook`` costs the processor are Python's imports. Here it has the same user,
-environment and terminal as by ``tests.conftest.launch``, but no name of its own in a list of processes, nor does it
-show its environment there. Tests of how that program starts, or of what others see of it, start the program itself.
+Most of the processor time of a short ``launch-notebook`` is for Python's imports. Here it has the same user,
+environment and terminal as with ``tests.conftest.launch``, but neither its own arguments nor its environment in /proc.
+Tests of how the program starts, or of what others can see of it, start the program itself.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(
 
 
 class _InTerminal(fdspawn):  # type: ignore[misc]
-    """A command in a terminal of its own, with what ``Session`` knows of a ``pexpect.spawn``."""
+    """A command in a new terminal, with the methods of ``pexpect.spawn`` that ``Session`` uses."""
 
     def __init__(self, terminal: int, command: Command) -> None:
         super().__init__(terminal, encoding="utf-8", timeout=90)
@@ -56,7 +56,7 @@ class _InTerminal(fdspawn):  # type: ignore[misc]
         self.kill = command.kill
 
     def close(self, force: bool = True) -> None:
-        """Hang up, kill it if it goes on in spite of that, and learn how it ended."""
+        """Hang up, kill it if it continues, and get its exit status."""
         if not self.closed:
             super().close()
             self._command.ends_within(5 if self.flag_eof else 0.5)

@@ -1,8 +1,8 @@
-"""Run by root in a box: fork for each command, with the launcher imported already. Standard input is a Unix socket.
+"""Run by root in a box: fork for each command, with the launcher already imported. Standard input is a Unix socket.
 
-Each message asks for one command: its words, user and environment, and with it come the command's standard input,
-output and errors, and a socket: each byte that comes there is a signal for it, the end is SIGKILL, and there its status
-is written when it has ended.
+Each message requests one command: its words, user and environment, with the file descriptors of its standard input,
+output and error, and of a socket: each byte received there is a signal for the command, the end of input means SIGKILL,
+and the command's status is written there when it has ended.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PR_SET_DUMPABLE = 4
 
 @functools.cache
 def import_launcher() -> None:
-    """Import what ``launch-notebook`` may need, which it would otherwise import by and by."""
+    """Import all modules that ``launch-notebook`` may need, which it would otherwise import later."""
     import notebook_launcher
 
     names = [module.name for module in pkgutil.walk_packages(notebook_launcher.__path__, "notebook_launcher.")]
     for name in ("paramiko", *names):
-        if not name.startswith("notebook_launcher.bench"):  # takes as long as all the others
+        if not name.startswith("notebook_launcher.bench"):  # these take as long as all others together
             importlib.import_module(name)
     gc.freeze()
 
@@ -55,7 +55,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def watch(request: dict[str, Any], *files: int) -> None:
-    """Begin a command, and report how it ends."""
+    """Start a command, and report how it ends."""
     *streams, report = files
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     program = os.fork()
@@ -77,7 +77,7 @@ def watch(request: dict[str, Any], *files: int) -> None:
 
 
 def become(request: dict[str, Any], streams: list[int]) -> None:
-    """Be the user, in a session and, where there is one, a terminal of its own."""
+    """Switch to the user, in a new session, with the terminal if there is one."""
     os.setsid()
     for number, one in enumerate(streams):
         os.dup2(one, number)
@@ -88,7 +88,7 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
         os.setgroups([request["uid"]])
         os.setgid(request["uid"])
         os.setuid(request["uid"])
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # its files in /proc are the user's own, as after an exec
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # its files in /proc belong to the user, as after an exec
     os.umask(0o022)
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -108,7 +108,7 @@ def execute(words: list[str]) -> None:
 
 
 def run_launcher(words: list[str]) -> None:
-    """Do what the program ``launch-notebook`` does."""
+    """Run ``launch-notebook``'s main function."""
     from notebook_launcher.cli import main
     from notebook_launcher.cli.views import errors
 

@@ -1,4 +1,4 @@
-"""JupyterLab in a real browser on the laptop, as a person uses it: a page, a notebook, cells, a kernel's variable."""
+"""Uses JupyterLab in a real browser on the laptop as a person does: a page, a notebook, cells, a kernel's variable."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.practice_cluster import PracticeCluster
 
-# Without windows, which takes a third less processor time. Where it is not installed, /usr/bin/chromium will do, too.
+# Headless, which takes a third less processor time. If it is not installed, /usr/bin/chromium is used.
 CHROMIUM = Path("/usr/bin/chromium-headless-shell")
 if not CHROMIUM.exists():
     CHROMIUM = Path("/usr/bin/chromium")
-# as root there is no sandbox; nothing is to be looked up outside of the laptop's network
+# the sandbox does not work as root; nothing may be requested outside the laptop's network
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--disable-extensions"]  # fmt: skip
-# a cursor that blinks is drawn sixty times a second, and a tab is there for minutes
+# a blinking cursor is drawn sixty times a second, and a tab stays open for minutes
 NO_ANIMATION = "* { animation: none !important; transition: none !important }"
 
-#: on a machine that does much else, where the browser's own 5 and 30 seconds may be over before a page is drawn
+#: for a busy machine, on which the default timeouts of 5 and 30 seconds may be too short
 PATIENCE = 60_000  # milliseconds
 expect.set_options(timeout=PATIENCE)
 
 
 @contextlib.contextmanager
 def chromium(cluster: PracticeCluster, folder: Path) -> Iterator[Browser]:
-    """Debian's Chromium with the laptop's network, which reaches the login node and nothing else."""
+    """Debian's Chromium in the laptop's network, from which only the login node can be reached."""
     assert CHROMIUM.exists(), "install Debian's chromium-headless-shell (tests/packages.sh does)"
     wrapper = folder / "chromium"
     wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.laptop_argv([str(CHROMIUM)]))} "$@"\n')
@@ -40,7 +40,7 @@ def chromium(cluster: PracticeCluster, folder: Path) -> Iterator[Browser]:
 
 
 def run_cell(page: Page, number: int, code: str, seconds: float = 60.0) -> str:
-    """Type into the cell, press Shift+Enter, and return what it printed."""
+    """Type into the cell, press Shift+Enter, and return its output."""
     type_into_cell(page, number, code)
     return output_of_cell(page, number, seconds)
 
@@ -53,7 +53,7 @@ def type_into_cell(page: Page, number: int, code: str) -> None:
 
 
 def output_of_cell(page: Page, number: int, seconds: float = 60.0) -> str:
-    """Wait until the cell has printed something, and return that."""
+    """Wait for the cell's output, and return it."""
     output = page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".jp-OutputArea-output").first
     expect(output).to_be_visible(timeout=1000 * seconds)
     return output.inner_text().strip()
@@ -79,27 +79,27 @@ class Tab:
         self.node = run_cell(self.page, 0, "import socket; kept = 40; print(socket.gethostname())")
 
     def asks(self) -> None:
-        """Run one more cell, which needs the variable."""
+        """Run another cell, which needs the variable."""
         self._cells += 1
         type_into_cell(self.page, self._cells, f"kept + {self._cells}")
 
     def is_answered(self, seconds: float = 60.0) -> None:
-        """Wait for what that cell prints."""
+        """Wait for the output of that cell."""
         assert output_of_cell(self.page, self._cells, seconds) == str(40 + self._cells)
 
     def is_stuck(self) -> bool:
-        """Whether JupyterLab is connected to its kernel and does not know what that one does.
+        """Whether JupyterLab is connected to its kernel but does not know the kernel's state.
 
-        What it asks first of all may have been lost as well, and it never asks that twice.
+        Its first request may have been lost, and it never repeats that.
         """
         return self.page.get_by_text("| Unknown").is_visible()
 
     def reconnects(self) -> None:
-        """Do what a person does then: Kernel, Reconnect to Kernel."""
+        """Use the menu as a person would: Kernel, Reconnect to Kernel."""
         self.page.get_by_role("menuitem", name="Kernel", exact=True).click()
         self.page.get_by_role("menuitem", name="Reconnect to Kernel").click()
 
     @property
     def complaints(self) -> list[str]:
-        """What dialogs JupyterLab shows."""
+        """The dialogs that JupyterLab shows."""
         return [dialog.inner_text() for dialog in self.page.locator(".jp-Dialog").all()]

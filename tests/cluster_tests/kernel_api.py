@@ -1,4 +1,4 @@
-"""A cell run as JupyterLab's page does it, without a browser: by the server's kernels, over a WebSocket."""
+"""Runs a cell as JupyterLab's page does, but without a browser: with the server's kernels API, over a WebSocket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conftest import Session, fetch
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
-# What the cell prints is printed.
+# Prints the output of the cell.
 CELL = """
 import asyncio, json, sys, uuid
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
@@ -46,7 +46,7 @@ asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def run_cell(cluster: PracticeCluster, session: Session, code: str) -> str:
-    """Run a cell in a new kernel, and return what it printed."""
+    """Run a cell in a new kernel, and return its output."""
     argv = cluster.laptop_argv([sys.executable, "-c", CELL, session.api.rpartition("/")[0], session.token, code])
     done = subprocess.run(argv, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def run_cell(cluster: PracticeCluster, session: Session, code: str) -> str:
 
 @contextlib.contextmanager
 def running_cell(cluster: PracticeCluster, session: Session, code: str) -> Iterator[None]:
-    """Let a cell run meanwhile, in a new kernel that is busy with it."""
+    """Let a cell run in a new kernel during the block."""
     api = session.api.rpartition("/")[0]
     argv = cluster.laptop_argv([sys.executable, "-c", CELL, api, session.token, code])
     cell = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,7 +1,7 @@
-"""The lessons of docs/learn: their commands, typed one after the other in real terminals of the practice cluster.
+"""Types the commands of the lessons in docs/learn one after the other in real terminals of the practice cluster.
 
-What a lesson shows in a ``console`` block is typed where its prompt says, and what comes back has to be what the lesson
-shows, with ``...`` for what differs from run to run (as in doctest)::
+A command in a ``console`` block is typed at the prompt that the lesson shows, and the output must be the one in the
+lesson, with ``...`` for text that differs between runs (as in doctest)::
 
     laptop$ ssh login
     ...
@@ -13,7 +13,7 @@ shows, with ``...`` for what differs from run to run (as in doctest)::
 
 The prompts are ``laptop$``, ``login$`` and ``node$`` (any compute node). Blocks of other kinds are not typed.
 
-Each command has to succeed, unless it leads to another host. One that fails, as the lesson explains, is marked on the
+Each command must succeed, unless it opens a shell on another host. A command that fails on purpose is marked on the
 line before its block, in a comment that readers do not see: ``<!-- fails: python3 mean.py -->``.
 """
 
@@ -33,26 +33,26 @@ from tests.practice_cluster import PracticeCluster
 
 LESSONS = DOCS / "learn"
 
-#: hosts of the practice cluster for which each prompt of the lessons stands
+#: the hosts of the practice cluster that each prompt of the lessons stands for
 PLACES = {"laptop": ("laptop",), "login": ("login", "login2"), "node": ("node1", "node2", "gpu1")}
 
 _PROMPT = re.compile(r"^(laptop|login|node)\$ ?(.*)$")
-#: Debian's prompt, perhaps with the name of a virtual environment, and that of `launch-notebook shell`
+#: Debian's prompt, optionally with the name of a virtual environment, and that of `launch-notebook shell`
 _REAL_PROMPT = re.compile(
     r"\r?(?:\(\w+\) )?(?:\x1b\][^\x07]*\x07)?(?:\([^()\n]* on (\w+)\) alice|alice@(\w+)):[^\r\n$]*\$ $"
 )
-#: comes only if the job cannot start at once, which nobody can foresee
+#: printed only if the job cannot start at once, which is unpredictable
 _WAITED = re.compile(r"^(srun|salloc): (job \d+ |Pending job allocation |Nodes .* are ready).*\n?", re.M)
 #: on the line before a block: the command in it that fails
 _FAILS = re.compile(r"<!-- fails: (.+) -->\n\Z")
-_SHOW_CODE = "_code=$?; echo $_code; (exit $_code)"  # and keep it for what the lesson types next
-_WIDTH = 400  # columns: no line that is typed is wrapped
+_SHOW_CODE = "_code=$?; echo $_code; (exit $_code)"  # keeps the exit code for the next command of the lesson
+_WIDTH = 400  # columns: so that no typed line is wrapped
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A command of a lesson: where it is typed, its lines, what comes back, and its line in the lesson.
+    """A command of a lesson: its prompt, its lines, the expected output, and its line number in the lesson.
 
     ``fails``: whether it ends with an exit code other than 0.
     """
@@ -64,12 +64,12 @@ class Typed:
     fails: bool = False
 
     def __str__(self) -> str:
-        """As the lesson shows it."""
+        """The command as the lesson shows it."""
         return f"{self.place}$ {chr(10).join(self.lines)}\n{self.expected}"
 
 
 def lessons() -> list[Path]:
-    """Return the pages with commands, in the order of their names."""
+    """Return the pages with commands, sorted by name."""
     return sorted(page for page in LESSONS.glob("*.md") if "```console" in page.read_text())
 
 
@@ -112,7 +112,7 @@ class Terminals:
             cluster.run(box, "alice", ["mkdir", "-p", folder], check=True)
 
     def type(self, typed: Typed) -> tuple[str, int | None]:
-        """Type a command where it belongs; return what it prints, and its exit code if it leads to no other host."""
+        """Type a command in its terminal; return its output, and its exit code unless it leads to another host."""
         name = self._terminal_at(typed.place)
         child, host = self._open[name], self._hosts[name]
         for line in typed.lines[:-1]:
@@ -126,7 +126,7 @@ class Terminals:
         return printed, int(_without_echo(self._until_prompt(name), _SHOW_CODE))
 
     def close(self) -> None:
-        """End whatever still runs in them."""
+        """End all programs that still run in them."""
         for child in self._open.values():
             child.close(force=True)
 
@@ -142,7 +142,7 @@ class Terminals:
         child.delaybeforesend = None
         self._open[place] = child
         self._until_prompt(place)
-        # no bracketed paste, no colours: as on paper
+        # without bracketed paste and colours
         child.sendline(f"export TERM=dumb; cd {self._folder}; clear")
         self._until_prompt(place)
         self._last = place
@@ -164,7 +164,7 @@ def _without_echo(printed: str, command: str) -> str:
 
 
 def is_same(expected: str, printed: str) -> bool:
-    """Whether what was printed is what the lesson shows. Dots at its beginning may stand for no line at all."""
+    """Whether the output is the one in the lesson. Dots at the beginning may stand for no line at all."""
     wanted = [expected, expected.removeprefix("...\n")]
     got = _WAITED.sub("", printed + "\n")
     return any(doctest.OutputChecker().check_output(_WAITED.sub("", one + "\n"), got, _SAME) for one in wanted)

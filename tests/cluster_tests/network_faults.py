@@ -1,4 +1,4 @@
-"""What happens to networks and login nodes while somebody works: each fault with how it begins and how it ends."""
+"""Faults of networks and login nodes while somebody works, each with its begin and its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER_LOGIN = "another login node behind the same name"
 
 @dataclass(frozen=True)
 class Fault:
-    """``name`` in words; ``strikes`` a context in which it lasts; ``noticed``: whether the user is told of it."""
+    """``name``: in words; ``strikes``: a context during which it lasts; ``noticed``: whether the user is told of it."""
 
     name: str
     strikes: Callable[[PracticeCluster, Session], contextlib.AbstractContextManager[None]]
@@ -28,7 +28,7 @@ class Fault:
 
 
 def link_down(seconds: float, *, carrier: bool = True) -> Fault:
-    """The laptop's packets vanish for so long; without ``carrier`` it sees that its link is down."""
+    """The laptop's packets are dropped for so long; without ``carrier`` it sees that its link is down."""
 
     @contextlib.contextmanager
     def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
@@ -37,7 +37,7 @@ def link_down(seconds: float, *, carrier: bool = True) -> Fault:
         yield
 
     how = "" if carrier else " (cable pulled)"
-    # a network that is away for a moment comes back before anybody has to know
+    # a short interruption is over before the user need be told
     return Fault(f"link down for {seconds:.0f} s{how}", strike, noticed=seconds > 10)
 
 
@@ -79,7 +79,7 @@ def node_sshd_restarted() -> Fault:
 
 
 def login_moves(where: str, words: str) -> Fault:
-    """The login node's name leads elsewhere from now on, and its old connections die."""
+    """The login node's name resolves to another address from now on, and old connections die."""
 
     @contextlib.contextmanager
     def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
@@ -95,7 +95,7 @@ def login_moves(where: str, words: str) -> Fault:
 
 
 def launcher_stopped(seconds: float) -> Fault:
-    """The launcher is stopped (SIGSTOP), as by a laptop that sleeps, and goes on later."""
+    """The launcher is stopped (SIGSTOP), as on a sleeping laptop, and continues later."""
 
     @contextlib.contextmanager
     def strike(_cluster: PracticeCluster, session: Session) -> Iterator[None]:
@@ -134,14 +134,14 @@ LONG = (link_down(60), link_down(600), launcher_stopped(60))
 
 
 def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fault, patience: float = 150.0) -> float:
-    """Let a fault strike, and return the seconds from its end until a cell has found the kernel's variable.
+    """Let a fault happen, and return the seconds from its end until a cell has used the kernel's variable.
 
-    ``patience``: JupyterLab itself lets more than a minute pass between two attempts once some have failed.
+    ``patience``: in seconds; JupyterLab waits more than a minute between two attempts once some have failed.
     """
     with fault.strikes(cluster, session):
         began = time.monotonic()
         if fault.noticed:
-            # what is repaired within a blink may never have stood on the waiting line
+            # a very short interruption may never have been shown
             session.saw("Connected again", patience)
         while True:
             tab.asks()
@@ -149,8 +149,8 @@ def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fa
                 tab.is_answered(15.0)
                 return time.monotonic() - began
             except AssertionError:
-                # what a page sends in the moment in which Jupyter replaces the old connection may be lost in there; a
-                # person runs the cell again then
+                # a message that the page sends while Jupyter replaces the old connection may be lost; a person would
+                # run the cell again
                 if time.monotonic() - began > patience:
                     raise
                 if time.monotonic() - began > STUCK_AFTER and tab.is_stuck():

@@ -1,4 +1,4 @@
-"""Tables in the documentation that are written by a run of tests: what was seen, and where it stands."""
+"""Writes tables in the documentation from the results of test runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.paths import ROOT
 
-# What is another one at each run, and what stands in its place.
+# Text that differs between runs, and its replacement.
 _CHANGING = (
     (r"\b([Jj]ob|JOB) \d+\b", r"\1 7"),
     (r"(?<=scontrol release )\d+|(?<=StepId=)\d+|(?<=sacct -j )\d+", "7"),
@@ -22,14 +22,14 @@ _CHANGING = (
 
 
 def keep(config: pytest.Config, record: str, name: str, seen: Any) -> None:
-    """Keep what a test has seen in pytest's cache, where ``recorded`` finds it."""
-    cache = getattr(config, "cache", None)  # pytest may be told to have none
+    """Save the result of a test in pytest's cache, where ``recorded`` finds it."""
+    cache = getattr(config, "cache", None)  # pytest's cache may be disabled
     if cache is not None and config.getoption("--slurm") == "24.11":
         cache.set(f"{record}/{name}", seen)
 
 
 def recorded(record: str, names: Iterable[str], tests: str) -> dict[str, Any]:
-    """Return what was seen at the last run of ``tests``. Raises ``SystemExit``, which names those that were not run."""
+    """Return the results of the last run of ``tests``. Raises ``SystemExit``, which names tests that were not run."""
     folder = ROOT / ".pytest_cache" / "v" / record
     names = list(names)
     missing = [name for name in names if not (folder / name).exists()]
@@ -39,14 +39,14 @@ def recorded(record: str, names: Iterable[str], tests: str) -> dict[str, Any]:
 
 
 def replace_between(document: Path, begin: str, end: str, text: str) -> None:
-    """Replace what stands between these two lines of a document."""
+    """Replace the text between two lines of a document."""
     before, _, rest = document.read_text().partition(begin)
     _, _, after = rest.partition(end)
     document.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def rows_between(document: Path, begin: str, end: str) -> Iterator[list[str]]:
-    """Yield the cells of all rows of tables, headings too, between these two lines of a document."""
+    """Yield the cells of all rows of tables, headings included, between two lines of a document."""
     for line in document.read_text().partition(begin)[2].partition(end)[0].splitlines():
         if line.startswith("| "):
             yield [word.replace(r"\|", "|") for word in re.split(r"(?<!\\) \| ", line[2:-2])]
@@ -58,14 +58,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def unchanging(text: str) -> str:
-    """Return text without what is another one at each run."""
+    """Return text with the parts that differ between runs replaced."""
     for pattern, replacement in _CHANGING:
         text = re.sub(pattern, replacement, text)
     return text
 
 
 def code(text: str) -> str:
-    """Return text as Markdown's code, for a table's cell."""
+    """Return text as Markdown code, for a table's cell."""
     fence = "``" if "`" in text else "`"
     pad = " " if "`" in text else ""
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", r"\|")

@@ -1,4 +1,4 @@
-"""What a situation is made of: its circumstances, what is done meanwhile, and what the user sees in the end."""
+"""The parts of a situation: its circumstances, the actions meanwhile, and what the user sees."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.conftest import Session, fetch
 from tests.practice_cluster import PracticeCluster
 
 Arrangement = Callable[[PracticeCluster], contextlib.AbstractContextManager[object]]
-# What is done during a launch; a text that it returns was shown to the user elsewhere.
+# An action during a launch; if it returns a text, that was shown to the user elsewhere.
 Act = Callable[[PracticeCluster, Session], str | None]
 
 
 class Part(Enum):
-    """Where in a session's life something happens, in the words of the documentation's headings."""
+    """The phases of a session, as in the headings of the documentation."""
 
     REFUSED = "Nothing is queued"
     NEVER = "Queued, and could never start"
@@ -32,7 +32,7 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class When:
-    """As soon as something is printed that matches ``printed``, within so many ``seconds``, ``then`` is done."""
+    """Call ``then`` as soon as output matches ``printed``, within ``seconds``."""
 
     printed: str
     then: Act
@@ -43,13 +43,13 @@ class When:
 class Situation:
     """One situation.
 
-    ``provoked``: how, in words and commands; ``arguments``: those of launch-notebook, in which ``{}`` is what the
-    arrangement gives; ``sees``: a regular expression for each sentence that the user must have seen; ``ends``: the
-    error that the launch ends with, ``None`` where it ends well; ``arranged``: the circumstances; ``acts``: what is
-    done meanwhile, one after the other; ``each_slurm``: whether generations of Slurm differ in it; ``newest_slurm``:
-    whether it is also played on the newest one; ``killed``: whether the launcher is; ``alone``: whether other sessions
-    would be disturbed, or would disturb it; ``turn``: what only one session at a time may be played with (a node, a
-    partition, somebody's home); ``long``: whether it takes a minute or more.
+    ``provoked``: how, in words and commands; ``arguments``: those of launch-notebook, in which ``{}`` is the value
+    from the arrangement; ``sees``: a regular expression for each sentence that the user must have seen; ``ends``: the
+    error that the launch ends with, ``None`` if it succeeds; ``arranged``: the circumstances; ``acts``: the actions
+    meanwhile, in order; ``each_slurm``: whether generations of Slurm differ in it; ``newest_slurm``: whether it is
+    also tested with the newest one; ``killed``: whether the launcher is killed; ``alone``: whether it and other
+    sessions would disturb each other; ``turn``: a resource that only one situation at a time may use (a node, a
+    partition, a user's home); ``long``: whether it takes a minute or more.
     """
 
     part: Part
@@ -71,12 +71,12 @@ class Situation:
 
     @property
     def exit_code(self) -> int:
-        """The code that the launch ends with; of one that was killed, what a shell says."""
+        """The exit code of the launch; if it was killed, as a shell reports it."""
         return 137 if self.killed else self.ends.exit_code if self.ends else 0
 
     @property
     def folders(self) -> int:
-        """How many session folders it leaves: where a job was queued, the one with its log."""
+        """How many session folders it leaves: if a job was queued, the one with its log."""
         return 0 if self.part is Part.REFUSED else 1
 
 
@@ -98,7 +98,7 @@ def root_does(box: str, script: str, undo: str) -> Arrangement:
 
 
 def together(*arrangements: Arrangement) -> Arrangement:
-    """Make several arrangements, in this order; what the last one gives counts."""
+    """Make several arrangements, in this order; the result is that of the last one."""
 
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[object]:
@@ -118,15 +118,15 @@ def partition(name: str, setting: str, undo: str) -> Arrangement:
 
 
 def away(box: str, *paths: str) -> Arrangement:
-    """Let programs or folders of a box be gone."""
+    """Hide programs or folders of a box."""
     hide, show = ("; ".join(f"mv {move.format(path)}" for path in paths) for move in ("{0} {0}.away", "{0}.away {0}"))
     return root_does(box, hide, show)
 
 
 def job_of(user: str, *words: str, comes_to: str = "RUNNING", runs: str = "exec sleep 600") -> Arrangement:
-    """Let a user queue a job with these arguments of sbatch, and go on when its state is the given one.
+    """Let a user queue a job with these arguments of sbatch, and continue when it is in the given state.
 
-    Gives its number; it is cancelled in the end.
+    Yields its id; it is cancelled at the end.
     """
 
     @contextlib.contextmanager
@@ -146,15 +146,15 @@ def job_of(user: str, *words: str, comes_to: str = "RUNNING", runs: str = "exec 
 
 @contextlib.contextmanager
 def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
-    """Make a reservation ``past`` for a minute, and wait until it is over."""
+    """Make a reservation ``past`` for a minute, and wait until it has ended."""
     words = ["ReservationName=past", "StartTime=now", "Duration=1", "Users=bob", "Nodes=node1", "CoreCnt=1"]
     cluster.root("ctl", ["scontrol", "create", "reservation", *words], check=True)
     wait_in(cluster, "ctl", "! scontrol show reservation past", 120, every=2)
     yield
 
 
-# With a key that nobody knows; an ssh that asks for nothing has failed. After 40 s in all, three or four times, the
-# server refuses the address.
+# With an unknown key, so that every login fails. After penalties of 40 s in all, three or four failures, the server
+# refuses the address.
 FAIL_TO_LOG_IN = """\
 cd "$(mktemp -d)" && ssh-keygen -q -t ed25519 -N '' -f key
 for i in 1 2 3 4 5; do ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -i key login true; done
@@ -173,7 +173,7 @@ def refused_address(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def profile_of(user: str, name: str, text: str) -> Arrangement:
-    """Give a user a further profile on the laptop."""
+    """Give a user another profile on the laptop."""
 
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[None]:
@@ -188,7 +188,7 @@ def profile_of(user: str, name: str, text: str) -> Arrangement:
 
 
 def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int, every: float = 0.2) -> None:
-    """Wait in a box until a shell's condition is true: to go there for each look costs more."""
+    """Wait in a box until a shell condition is true: entering the box for each check would cost more."""
     waits = f"until {condition}; do sleep {every}; done >/dev/null 2>&1"
     in_box.run(cluster, box, "root", ["timeout", str(seconds), "sh", "-c", waits]).check_returncode()
 
@@ -205,7 +205,7 @@ def venv(name: str, jupyterlab: str, user: str = "alice") -> Arrangement:
     return root_does("login", make, f"rm -rf {folder}")
 
 
-# Answers as JupyterLab does to whoever has the token and to whoever has not, and is there at once.
+# Answers as JupyterLab does, with and without the token, and starts at once.
 STAND_IN = """\
 exec python3 -Sc "
 import http.server, json, os, pathlib
@@ -225,7 +225,7 @@ server.serve_forever()
 
 
 def slow_container_of(user: str, seconds: int) -> Arrangement:
-    """Let a user's containers on node1 take so long before they start."""
+    """Delay the start of a user's containers on node1 by so much."""
     return _for_one("node1", "apptainer", user, f"sleep {seconds}")
 
 
@@ -236,13 +236,13 @@ def failing_squeue_of(user: str) -> Arrangement:
 
 
 def _for_one(box: str, program: str, user: str, first: str) -> Arrangement:
-    """Let a program of a box do something else first when this user runs it."""
+    """Let a program of a box run something else first for this user."""
     script = f'#!/bin/sh\ntest "$(id -un)" != {user} || {{ {first}; }}\nexec /usr/bin/{program} "$@"\n'
     path = f"/usr/local/bin/{program}"
     return root_does(box, f"cat >{path} <<'END'\n{script}END\nchmod 755 {path}", f"rm {path}")
 
 
-# --- what is done meanwhile ----------------------------------------------------------------------------------------
+# --- actions -------------------------------------------------------------------------------------------------------
 
 
 def press(keys: str) -> Act:
@@ -255,7 +255,7 @@ def press(keys: str) -> Act:
 
 
 def do(box: str, command: str, user: str = "root") -> Act:
-    """Let somebody run a command in a box; ``JOB`` stands for the launch's job."""
+    """Let a user run a command in a box; ``JOB`` stands for the launch's job."""
 
     def act(cluster: PracticeCluster, session: Session) -> None:
         words = ["sh", "-euc", re.sub(r"\bJOB\b", lambda _: session.job_id, command)]
@@ -265,7 +265,7 @@ def do(box: str, command: str, user: str = "root") -> Act:
 
 
 def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 60) -> Act:
-    """Change the circumstances, act, and change them back as soon as something is printed that matches."""
+    """Change the circumstances, act, and change them back as soon as output matches ``printed``."""
 
     def act(cluster: PracticeCluster, session: Session) -> None:
         with arrangement(cluster):
@@ -284,14 +284,14 @@ def killed_and_stopped(cluster: PracticeCluster, session: Session) -> str:
 
 
 def killed_and_forgotten(cluster: PracticeCluster, session: Session) -> None:
-    """Kill all that runs of the job, and let nobody ask for it until the controller has forgotten it."""
+    """Kill all processes of the job, and prevent queries until the controller has forgotten it."""
     with cluster.failing_squeue():
         cluster.root("node1", ["pkill", "-KILL", "-u", "alice"], check=True)
         wait_in(cluster, "ctl", f"! scontrol show job {session.job_id}", 90, every=1)
 
 
 def still_answers(arrangement: Arrangement) -> Act:
-    """Change the circumstances, ask JupyterLab through the tunnel, and change them back."""
+    """Change the circumstances, send a request to JupyterLab through the tunnel, and change them back."""
 
     def act(cluster: PracticeCluster, session: Session) -> None:
         session.url = re.findall(r"http://127\.0\.0\.1:\d+/lab\?token=[\w-]+", session.printed)[-1]
@@ -307,17 +307,17 @@ ENTER = When(READY, press("\n"))
 CTRL_C = press("\x03")
 
 
-# --- what was seen -------------------------------------------------------------------------------------------------
+# --- the output ----------------------------------------------------------------------------------------------------
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def shown(printed: str) -> list[str]:
-    """Return what a terminal showed, one after the other: each line, each change of the waiting line, whole errors."""
+    """Return what a terminal has shown, in order: each line, each change of the waiting line, and complete errors."""
     paragraphs: list[str] = []
     for line in re.split(rf"[\n{SPINNER}]", printed):
         text = re.sub(r"^ *\d+:\d\d  ", "", line.rstrip())
-        if re.match(r"(\d+ (days?|h|min|s) )+left", text):  # the line that counts down while a session is held
+        if re.match(r"(\d+ (days?|h|min|s) )+left", text):  # the status line's countdown while attached
             continue
         if text.startswith("  ") and paragraphs:
             paragraphs[-1] += f"\n{text}"
@@ -327,11 +327,11 @@ def shown(printed: str) -> list[str]:
 
 
 def matching(pattern: str, paragraphs: Sequence[str]) -> str | None:
-    """Return the last paragraph in which a pattern is found."""
+    """Return the last paragraph that contains a pattern."""
     return next((one for one in reversed(paragraphs) if re.search(pattern, one)), None)
 
 
 def assert_no_noise(session: Session) -> None:
-    """Of what a noisy site says, nothing that a terminal would obey."""
+    """Check that nothing of a noisy site's output can control the terminal."""
     raw = f"{session._seen}{session.child.buffer or ''}"
     assert [bad for bad in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\x9d") if bad in raw] == []

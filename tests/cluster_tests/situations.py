@@ -1,6 +1,6 @@
-"""Situations in which a launch has to wait, or fails: how each is provoked, and what the user is told.
+"""Situations in which a launch must wait, or fails: how each is provoked, and what the user is told.
 
-``test_situations.py`` plays them on the practice cluster. What was seen there becomes docs/situations.md with
+``test_situations.py`` tests them on the practice cluster. The output seen there is written to docs/situations.md by
 
     python -m tests.cluster_tests.situations --write
 """
@@ -40,7 +40,7 @@ from tests.cluster_tests.situation import (
 )
 from tests.conftest import PROFILE
 
-# What the profile has for it, besides the environments that all tests have.
+# Environments of the profile for situations, in addition to those of all tests.
 ENVIRONMENTS = """\
 [environments.unreadable]
 container = "/tmp/unreadable.sif"

@@ -1,4 +1,4 @@
-"""What was seen when the situations were played, as the tables of docs/situations.md."""
+"""Writes the results of the situations as the tables of docs/situations.md."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.cluster_tests.recorded_tables import code, replace_between, rows_betw
 from tests.cluster_tests.situation import Part, Situation
 
 DOCS = paths.DOCS / "situations.md"
-#: where a run of test_situations.py leaves what was seen, in pytest's cache
+#: where a run of test_situations.py saves what was seen, in pytest's cache
 RECORD = "situations"
 COLUMNS = ("situation", "provoked by", "what the user sees", "exit code", "left behind")
-# Between these two lines of the document stands what is written here.
+# The tables are written between these two lines of the document.
 BEGIN, END = "<!-- tables: python -m tests.cluster_tests.situations --write -->", "<!-- end of the tables -->"
 
 
@@ -43,14 +43,14 @@ def exit_code(situation: Situation) -> str:
 
 
 def left_behind(situation: Situation) -> str:
-    """Return what is still there afterwards, in words."""
+    """Return in words what is left afterwards."""
     return "the session's folder" if situation.folders else "nothing"
 
 
 def shortened(paragraph: str) -> list[str]:
-    """Return a paragraph's lines without the job's log, and without what is another one at each run.
+    """Return a paragraph's lines without the job's log, and with the parts that differ between runs replaced.
 
-    Where a program has said the same of many files, its first two lines are kept.
+    If a program has printed the same about many files, its first two lines are kept.
     """
     kept = [line for line in paragraph.splitlines() if not re.match(r"  (\||The end of the job's log:)", line)]
     if len(kept) > 5:
@@ -59,5 +59,5 @@ def shortened(paragraph: str) -> list[str]:
 
 
 def read() -> dict[str, list[str]]:
-    """Return the rows of the document's tables by their first cell, as text without Markdown's signs for code."""
+    """Return the rows of the document's tables by their first cell, as text without Markdown's backticks."""
     return {words[0]: words for words in rows_between(DOCS, BEGIN, END) if words[0] not in (COLUMNS[0], "---")}

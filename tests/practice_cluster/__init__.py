@@ -1,6 +1,6 @@
 """A practice cluster on one machine: real Slurm, OpenSSH and Apptainer in Linux namespaces.
 
-`python3 tests/practice_cluster up` starts it; docs/practice-cluster.md tells the rest. Tests use `PracticeCluster`.
+`python3 tests/practice_cluster up` starts it; see docs/practice-cluster.md. Tests use `PracticeCluster`.
 """
 
 from .cluster import PracticeCluster

@@ -1,4 +1,4 @@
-"""From parts to boxes: lays out a cluster's directory and plans what each box mounts, holds and runs."""
+"""Lays out a cluster's directory from its parts, and plans what each box mounts, contains and runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from . import grid_engine, network, slurm, software, sshd, users
 from .layout import BOXES, Bind, Box, BoxPlan, Generation
 from .recipes import BYTECODE_IN_BOX, CHECKOUT, CHECKOUT_IN_BOX, LAUNCHER_IN_BOX, Parts
 
-# Laptop and gates have neither Slurm nor containers nor modules; all boxes share one root file system, so there they
-# are hidden.
+# The laptop and gates have no Slurm, containers or modules; all boxes share one root file system, so these are hidden
+# there.
 ONLY_ON_CLUSTER = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "scrontab", "sdiag"),
     *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger"),
@@ -20,7 +20,7 @@ ONLY_ON_CLUSTER = (
 
 
 def keys(directory: Path) -> Path:
-    """Return where a cluster keeps the keys it made."""
+    """Return the directory of the keys that were made for a cluster."""
     return directory / "keys"
 
 
@@ -61,12 +61,12 @@ def _plan(box: Box, directory: Path, parts: Parts, generation: Generation) -> Bo
 
 
 def has_launcher(box: Box) -> bool:
-    """Return whether people start the launcher on this box."""
+    """Return whether the launcher is installed on this box."""
     return box.role in ("laptop", "login")
 
 
 def _write_files(box: Box, upper: Path, keys: Path, generation: Generation, rootfs: Path) -> None:
-    """Write what differs from the common root file system, into the directory that is laid over it."""
+    """Write what differs from the common root file system, into the overlay's upper directory."""
     files = {
         "etc/hostname": f"{box.name}\n".encode(),
         "etc/resolv.conf": b"",
@@ -99,7 +99,7 @@ def _hidden(box: Box) -> list[str]:
 
 
 def _hide(path: Path) -> None:
-    """Make the overlay show nothing at `path`: a device 0:0 is its sign for a deleted file."""
+    """Hide `path` in the overlay, in which a device 0:0 (whiteout) means a deleted file."""
     _parents(path)
     os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
 

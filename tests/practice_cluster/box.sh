@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first process of a box. Started in fresh namespaces (mount, PID, UTS, IPC, network), it puts together the
-# root file system, moves into it, starts the services, says "ready PID", and from then on only reaps orphans.
+# The first process of a box. Started in new namespaces (mount, PID, UTS, IPC, network), it assembles the root file
+# system, moves into it, starts the services, prints "ready PID", and from then on only reaps orphans.
 #
 #   box.sh NAME ROOTFS STATE "DEVICE..." [SERVICE...]
 #
@@ -12,7 +12,7 @@ name=$1 rootfs=$2 state=$3 null_devices=$4
 shift 4
 root=$state/root
 
-# /proc is still the host's: it tells the number by which the host knows this process.
+# /proc is still the host's: it has the process id of this process on the host.
 read -r host_pid _ </proc/self/stat
 
 mount --make-rprivate /
@@ -20,7 +20,7 @@ mkdir -p "$root" "$state/upper" "$state/work"
 mount -t overlay overlay -o "lowerdir=$rootfs,upperdir=$state/upper,workdir=$state/work" "$root"
 mount -t proc proc "$root/proc"
 mount -t sysfs -o ro sysfs "$root/sys"
-# Only to be looked at: Podman wants to know which version there is.
+# Read-only, so that Podman can detect the cgroup version.
 mount -t cgroup2 -o ro cgroup2 "$root/sys/fs/cgroup"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=755,nosuid tmpfs "$root/dev"
@@ -49,7 +49,7 @@ for device in $null_devices; do mknod -m 666 "$root/dev/$device" c 1 3; done
 
 while IFS=$'\t' read -r mode source target; do
     if [ ! -e "$root$target" ]; then mkdir -p "$root$target"; fi
-    # What is mounted inside it comes along: some homes are file systems of their own.
+    # With the mounts inside it: some homes are separate file systems.
     mount --rbind "$source" "$root$target"
     if [ "$mode" = ro ]; then mount -o remount,bind,ro "$root$target"; fi
 done <"$state/binds"
@@ -57,7 +57,7 @@ done <"$state/binds"
 hostname "$name"
 ip link set lo up
 
-# pivot_root and not chroot: inside a chroot the kernel refuses user namespaces, which Apptainer lives on.
+# pivot_root and not chroot: inside a chroot the kernel refuses user namespaces, which Apptainer needs.
 cd "$root"
 mkdir -p .old
 pivot_root . .old
@@ -80,7 +80,7 @@ for service in "$@"; do
 done
 
 echo "ready $host_pid"
-# bash waits for every child, also for those that others left behind.
+# bash waits for every child, including orphans.
 # shellcheck disable=SC2016
 exec env -i PATH="$PATH" HOME=/root LANG=C.UTF-8 TERM=dumb \
     /bin/bash -c 'trap : TERM INT HUP; while :; do sleep 3600 & wait $!; done' >/dev/null 2>&1 </dev/null

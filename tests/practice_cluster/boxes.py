@@ -1,4 +1,4 @@
-"""Boxes: machines made of Linux namespaces. Starting one, ending it, and the command line that gets into it."""
+"""Boxes: machines made of Linux namespaces. Starts them, and makes the command lines that enter them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .layout import USERS, BoxPlan
 
 HERE = Path(__file__).resolve().parent
 NAMESPACES = ("mnt", "uts", "ipc", "net", "pid")
-# enter_box.py as a module, whose bytecode Python keeps, and without looking at what else is installed
+# enter_box.py as a module, so that Python caches its bytecode; without site-packages
 ENTER = (
     sys.executable,
     "-I",
@@ -25,10 +25,10 @@ ENTER = (
 
 
 def start(plan: BoxPlan, mark: Path, mounts_of: int | None = None) -> int:
-    """Start a box and return its first process, as the host counts, once its services run.
+    """Start a box, and return the host's process id of its first process, once its services run.
 
-    `mark` is the directory by which leftovers are found later. The box outlives this program. Process `mounts_of` is
-    one whose mounts the box finds when it looks for what it binds; without, they are those of the host.
+    `mark` is the directory by which leftovers are found later. The box outlives this program. `mounts_of`: a process
+    in whose mount namespace the sources of bind mounts are looked up; by default the host's.
     """
     plan.state.mkdir(parents=True, exist_ok=True)
     lines = [f"{'rw' if b.writable else 'ro'}\t{b.source}\t{b.target}\n" for b in plan.binds]
@@ -48,7 +48,7 @@ def start(plan: BoxPlan, mark: Path, mounts_of: int | None = None) -> int:
             text=True,
             cwd="/",
         )
-    # One line, not everything: the outer `unshare` keeps the pipe open for as long as the box lives.
+    # Read one line, not to the end: the outer `unshare` keeps the pipe open for as long as the box lives.
     with process:
         answer = process.stdout.readline().split() if process.stdout else []
     if len(answer) != 2 or answer[0] != "ready":
@@ -69,10 +69,10 @@ def argv(
     env: Mapping[str, str] | None = None,
     login: bool = True,
 ) -> list[str]:
-    """Return the command line on the host that runs `command` in the box of first process `pid`.
+    """Return the command line on the host that runs `command` in the box whose first process is `pid`.
 
-    With `login`, a login shell reads its profile first (that is where modules come from) and then becomes the
-    command. Working directory: the user's home. See enter_box.py for terminals and signals.
+    With `login`, a login shell reads its profile first (which defines `module`), and then execs the command. The
+    working directory is the user's home. See enter_box.py for terminals and signals.
     """
     who = "root:0:/root" if user == "root" else f"{user}:{USERS[user].uid}:{USERS[user].home}"
     entry = [*ENTER, "--pid", str(pid)]

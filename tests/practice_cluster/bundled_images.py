@@ -1,8 +1,8 @@
-"""Images made from the definition files that the launcher ships, each built when a test asks for it.
+"""Images of the definition files that the launcher ships, each built when a test asks for it.
 
-They are no part of every cluster: TensorFlow alone takes minutes; `make test` builds what tests need before they run.
-A definition is built as it is shipped, but for its head: a box has no way out, so it stands on the image base of the
-practice cluster, and its wheels lie beside it.
+They are not part of every cluster: TensorFlow alone takes minutes; `make test` builds those that tests need beforehand.
+A definition is built as shipped, except for its head: a box has no internet access, so it is based on the image base of
+the practice cluster, and its wheels are beside it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .errors import ClusterError
 from .layout import Bind
 
 DEFINITIONS = recipes.CHECKOUT / "jobscripts" / "lib" / "containers"
-# what each of them installs, as its %post says; a test holds the two against each other
+# what the %post of each installs; a test compares the two
 LAB = ("jupyterlab", "ipykernel")
 BESIDES = (*LAB, "numpy", "matplotlib", "scikit-learn")
 REQUIREMENTS = {
@@ -31,7 +31,7 @@ REQUIREMENTS = {
     "torch-cpu": ("torch==2.13.0", *BESIDES),
     "jupyterlab": LAB,
 }
-# the environments that each of them is for, and what else their tables say
+# the environments that use each of them, and further settings of these
 OFFERED = {
     "torch-cpu": {"torch": ""},
     "tensorflow-cpu": {"tf-mkl": 'venv = "/opt/envs/tf-mkl"\n', "tf-pip": 'venv = "/opt/envs/tf-pip"\n'},
@@ -42,21 +42,21 @@ _HEAD_HERE = "Bootstrap: localimage\nFrom: /build/base\n\n%files\n    /build/whe
 
 @dataclass(frozen=True)
 class Base:
-    """What stands in for the image of a definition's head: a Debian, its Python, and what it has besides."""
+    """The substitute for the base image of a definition: a Debian release, its Python, and further packages."""
 
     suite: str = recipes.IMAGE_SUITE
     python: str = recipes.IMAGE_PYTHON
     packages: tuple[str, ...] = recipes.IMAGE_PACKAGES
 
 
-# With a compiler, as the shipped one; and of a Python for which PyTorch without CUDA is there in more places.
+# With a compiler, like the real base; and with a Python for which more indexes have PyTorch without CUDA.
 BASES = {"torch-cpu": Base("bookworm", "3.11", (*recipes.IMAGE_PACKAGES, "g++", "python3-dev"))}
 
 
 def definition_here(name: str) -> str:
     """Return the shipped definition of that name with a head that works without internet.
 
-    Without its comments: a better word in one of them is no reason to build for minutes.
+    Without comments, so that a change in one of them does not cause a new build.
     """
     lines = (DEFINITIONS / f"{name}.def").read_text().splitlines()
     kept = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", *_HEAD))]
@@ -75,12 +75,12 @@ def image(name: str, generation: str) -> Artefact:
 
 
 def called(name: str) -> str:
-    """Return what the image of a definition is called here: a jupyterlab is part of every cluster."""
+    """Return the name of a definition's image here; there is another image jupyterlab in every cluster."""
     return "jupyterlab-shipped" if name == "jupyterlab" else name
 
 
 def _index(name: str) -> str:
-    """Return the index that a definition names besides the usual one: for packages without CUDA."""
+    """Return the additional index that a definition uses for packages without CUDA."""
     found = re.search(r"^ *index=(\S+)$", (DEFINITIONS / f"{name}.def").read_text(), re.MULTILINE)
     return found[1] if found else ""
 
@@ -130,9 +130,9 @@ def _put(cluster: PracticeCluster, name: str, artefact: Artefact) -> str:
 
 
 def offer_built_images(cluster: PracticeCluster) -> list[str]:
-    """Offer what is built of PyTorch and TensorFlow as environments of the profile `practice`; return their names.
+    """Add the images of PyTorch and TensorFlow that are built to the profile `practice`; return their environments.
 
-    They are in the profile of everybody on the laptop, and in that of whoever has typed `up`. Nothing is built.
+    They are added to the profile of all users on the laptop, and of the person who typed `up`. Nothing is built.
     """
     built = {name: image(name, cluster.generation) for name in OFFERED}
     tables = {

@@ -1,7 +1,7 @@
-"""Built things that are kept: each lies under a name that says what it was built from.
+"""The cache of build artefacts, whose names depend on what they are built from.
 
-An artefact's name ends in the hash of its recipe and of the artefacts that went into it. So a changed recipe is
-built again, nothing else is, and a half-built thing never has a proper name.
+An artefact's name ends in the hash of its recipe and of its input artefacts. So only artefacts whose recipe has changed
+are built again, and an incomplete artefact never has its final name.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .progress import say
 
 @dataclass(frozen=True)
 class Artefact:
-    """A directory in the cache and the way to make it.
+    """A directory in the cache, and how to make it.
 
-    `recipe` is text that stands for everything that decides the content. `inputs` are artefacts whose content
-    goes in, so their keys are part of this one's; `tools` only have to exist before.
+    `recipe` is text that represents everything that determines the content. `inputs` are artefacts that affect the
+    content, so their keys are part of this one's; `tools` only have to exist before.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Artefact:
 
     @property
     def path(self) -> Path:
-        """Where the artefact lies once it is built."""
+        """The path of the artefact once it is built."""
         return cache_directory() / f"{self.kind}-{self.key}"
 
     def __hash__(self) -> int:
@@ -56,7 +56,7 @@ class Artefact:
 
 
 class _NotTriedError(ClusterError):
-    """A build that another one's failure made pointless."""
+    """Raised for a build that was not tried because an artefact that it needs has failed."""
 
 
 def cache_directory() -> Path:
@@ -66,7 +66,7 @@ def cache_directory() -> Path:
 
 
 def log_file(kind: str) -> Path:
-    """Return where the output of building `kind` goes."""
+    """Return the log file for building `kind`."""
     directory = cache_directory() / "logs"
     directory.mkdir(parents=True, exist_ok=True)
     return directory / f"{kind}.log"
@@ -74,9 +74,9 @@ def log_file(kind: str) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file `path`; say `what` is waited for if somebody else has it.
+    """Hold a lock on the file `path`; print that it waits for `what` if another process has it.
 
-    The kernel drops the lock with its holder, however that one ends.
+    The kernel releases the lock when its holder ends, in whatever way.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
@@ -89,7 +89,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def provide(wanted: Sequence[Artefact], in_use: Sequence[Path]) -> None:
-    """Build what is missing of `wanted` and of what it needs, several at a time, and drop what it replaces.
+    """Build missing artefacts of `wanted` and those that they need, several at a time, and remove outdated ones.
 
     Paths `in_use` stay, even if they are outdated. Raises the first error of a build.
     """
@@ -103,9 +103,9 @@ def provide(wanted: Sequence[Artefact], in_use: Sequence[Path]) -> None:
 
 
 def _below(wanted: Sequence[Artefact], *, missing_only: bool = False) -> list[Artefact]:
-    """Return `wanted` and all that they are made of or with, the latter first, without repetition.
+    """Return `wanted` and all their inputs and tools, the latter first, without repetition.
 
-    With `missing_only`, what exists is left out, and also what is only needed for that.
+    With `missing_only`, existing artefacts are left out, and also those needed only for existing ones.
     """
     found: dict[Artefact, None] = {}
 
@@ -127,13 +127,13 @@ def _build_all(wanted: Sequence[Artefact]) -> None:
         return
     say(f"building {', '.join(artefact.kind for artefact in artefacts)}")
     futures: dict[Artefact, Future[None]] = {}
-    # A thread for each: most of them only wait for another one's result.
+    # A thread for each, because most of them only wait for another one's result.
     with ThreadPoolExecutor(max_workers=len(artefacts)) as pool:
         for artefact in artefacts:
             before = [futures[part] for part in (*artefact.inputs, *artefact.tools) if part in futures]
             futures[artefact] = pool.submit(_build, artefact, before)
     errors = [error for future in futures.values() if (error := future.exception()) is not None]
-    # What failed comes before what could not be tried because of it, and what is wrong here before a mirror's fault.
+    # Failures come before builds that were not tried because of them, and local problems before those of a mirror.
     for error in sorted(
         errors, key=lambda error: isinstance(error, _NotTriedError) * 2 + isinstance(error, MirrorError)
     ):
@@ -159,7 +159,7 @@ def _drop_older(artefact: Artefact, in_use: Sequence[Path]) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file or a directory tree, if it is there."""
+    """Delete a file or a directory tree, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code: 3 if this machine cannot hold a cluster, 1 for other errors."""
     options = _parser().parse_args(arguments)
-    # Not everybody who is root has root's directories on the path.
+    # root's PATH may lack these directories.
     os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    # Being asked to end means to clean up what was half started, as Ctrl-C does.
+    # SIGTERM cleans up an incomplete start, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     cluster = PracticeCluster(options.slurm or _meant(options) or DEFAULT_GENERATION)
     try:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ClusterError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # whoever read this, `head` for instance, has had enough
+    except BrokenPipeError:  # the reader, for instance `head`, has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _meant(options: argparse.Namespace) -> str | None:
-    """Return the generation that is up, if there is exactly one: then only `up` and `build` have to name it."""
+    """Return the generation that is up, if there is exactly one: then only `up` and `build` require its name."""
     if options.command in (_up, _build):
         return None
     found = [name for name in GENERATIONS if state.load(name).is_healthy()]

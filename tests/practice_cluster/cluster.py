@@ -1,4 +1,4 @@
-"""The practice cluster as one object: what the command line and the tests use."""
+"""The practice cluster as one object, for the command line and the tests."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ NEEDED_PROGRAMS = (
     *("apt-get", "apt-config", "dpkg", "perl", "tar", "chroot"),
     *("unshare", "nsenter", "setsid", "mount", "ip"),
 )
-# Settings of various kernels that keep ordinary users from making user namespaces, and the value that does.
+# Settings of various kernels that can prevent ordinary users from creating user namespaces, and the value that does.
 USER_NAMESPACE_SETTINGS = {
     "user/max_user_namespaces": "0",
     "kernel/unprivileged_userns_clone": "0",
     "kernel/apparmor_restrict_unprivileged_userns": "1",
 }
-# Not --clusters: that asks the database first, which takes its time, and may be away.
+# Not --clusters: that queries the database first, which is slow, and may be unavailable.
 _SQUEUE = " && ".join(
     f"SLURM_CONF={slurm.CONFIGURATION[name]} squeue -h -o '%i{suffix}'"
     for name, suffix in ((slurm.MAIN, ""), (slurm.SNOWY, f";{slurm.SNOWY}"))
@@ -52,8 +52,8 @@ _SQUEUE = " && ".join(
 class PracticeCluster(Faults):
     """A Slurm cluster on this machine, of the given generation ("24.11" or "22.05").
 
-    Making the object does nothing; the cluster may have been started by another program. What can be changed about a
-    running one, to see what happens then, is in `Faults`.
+    Creating the object does nothing; another program may have started the cluster. `Faults` has the methods that change
+    a running one.
 
         cluster = PracticeCluster()
         cluster.up()
@@ -67,7 +67,7 @@ class PracticeCluster(Faults):
         self.generation = generation
         self.directory = state.directory(generation)
 
-    # ---- life ------------------------------------------------------------------------------------------------
+    # ---- starting and stopping -------------------------------------------------------------------------------
 
     def build(self) -> None:
         """Build what is missing in the cache, without starting anything."""
@@ -84,10 +84,10 @@ class PracticeCluster(Faults):
     def up(self, *, pam_slurm: bool = False, until_end_of: int | None = None) -> None:
         """Start the cluster, building what is missing; a healthy one is left alone, a damaged one replaced.
 
-        So is one that another checkout has started: its launcher is that one's, or was removed with it.
+        One that was started from another checkout is replaced as well, because it has that checkout's launcher.
 
-        With `pam_slurm`, compute nodes let only those in by ssh who have a job there. With `until_end_of`, the
-        cluster goes down when that process ends, however it ends.
+        With `pam_slurm`, compute nodes accept ssh logins only from users who have a job there. With `until_end_of`, the
+        cluster goes down when that process ends, in whatever way.
         """
         check_machine()
         state.prepare_root()
@@ -112,7 +112,7 @@ class PracticeCluster(Faults):
                 self._end_with(until_end_of)
 
     def down(self) -> bool:
-        """End the cluster and remove everything it left, except for the cache. Returns whether anything was there."""
+        """Stop the cluster and remove everything it left, except for the cache. Return whether anything was there."""
         check_machine()
         state.prepare_root()
         with self._locked():
@@ -121,7 +121,7 @@ class PracticeCluster(Faults):
             return was_there
 
     def is_up(self) -> bool:
-        """Return whether the cluster was started completely and all its boxes live."""
+        """Return whether the cluster was started completely and all its boxes are running."""
         return state.load(self.generation).is_healthy()
 
     @contextmanager
@@ -130,7 +130,7 @@ class PracticeCluster(Faults):
             yield
 
     def _answers(self) -> bool:
-        """Return whether Slurm can be talked to, and the login node from the laptop: nobody left a link unplugged."""
+        """Return whether Slurm answers, and the login node can be reached from the laptop: no link is unplugged."""
         greeting = ["bash", "-c", "read -r -t 5 line </dev/tcp/login/22"]
         try:
             slurm_answers = self.run("login", "alice", ["squeue", "-M", slurm.BOTH], timeout=10).returncode == 0
@@ -176,7 +176,7 @@ class PracticeCluster(Faults):
         say(f"The practice cluster (Slurm {self.generation}) is up.")
 
     def _end_with(self, pid: int) -> None:
-        """Leave a process behind that takes the cluster down when process `pid` is gone."""
+        """Start a process that takes the cluster down when process `pid` has ended."""
         down = [sys.executable, str(HERE), "down", "--slurm", self.generation, "--after", str(pid)]
         subprocess.run(
             ["sh", "-c", '"$@" >/dev/null 2>&1 </dev/null &', "sh", "setsid", *down],
@@ -185,7 +185,7 @@ class PracticeCluster(Faults):
             cwd="/",
         )
 
-    # ---- getting in ------------------------------------------------------------------------------------------
+    # ---- running commands ------------------------------------------------------------------------------------
 
     def argv(
         self,
@@ -198,9 +198,9 @@ class PracticeCluster(Faults):
     ) -> list[str]:
         """Return the host's command line that runs `argv` in a box as a user (or as root), in the user's home.
 
-        No new session and no new terminal: run it under pexpect, and Ctrl-C and hang-up reach the program.
-        `login` puts a login shell in front, which reads the profile and then becomes the program. The environment
-        is the user's own plus `env`; only TERM comes from the caller.
+        There is no new session and no new terminal: under pexpect, Ctrl-C and hang-up reach the program. With `login`,
+        a login shell reads the profile, and then execs the program. The environment is the user's own plus `env`; only
+        TERM comes from the caller.
         """
         if user != "root" and user not in USERS:
             raise ClusterError(f"There is no user {user} here, only {', '.join(USERS)} and root.")
@@ -224,7 +224,7 @@ class PracticeCluster(Faults):
     ) -> subprocess.CompletedProcess[str]:
         """Run `argv` as in `argv()` and return its output; the other arguments are those of subprocess.run.
 
-        Bytes that are no UTF-8 come as Python's surrogates: frank's site prints such.
+        Bytes that are not UTF-8, which frank's site prints, are decoded as surrogates.
         """
         return subprocess.run(
             self.argv(box, user, argv, env=env, login=login),
@@ -254,7 +254,7 @@ class PracticeCluster(Faults):
         return [(one.pid, self._user_name(one.uid), one.args) for one in found]
 
     def processes_of_people(self, *which: str) -> list[tuple[str, str, str]]:
-        """Return (box, user, arguments) of what ordinary users run in these boxes."""
+        """Return (box, user, arguments) of the processes of ordinary users in these boxes."""
         return [(box, self._user_name(one.uid), one.args) for box, one in self._of_people(which)]
 
     def kill_people(self, *which: str) -> None:
@@ -343,7 +343,7 @@ def check_machine() -> None:
 
 
 def check_tools() -> None:
-    """Raise NotPossibleHereError if a cluster cannot be built or started, for want of programs or of permission."""
+    """Raise NotPossibleHereError if programs or permissions for building and starting a cluster are missing."""
     missing = [program for program in NEEDED_PROGRAMS if shutil.which(program) is None]
     if missing:
         raise NotPossibleHereError(f"The practice cluster needs programs this machine lacks: {', '.join(missing)}.")
@@ -358,7 +358,7 @@ def check_tools() -> None:
 
 @contextmanager
 def _plain_umask() -> Iterator[None]:
-    """Let others read what is made here, whatever the caller's umask is."""
+    """Let others read the files that are created, whatever the caller's umask is."""
     before = os.umask(0o022)
     try:
         yield

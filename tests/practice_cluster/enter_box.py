@@ -1,23 +1,23 @@
-"""Run a program inside a box, as if it had been started there, under the terminal of the caller.
+"""Run a program inside a box as if it had been started there, on the terminal of the caller.
 
     python3 enter_box.py --pid PID --namespaces mnt,uts,ipc,net,pid [--user NAME:UID:HOME] [--env NAME=VALUE]...
                      [--hosts FILE] -- PROGRAM ARG...
 
-PID is the box's first process, as the host counts. Without --user the caller's user and environment stay; --hosts names
-a file that is shown as /etc/hosts.
+PID is the host's process id of the box's first process. Without --user, the caller's user and environment stay; --hosts
+names a file that is mounted over /etc/hosts.
 
-Why not nsenter: a program can only get into a PID namespace as a new child, so somebody has to stay outside and
-wait. nsenter waits with the default signal handling: at Ctrl-C *it* dies, the caller believes that all is over,
-and the program in the box loses its terminal in the middle of its own clean-up. This file waits properly:
+Why not nsenter: only a new child process can enter a PID namespace, so a process must stay outside and wait. nsenter
+waits with the default signal handling: at Ctrl-C it dies, the caller assumes that the program has ended, and the
+program in the box loses its terminal in the middle of its clean-up. This file waits properly:
 
-- what the terminal sends (Ctrl-C, hang-up) has reached the program already, because both are in the same
-  foreground process group: it is not passed on a second time;
-- what another process sends with kill() reached only the process outside: it is passed on;
+- signals from the terminal (Ctrl-C, hang-up) have reached the program already, because both are in the same
+  foreground process group: they are not forwarded again;
+- signals sent by another process with kill() have reached only the process outside: they are forwarded;
 - the exit status, or the signal that ended the program, becomes that of the process outside;
 - if the process outside is killed with SIGKILL, so is the program.
 
 There is no new session and no new terminal: isatty() is true in the box if it is true here. The tests start this
-thousands of times: the file stands alone, imports little, and `boxes.py` has Python keep its bytecode.
+thousands of times: so it imports little and nothing of the package, and `boxes.py` lets Python cache its bytecode.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _check(result: int, what: str) -> None:
 
 
 def join_namespaces(pid: int, kinds: list[str]) -> None:
-    """Move this process into the namespaces of process `pid`; `pid` itself only takes effect for children."""
+    """Move this process into the namespaces of process `pid`; the PID namespace takes effect only for children."""
     handles = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]
     root = os.open(f"/proc/{pid}/root", os.O_RDONLY)
     for kind, handle in zip(kinds, handles, strict=True):
@@ -64,14 +64,14 @@ def join_namespaces(pid: int, kinds: list[str]) -> None:
 
 
 def show_hosts_file(path: str) -> None:
-    """Put `path` over /etc/hosts for this process and its children only."""
+    """Mount `path` over /etc/hosts, only for this process and its children."""
     _check(_libc.unshare(CLONE_NEWNS), "cannot make a mount namespace")
     _check(_libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "cannot make mounts private")
     _check(_libc.mount(os.fsencode(path), b"/etc/hosts", None, MS_BIND, None), "cannot bind /etc/hosts")
 
 
 def become(user: str) -> dict[str, str]:
-    """Give up being root for `NAME:UID:HOME` and return that user's basic environment."""
+    """Switch from root to the user `NAME:UID:HOME`, and return that user's basic environment."""
     name, uid, home = user.split(":")
     if int(uid) != 0:
         os.setgroups([int(uid)])
@@ -93,7 +93,7 @@ def become(user: str) -> dict[str, str]:
 
 
 def execute(argv: list[str], environment: dict[str, str]) -> NoReturn:
-    """Replace this process by the program; 127 or 126 if it cannot be started, like a shell."""
+    """Exec the program; exit with 127 or 126 if it cannot be started, like a shell."""
     # subprocess and pexpect leave SIGPIPE ignored in Python children; a program started by a shell has the default.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
@@ -104,7 +104,7 @@ def execute(argv: list[str], environment: dict[str, str]) -> NoReturn:
 
 
 def wait_for(child: int, waiting: set[signal.Signals]) -> NoReturn:
-    """Pass signals on until the child ends, then end in the same way."""
+    """Forward signals until the child ends, then end in the same way."""
     while True:
         info = signal.sigwaitinfo(waiting)
         if info.si_signo != signal.SIGCHLD:
@@ -129,7 +129,7 @@ def wait_for(child: int, waiting: set[signal.Signals]) -> NoReturn:
 
 
 def _arguments() -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Return the options but for --env, what --env sets, and the program."""
+    """Return the options except --env, the variables that --env sets, and the program."""
     border = sys.argv.index("--")
     words = sys.argv[1:border]
     pairs = list(zip(words[::2], words[1::2], strict=True))
@@ -138,7 +138,7 @@ def _arguments() -> tuple[dict[str, str], dict[str, str], list[str]]:
 
 
 def main() -> NoReturn:
-    """Join, fork where a PID namespace asks for it, become the user, run."""
+    """Join the namespaces, fork if a PID namespace is among them, switch to the user, and run the program."""
     options, extra, argv = _arguments()
     kinds = options["--namespaces"].split(",")
     try:

@@ -1,24 +1,24 @@
-"""What can go wrong with the practice cluster, one class per kind of answer."""
+"""The exceptions of the practice cluster, one class per cause."""
 
 
 class ClusterError(Exception):
-    """Something did not work; the message is a whole sentence for the person at the keyboard."""
+    """Something failed; the message is a complete sentence for the user."""
 
     exit_code = 1
 
 
 class NotPossibleHereError(ClusterError):
-    """This machine cannot hold a practice cluster: not Linux, not root, or a program is missing."""
+    """This machine cannot run a practice cluster: not Linux, not root, or a program is missing."""
 
     exit_code = 3
 
 
 class MirrorError(ClusterError):
-    """A mirror does not answer, or what it has does not fit together just now: tomorrow it may."""
+    """A mirror does not answer, or its packages are temporarily inconsistent."""
 
 
 class ReleaseUnusableError(ClusterError):
-    """A Debian that changes from day to day cannot be installed today: not a fault of what is tested."""
+    """A Debian release that changes daily cannot be installed today, which is not a fault of the tested code."""
 
     exit_code = 4
 

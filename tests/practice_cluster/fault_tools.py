@@ -1,4 +1,4 @@
-"""What every fault is made with: commands in boxes, changes that are undone, and waiting for what follows."""
+"""Tools for all faults: run commands in boxes, make changes and undo them, and wait for an effect."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .errors import ClusterError
 
 
 class FaultTools(ABC):
-    """A running cluster, as far as faults have to do with it."""
+    """A running cluster, as far as faults need it."""
 
     generation: str
     directory: Path
 
     @abstractmethod
     def _pid(self, box: str) -> int:
-        """Return the first process of a box, as the host counts."""
+        """Return the host's process id of a box's first process."""
 
     @abstractmethod
     def _checked_root(self, box: str, argv: Sequence[str], *, stdin: str = "") -> str:
@@ -35,7 +35,7 @@ class FaultTools(ABC):
         """Return nodes (all, without names) to service, whatever took them out of it."""
 
     def root_folder(self, box: str) -> Path:
-        """Return where the host sees a box's files."""
+        """Return the path of a box's root directory on the host."""
         return Path(f"/proc/{self._pid(box)}/root")
 
     def _shell(self, box: str, script: str) -> str:
@@ -43,7 +43,7 @@ class FaultTools(ABC):
 
     @contextmanager
     def _changed(self, boxes: Sequence[str], change: str, undo: str) -> Iterator[None]:
-        """Run a shell script in each box, and another one afterwards, where the first one was begun."""
+        """Run a shell script in each box, and afterwards another one in those where the first was started."""
         with ExitStack() as undoing:
             for box in boxes:
                 undoing.callback(self._shell, box, undo)
@@ -52,9 +52,9 @@ class FaultTools(ABC):
 
 
 def until(done: Callable[[], object], what: str, seconds: float = 30) -> None:
-    """Ask until `done`, which may also fail, says yes.
+    """Call `done`, which may also raise, until it returns a true value.
 
-    Raises ClusterError, which says what was waited for, after so many seconds.
+    Raises ClusterError, which says what was waited for, after `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -70,7 +70,7 @@ def until(done: Callable[[], object], what: str, seconds: float = 30) -> None:
 
 
 def overwrite(path: Path, text: str) -> None:
-    """Change a file in place: it may be mounted elsewhere, and who reads it at this moment should not find it empty."""
+    """Change a file in place, because it may be bind-mounted, without it being empty for readers in between."""
     handle = os.open(path, os.O_WRONLY)
     try:
         os.pwrite(handle, text.encode(), 0)

@@ -1,4 +1,4 @@
-"""Difficult sites and network faults, for a while: each undoes itself, also after an exception."""
+"""Temporary network faults and properties of difficult sites: each is undone, also after an exception."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .slow_storage import SlowStorage
 from .slurm_faults import SlurmFaults
 from .slurm_service_faults import SlurmServiceFaults
 
-# Server and sessions are one program up to OpenSSH 9.7, three from 9.8 on.
+# Server and sessions are one program up to OpenSSH 9.7, and three from 9.8 on.
 _SSHD_NAMES = "sshd(-session|-auth)?"
-# The port is free when the last of them is gone, and not when it got the signal.
+# The port is free only when the last of them is gone, not when it gets the signal.
 _STOP_SSHD = f"while pkill -KILL -x '{_SSHD_NAMES}'; do sleep 0.02; done"
 _START_SSHD = "pgrep -x sshd >/dev/null || /usr/sbin/sshd"
 _HIDE_SSHD = "mv /usr/sbin/sshd /usr/sbin/.sshd-elsewhere"
@@ -26,16 +26,16 @@ _SHOW_SSHD = "mv /usr/sbin/.sshd-elsewhere /usr/sbin/sshd"
 
 
 class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngine, Crowds):
-    """What can be changed about a running cluster. The part of PracticeCluster that plays tricks."""
+    """The methods of PracticeCluster that change a running cluster."""
 
     # ---- the network -----------------------------------------------------------------------------------------
 
     @contextmanager
     def unplugged(self, box: str = "laptop", *, carrier: bool = True) -> Iterator[None]:
-        """Cut a box's link to the outside, or that to the cluster where there is no other.
+        """Cut a box's link to the outside, or to the cluster if it has no other.
 
-        With `carrier`, packets vanish and the box does not notice, as when a telephone loses its network. Without,
-        the box sees a link that is down, as when somebody pulls the cable.
+        With `carrier`, packets are dropped and the box does not notice, as when a phone loses its network. Without, the
+        box sees that the link is down, as when a cable is pulled.
         """
         self.unplug(box, carrier=carrier)
         try:
@@ -54,10 +54,10 @@ class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngin
 
     @contextmanager
     def login_moves_to(self, where: str) -> Iterator[None]:
-        """Let the laptop's names for the login node lead elsewhere from now on.
+        """Let the laptop's names for the login node resolve to another address.
 
-        `login2` is the other machine. `new-address` is the same one, which answers at another address and no longer
-        at its own: connections that it had fall silent. For what runs on the host, `laptop_argv` follows too.
+        `login2` is another machine. `new-address` is the same one, which then has another address instead of its own:
+        existing connections go silent. This also affects programs of the host that `laptop_argv` starts afterwards.
         """
         if where not in ("login2", "new-address"):
             raise ClusterError(f"The login node moves to login2 or to new-address, and not to {where}.")
@@ -71,7 +71,7 @@ class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngin
             self._name_login(None)
             if where == "new-address":
                 network.give_address(self._pid("login"), "login", str(BOXES["login"].outside))
-                # What the laptop found out about the old address meanwhile would keep it waiting for seconds.
+                # The laptop's ARP entry for the old address would delay it for seconds.
                 network.forget_neighbours(self._pid("laptop"), "laptop")
 
     def _name_login(self, address: str | None) -> None:
@@ -81,26 +81,26 @@ class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngin
 
     @contextmanager
     def delayed(self, milliseconds: float) -> Iterator[None]:
-        """Let every round trip between the laptop and the rest take so much longer.
+        """Let every round trip between the laptop and the other boxes take so much longer.
 
-        To unplug a laptop that is far away, unplug it within this and not around it.
+        To combine this with `unplugged`, enter that inside of this.
         """
         with network.delayed(self._switch(), "laptop", milliseconds, self.directory):
             yield
 
     def _switch(self) -> int:
-        """Return the process in whose network the bridges are."""
+        """Return the process in whose network namespace the bridges are."""
         self._pid("laptop")
         return state.load(self.generation).pid("switch")
 
     # ---- sshd ------------------------------------------------------------------------------------------------
 
     def stop_sshd(self, box: str) -> None:
-        """End a box's sshd with all its sessions. What runs without ssh stays, jobs for example."""
+        """End a box's sshd with all its sessions. Other processes stay, jobs for example."""
         self._shell(box, _STOP_SSHD)
 
     def start_sshd(self, box: str) -> None:
-        """Start a box's sshd, unless it runs."""
+        """Start a box's sshd, unless it is running."""
         self._shell(box, _START_SSHD)
 
     def restart_sshd(self, box: str) -> None:
@@ -114,7 +114,7 @@ class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngin
 
     @contextmanager
     def no_sshd(self, *nodes: str) -> Iterator[None]:
-        """Let there be neither an sshd that runs nor one that could be started, on these compute nodes (on all)."""
+        """Let these compute nodes (default: all) have no sshd, neither a running one nor the program."""
         with self._changed(nodes or COMPUTE_NODES, f"{_HIDE_SSHD}; {_STOP_SSHD}", f"{_SHOW_SSHD}; {_START_SSHD}"):
             yield
 
@@ -122,14 +122,14 @@ class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngin
     def penalties(self, box: str) -> Iterator[None]:
         """Let a box's sshd refuse addresses for a while after failed logins, as OpenSSH does since 9.8.
 
-        At the end it has forgotten whom it refused. Raises ClusterError if the sshd is too old for that.
+        At the end the refused addresses are forgotten. Raises ClusterError if the sshd is too old for that.
         """
         with self._changed([box], sshd.PENALTIES, sshd.NO_PENALTIES):
             yield
 
     @contextmanager
     def pam_slurm(self, *nodes: str) -> Iterator[None]:
-        """Let only those in by ssh who have a job there, on these compute nodes (on all)."""
+        """Let these compute nodes (default: all) accept ssh logins only from users who have a job there."""
         without = [
             node for node in nodes or COMPUTE_NODES if "no" in self._shell(node, f"{sshd.HAS_PAM_SLURM} || echo no")
         ]
@@ -139,7 +139,7 @@ class Faults(SlurmFaults, SlurmServiceFaults, SiteFaults, SlowStorage, GridEngin
     # ---- one-time codes --------------------------------------------------------------------------------------
 
     def forget_codes(self, user: str) -> None:
-        """Let every code of a user be good again that a box has seen already, so that a test need not wait."""
+        """Let every code of a user that a box has already seen be valid again, so that a test need not wait."""
         person = USERS[user]
         for name in (*LOGIN_NODES, *COMPUTE_NODES):
             if person.totp_secret and BOXES[name].role in person.totp_on:

@@ -1,4 +1,4 @@
-"""Grid Engine instead of Slurm: a real one, with its master on the login node and execution daemons on the nodes."""
+"""A real Grid Engine instead of Slurm, with its master on the login node and execution daemons on the nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .fault_tools import FaultTools, until
 from .layout import COMPUTE_NODES
 
 UNPACKED = "/opt/grid-engine"
-"""Where Debian's packages wait, unpacked."""
+"""The directory with Debian's packages, unpacked."""
 
 _HOST = "login"
 _PROGRAMS = "qsub qstat qdel qconf qhost qacct qhold qrls qmod qselect"
@@ -18,11 +18,12 @@ _LIBRARY = "libjemalloc.so.2"
 _ROOT = "/var/lib/gridengine"
 SLOTS = {"node1": 20, "node2": 20, "gpu1": 16}
 GPUS = 6
-"""How many the complex `gpu` counts on gpu1."""
+"""The number of the complex `gpu` on gpu1."""
 
 _START_MASTER = f"SGE_ROOT={_ROOT} SGE_CELL=default LD_LIBRARY_PATH=/usr/lib/gridengine /usr/lib/gridengine/sge_qmaster"
 
-# Everything but what it writes is a link to what is unpacked. The package's own set-up would ask for a mail server.
+# Everything except what it writes is a link to the unpacked packages. The package's own set-up would ask for a mail
+# server.
 _COMES = f"""\
 ln -s {UNPACKED}/usr/lib/gridengine /usr/lib/gridengine
 ln -s {UNPACKED}/usr/share/gridengine /usr/share/gridengine
@@ -64,7 +65,7 @@ LD_LIBRARY_PATH=/usr/lib/gridengine /usr/share/gridengine/scripts/init_cluster {
 count=0
 until qconf -as {_HOST}; do count=$((count + 1)); test $count -lt 100; sleep 0.1; done
 """
-# As quick as it goes: a real site schedules every 15 s, and writes its accounting as seldom.
+# As fast as possible: a real site schedules and writes its accounting every 15 s.
 _CONFIGURE = f"""\
 cd "$(mktemp -d)"
 none() {{ for key in "$@"; do echo $key NONE; done; }}
@@ -116,14 +117,14 @@ done
 
 
 class GridEngine(FaultTools):
-    """What can be changed about a running cluster's scheduler."""
+    """Changes of a running cluster's scheduler."""
 
     has_grid_engine = False
-    """Whether it is there instead of Slurm just now, for this object."""
+    """Whether this object has replaced Slurm by it."""
 
     @contextmanager
     def grid_engine(self) -> Iterator[None]:
-        """Let the cluster have Grid Engine, and the login node none of Slurm's commands.
+        """Let the cluster have Grid Engine, and hide Slurm's commands on the login node.
 
         The queue `all.q` is on node1 and node2, `gpu.q`, for two days at most, on gpu1 with a resource `gpu`; the
         parallel environment is `smp`. What Slurm runs, and its services, stay as they are.
@@ -141,14 +142,14 @@ class GridEngine(FaultTools):
 
     @contextmanager
     def no_qmaster(self) -> Iterator[None]:
-        """Let Grid Engine's master be away. Once it is back, it takes a while until it hears of the nodes again."""
+        """Stop Grid Engine's master. Once it is back, it takes a while until the nodes have contacted it again."""
         stop = "pkill -KILL -x sge_qmaster; while pgrep -x sge_qmaster; do sleep 0.05; done"
         with self._changed([_HOST], stop, _START_MASTER):
             yield
         until(lambda: self._shell(_HOST, "qstat -u '*' && echo yes"), "Grid Engine's master")
 
     def grid_engine_jobs(self) -> list[str]:
-        """Return the ids of all jobs that wait or run."""
+        """Return the ids of all pending and running jobs."""
         rows = [line.split() for line in self._shell(_HOST, "qstat -u '*'").splitlines()]
         return [row[0] for row in rows if row and row[0].isdecimal()]
 

@@ -1,4 +1,4 @@
-"""Homes that are small file systems of their own, the same one in all boxes, as where there is a quota."""
+"""Homes on small separate file systems, shared by all boxes, which stand in for a quota."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .layout import USERS
 INODES = 1024
 """How many files and directories fit into a small home."""
 
-# The working directory is still the one below when the new file system lies above it: that is where the files are.
+# The working directory is still the one below when the new file system is mounted over it: that has the files.
 _MOUNT = """\
 set -eu
 mount --make-rprivate /
@@ -31,10 +31,10 @@ exec sleep infinity
 
 @contextmanager
 def mounted(homes: Path, mark: Path) -> Iterator[int]:
-    """Mount the small ones of the cluster's homes in a namespace without anything else of its own.
+    """Mount the small homes of the cluster in a new mount namespace, and yield a process in it.
 
-    Yields a process in it. Boxes that start in that namespace have the same file systems; once they are up, it is not
-    needed any more. The host itself never sees what is mounted there.
+    Boxes that start in that namespace have the same file systems; once they are up, it is not needed any more. The
+    mounts are never visible on the host.
     """
     small = [user for user in USERS.values() if user.home_mebibytes is not None]
     process = subprocess.Popen(

@@ -1,6 +1,6 @@
-"""The way in for people: a port on the host that leads to the login node, an ssh configuration, and a profile.
+"""Access for people: a port on the host that is forwarded to the login node, an ssh configuration, and a profile.
 
-Everything belongs to the person who typed the command, also if that was `sudo python3 tests/practice_cluster up`.
+All files belong to the person who typed the command, even if that was `sudo python3 tests/practice_cluster up`.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ modules = ["jupyterlab/4"]
 
 @dataclass(frozen=True)
 class Door:
-    """What was opened: the forwarding process, its port, and the files a person needs."""
+    """The forwarding process, its port, and the files that a person needs."""
 
     pid: int
     name: str
     port: int
     ssh_config: Path
     profile: Path | None
-    """None if there is such a file that is not ours."""
+    """None if the file exists and is not ours."""
 
 
 def name_of(generation: str) -> str:
-    """Return the name by which people call the cluster: ssh host and profile."""
+    """Return the cluster's name as an ssh host and profile."""
     return "practice" if generation == DEFAULT_GENERATION else f"practice-{generation}"
 
 
@@ -87,7 +87,7 @@ def _start_forwarding(listener: socket.socket, state: Path, laptop: int) -> int:
     forward = [sys.executable, "-I", "-S", str(HERE / "port_forward.py"), str(listener.fileno())]
     forward += [str(BOXES["login"].outside), "22"]
     inside = [*boxes.ENTER, "--pid", str(laptop), "--namespaces", "net", "--"]
-    # The shell goes away at once, so that the forwarder is nobody's child and needs nobody to wait for it.
+    # The shell exits at once, so that the forwarder becomes an orphan, which init reaps.
     started = subprocess.run(
         ["sh", "-c", '"$@" >/dev/null 2>&1 & echo $!', "sh", "setsid", *inside, *forward],
         pass_fds=[listener.fileno()],
@@ -119,12 +119,12 @@ def _write_ssh_files(directory: Path, state: Path, keys: Path, name: str, port: 
 
 
 def _person() -> pwd.struct_passwd:
-    """Return who typed the command, looking through sudo."""
+    """Return the user who typed the command, also with sudo."""
     return pwd.getpwuid(int(os.environ.get("SUDO_UID") or os.getuid()))
 
 
 def _profile_path(name: str) -> Path:
-    """Return where that person's launcher looks for a profile; in the tests, that is in their temporary home."""
+    """Return the path of the profile for that person's launcher; in the tests, it is in their temporary home."""
     if moved := os.environ.get("NOTEBOOK_LAUNCHER_CONFIG"):
         return Path(moved) / "clusters" / f"{name}.toml"
     if "SUDO_UID" in os.environ and "NBL_TEST_HOME" not in os.environ:  # HOME may be root's

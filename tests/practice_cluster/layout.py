@@ -1,4 +1,4 @@
-"""The cluster on paper: generations, boxes, addresses, people and accounts. Data only, no behaviour."""
+"""The layout of the cluster: generations, boxes, addresses, users and accounts. Data only, no behaviour."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class Generation:
     slurm: str
     suite: str
     cgroup_plugin: str
-    """What stands for "no cgroups": 22.05 does not know `disabled`, 24.11 tries to use cgroups without it."""
+    """The value for "no cgroups": 22.05 does not know `disabled`, and 24.11 tries to use cgroups without it."""
     python: str = ""
     libslurm: str = ""
     sshd_options: tuple[str, ...] = ()
     restarts_slurmd: bool = True
-    """Whether `scontrol reconfigure` starts each slurmd anew, as since 23.11."""
+    """Whether `scontrol reconfigure` restarts each slurmd, as since 23.11."""
     versions: tuple[str, ...] = ()
-    """Of a release that changes: which packages it was found to have, as "slurmctld 26.05.5-1"; see `rolling`."""
+    """For a release that changes: the versions of its packages, such as "slurmctld 26.05.5-1"; see `rolling`."""
 
     @property
     def is_rolling(self) -> bool:
-        """Whether the release changes from day to day, so that its mirror has to be asked what it has."""
+        """Whether the release changes daily, so that the mirror must be queried for its versions."""
         return self.suite == "sid"
 
 
@@ -35,7 +35,7 @@ GENERATIONS = {
         python="3.13",
         libslurm="libslurm42t64",
         cgroup_plugin="disabled",
-        # OpenSSH 9.8 and later lock an address out after failed logins; tests fail logins on purpose.
+        # OpenSSH 9.8 and later block an address after failed logins, which tests make on purpose.
         sshd_options=("PerSourcePenalties no",),
     ),
     "22.05": Generation(
@@ -46,7 +46,7 @@ GENERATIONS = {
         cgroup_plugin="cgroup/v1",
         restarts_slurmd=False,
     ),
-    # Whatever Debian sid has; its sshd does lock addresses out, as that of any site with a new OpenSSH.
+    # The current version of Debian sid; its sshd blocks addresses, as on any site with a new OpenSSH.
     "sid": Generation(slurm="sid", suite="sid", cgroup_plugin="disabled"),
 }
 DEFAULT_GENERATION = "24.11"
@@ -62,12 +62,12 @@ class Box:
 
     name: str
     role: str
-    """What the machine is for: laptop, login, control, node or gate."""
+    """The role of the machine: laptop, login, control, node or gate."""
     inside: str | None = None
     outside: str | None = None
     middle: str | None = None
     devices: tuple[str, ...] = ()
-    """Names in /dev that behave like /dev/null: GPUs to be counted and handed out, not to be computed on."""
+    """Names in /dev that behave like /dev/null: GPUs that are counted and allocated, but cannot compute."""
 
     @property
     def is_laptop(self) -> bool:
@@ -102,17 +102,17 @@ COMPUTE_NODES = tuple(name for name, box in BOXES.items() if box.role == "node")
 LOGIN_NODES = tuple(name for name, box in BOXES.items() if box.role == "login")
 LOGIN_FULL_NAME = "login.practice.test"
 LOGIN_INSIDE_NAME = "login-inside"
-"""The login node's name for those who are in the cluster already, or came through the gates."""
+"""The login node's name inside the cluster, and behind the gates."""
 LOGIN_PORTS = (22, 8822)
 MOVED_LOGIN = "10.50.0.77"
-"""Where the login node answers after it has moved."""
+"""The login node's address after it has moved."""
 
 
 @dataclass(frozen=True)
 class User:
-    """A person with a home on the cluster and another one on the laptop. Group id and user id are the same.
+    """A user with a home on the cluster and another one on the laptop. Group id and user id are the same.
 
-    Some stand for a kind of site: what the sshds there make of them is said here, and nowhere else.
+    Some users stand for a kind of site: the sshds have special settings for them, all defined here.
     """
 
     name: str
@@ -128,15 +128,15 @@ class User:
     node_sshd: tuple[str, ...] = ()
     """Settings for this user in the sshd of the compute nodes."""
     totp_secret: str | None = None
-    """A user with one is asked for a one-time code, after the password if there is one."""
+    """A user with a secret is asked for a one-time code, after the password if there is one."""
     totp_on: tuple[str, ...] = ()
-    """The roles of the boxes where the code is asked for."""
+    """The roles of the boxes that ask for the code."""
     home_files: tuple[tuple[str, bytes], ...] = ()
-    """What is in the home on the cluster, apart from what everybody has."""
+    """Additional files in the home on the cluster."""
     home_mebibytes: int | None = None
-    """The home on the cluster is a file system of its own, of this size and shared by all boxes."""
+    """The size of the home on the cluster if it is a separate file system, shared by all boxes."""
     greeting: bytes = b""
-    """What a login node shows this user before the login (the sshd's banner) and after it (the message of the day)."""
+    """The banner of a login node's sshd for this user, and its message of the day."""
 
     @property
     def home(self) -> Path:
@@ -147,13 +147,13 @@ NOISE = (
     b"\033]0;the terminal's new title\007\033[31mWelcome to the noisy site\033[0m\007\n"
     b"\033[2J\rDisk quota: 93 % used\r\nInvalid UTF-8: \377\376\303(\n"
 )
-"""What some sites print at every login, with all that a terminal may trip over; so does a program that reads it."""
+"""Text that a site prints at every login, with everything that can confuse a terminal or a program that reads it."""
 
 # The same line for csh, sh and bash.
 _MAKE_NOISE = b"cat ~/.noise; sh -c 'cat ~/.noise >&2'\n"
 _NOISY_FILES = (".bashrc", ".bash_profile", ".profile", ".cshrc")
 
-# "Match" turns it on where it is wanted: for everybody else, the methods stay key and password.
+# "Match" enables it for single users: for everybody else, the methods remain key and password.
 _ASK = "KbdInteractiveAuthentication yes"
 
 USERS = {
@@ -196,7 +196,7 @@ USERS = {
 
 @dataclass(frozen=True)
 class Bind:
-    """A directory or file of the host that shows up in a box. For a file, something must be at the target."""
+    """A directory or file of the host that is mounted in a box. For a file, the target must exist."""
 
     source: Path
     target: str
@@ -210,7 +210,7 @@ class BoxPlan:
     name: str
     rootfs: Path
     state: Path
-    """A directory of the box's own: what it writes to its root file system, and its log."""
+    """The box's directory: for the changes of its root file system, and its log."""
     binds: list[Bind] = field(default_factory=list)
     services: list[str] = field(default_factory=list)
     devices: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The networks: a switch without a machine around it, with a bridge for each of them."""
+"""The networks: a network namespace as a switch, with a bridge for each network."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ BRIDGES = (OUTSIDE, MIDDLE, INSIDE)
 
 
 def start(mark: Path, pids: Mapping[str, int]) -> int:
-    """Connect the boxes and return the process that keeps the switch alive.
+    """Connect the boxes, and return the process that keeps the switch alive.
 
-    All interfaces lie in namespaces, so none is ever seen on the host and all go with the last process.
+    All interfaces are in namespaces, so none is ever visible on the host, and all disappear with the last process.
     """
     switch = _start_switch(mark)
     plugs = [f"link add {bridge} type bridge" for bridge in BRIDGES]
@@ -54,20 +54,20 @@ def _port(name: str, bridge: str) -> str:
 
 
 def unplug(switch: int, name: str, *, carrier: bool) -> None:
-    """Cut a box's outermost link; with `carrier`, the box does not notice and what it sends is lost."""
+    """Cut a box's outermost link; with `carrier`, the box does not notice, and its packets are lost."""
     bridge, _interface, _address = _interfaces(name)[-1]
     cut = f"{_plugged(switch, name)} nomaster" if carrier else f"{_port(name, bridge)} down"
     ip(switch, [f"link set {cut}"])
 
 
 def plug(switch: int, name: str) -> None:
-    """Undo `unplug`, whichever it was; without effect on a link that is not cut."""
+    """Undo `unplug`, with or without `carrier`; has no effect on a link that is not cut."""
     bridge, _interface, _address = _interfaces(name)[-1]
     ip(switch, [f"link set {_port(name, bridge)} up", f"link set {_plugged(switch, name)} master {bridge}"])
 
 
 def _plugged(switch: int, name: str) -> str:
-    """Return the port that connects a box's outermost link with its bridge: at the far end of a long line, if any."""
+    """Return the port that connects a box's outermost link with its bridge: the far end of a delay line, if any."""
     bridge, _interface, _address = _interfaces(name)[-1]
     try:
         ip(switch, [f"link show dev {_line(name)[1]}"])
@@ -77,13 +77,13 @@ def _plugged(switch: int, name: str) -> str:
 
 
 def _line(name: str) -> tuple[str, str]:
-    """Return the two ends of what makes a box's link a long line: that of network_delay.py, and the bridge's."""
+    """Return the two ends of the interface pair that delays a box's link: network_delay.py's, and the bridge's."""
     return f"{name}-near", f"{name}-far"
 
 
 @contextmanager
 def delayed(switch: int, name: str, milliseconds: float, mark: Path) -> Iterator[None]:
-    """Let a round trip over a box's outermost link take longer, half of it in each direction."""
+    """Let a round trip over a box's outermost link take longer, by half of it in each direction."""
     bridge, _interface, _address = _interfaces(name)[-1]
     port, (near, far) = _port(name, bridge), _line(name)
     ip(switch, [f"link add {near} type veth peer name {far}", f"link set {near} up", f"link set {far} up"])
@@ -107,19 +107,19 @@ def delayed(switch: int, name: str, milliseconds: float, mark: Path) -> Iterator
 
 
 def give_address(pid: int, name: str, address: str) -> None:
-    """Give a box `address` on its outermost network, in place of all that it has there."""
+    """Give a box `address` on its outermost network, in place of all its addresses there."""
     _bridge, interface, _address = _interfaces(name)[-1]
     ip(pid, [f"address flush dev {interface} scope global", f"address add {address}/24 dev {interface}"])
 
 
 def forget_neighbours(pid: int, name: str) -> None:
-    """Let a box find out anew who has which address on its outermost network."""
+    """Clear a box's ARP table for its outermost network."""
     _bridge, interface, _address = _interfaces(name)[-1]
     ip(pid, [f"neighbour flush dev {interface}"])
 
 
 def _start_switch(mark: Path) -> int:
-    """Start the process whose network namespace is the switch; `unshare` execs it, so its number is known."""
+    """Start the process whose network namespace is the switch; `unshare` execs it, so its process id is known."""
     process = subprocess.run(
         ["sh", "-c", "setsid unshare --net sleep infinity >/dev/null 2>&1 & echo $!"],
         env={"PATH": os.environ.get("PATH", os.defpath), processes.MARK: str(mark)},
@@ -153,7 +153,7 @@ def _in_network(pid: int, argv: list[str], stdin: str = "") -> None:
 
 
 def hosts_of(box: Box) -> str:
-    """Return a box's /etc/hosts: on each machine, those that share a network with it."""
+    """Return a box's /etc/hosts, with the machines that share a network with it."""
     if box.is_laptop:
         return hosts_of_laptop()
     inside = [(other.inside, other.name) for other in BOXES.values() if other.inside and box.inside]
@@ -163,9 +163,9 @@ def hosts_of(box: Box) -> str:
 
 
 def hosts_of_laptop(login: str | None = None) -> str:
-    """Return /etc/hosts for the laptop, which knows the machines outside and nothing behind them.
+    """Return /etc/hosts for the laptop, which knows only the machines outside the cluster's network.
 
-    With `login`, the login node's names lead to that address.
+    With `login`, the login node's names resolve to that address.
     """
     addresses = {name: box.outside for name, box in BOXES.items() if box.outside}
     addresses["login"] = login or addresses["login"]

@@ -1,4 +1,4 @@
-"""Other people's jobs: who fills the nodes, who stands ahead in the queue, and who takes a running job's place."""
+"""Other users' jobs: they fill nodes, are ahead in the queue, or preempt a running job."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from .layout import COMPUTE_NODES
 
 DEFAULT_PARTITION = "core"
 HIGH_PRIORITY = 4294950000
-"""More than any job gets by itself: 22.05 gives the first job 4294901760, and less to each that follows."""
+"""Higher than any job's default: 22.05 gives the first job 4294901760, and less to each that follows."""
 
 
 class Crowds(FaultTools):
-    """What others do to a running cluster's queue. All of it is given back at the end."""
+    """Other users' effects on a running cluster's queue. All of them are undone at the end."""
 
     @contextmanager
     def busy(
         self, *where: str, user: str = "bob", walltime: str = "1:00:00", gres: str | None = None
     ) -> Iterator[list[str]]:
-        """Let a job of somebody else's run on each of these nodes, or on all nodes of these partitions.
+        """Let another user's job run on each of these nodes, or on all nodes of these partitions.
 
-        It has the whole node, or with `gres` ("gpu:a100:4") only that and one core. Because of its walltime, Slurm can
-        tell when it will end. Yields the jobs' ids once they run.
+        It has the whole node, or with `gres` ("gpu:a100:4") only that and one core. Because of its walltime, Slurm
+        knows when it will end. Yields the jobs' ids once they run.
         """
         size = [f"--gres={gres}", "--cpus-per-task=1"] if gres else ["--exclusive"]
         with self._running(user, [[*words, *size, f"--time={walltime}"] for words in self._places(where)]) as jobs:
@@ -33,10 +33,10 @@ class Crowds(FaultTools):
     def held_back_by(
         self, n: int, where: str = "node1", *, user: str = "bob", walltime: str = "1:00:00"
     ) -> Iterator[list[str]]:
-        """Let `n` jobs of somebody else's want a whole node each, this one or any of this partition's, before others.
+        """Let `n` jobs of another user request a whole node each, this one or any of a partition's, with high priority.
 
-        They wait as long as it is `busy`. Who asks the same partition (for a node, that is `core`) waits for their
-        sake: `Priority`. Yields their ids once they stand in the queue.
+        They are pending as long as it is `busy`. Other jobs in the same partition (for a node, that is `core`) then
+        wait with the reason `Priority`. Yields their ids once they are queued.
         """
         place = _on(where) if where in COMPUTE_NODES else [f"--partition={where}"]
         with self._jobs(user, [[*place, "--exclusive", f"--time={walltime}"]] * n) as jobs:
@@ -45,22 +45,22 @@ class Crowds(FaultTools):
 
     @contextmanager
     def licence_taken(self, licence: str = "matlab", *, user: str = "bob") -> Iterator[str]:
-        """Let a job of somebody else's use up a licence, of which there is one. Yields its id once it runs."""
+        """Let another user's job use the only licence. Yields its id once it runs."""
         with self._running(user, [[f"--licenses={licence}:1"]]) as jobs:
             yield jobs[0]
 
     @contextmanager
     def preempts(self, node: str, *, user: str = "bob") -> Iterator[str]:
-        """Let a job of somebody else's take a node from whatever runs there in `scavenge` and `scavenge-cancel`.
+        """Let another user's job preempt the jobs of the partitions `scavenge` and `scavenge-cancel` on a node.
 
-        A job of `scavenge` goes back into the queue, one of `scavenge-cancel` ends; both are PREEMPTED. Yields the id
-        of the job that took the place, once it runs.
+        A job of `scavenge` is requeued, one of `scavenge-cancel` ends; both are PREEMPTED. Yields the id of the
+        preempting job, once it runs.
         """
         with self._running(user, [[*_on(node, "urgent"), "--exclusive"]]) as jobs:
             yield jobs[0]
 
     def _places(self, where: Sequence[str]) -> list[list[str]]:
-        """Return what sbatch is told in order to get each of these nodes, and each node of these partitions."""
+        """Return the sbatch options that request each of these nodes, and each node of these partitions."""
         partitions = {name: name for name in where if name not in COMPUTE_NODES}
         nodes = {
             name: self._checked_root("ctl", ["sinfo", "-hN", "-p", name, "-o", "%N"]).split() for name in partitions
@@ -89,7 +89,7 @@ class Crowds(FaultTools):
                 until(lambda: not self._states(jobs), f"{user}'s jobs {', '.join(jobs)} to be gone")
 
     def _states(self, jobs: Sequence[str]) -> list[str]:
-        """Return the states of those of the jobs that are not over."""
+        """Return the states of the jobs that have not ended."""
         listing = self._checked_root("ctl", ["squeue", "-h", "-o", "%i %T"])
         return [state for job, state in map(str.split, listing.splitlines()) if job in jobs]
 

@@ -1,9 +1,9 @@
-"""Carry TCP connections from an inherited listening socket to an address: the door of the practice cluster.
+"""Forward TCP connections from an inherited listening socket to an address, for access to the practice cluster.
 
     python3 port_forward.py FD HOST PORT
 
-The socket listens on the host; this process connects from the network it was started in, which is the laptop's.
-It stands alone and drops root's rights before the first connection.
+The socket listens on the host; this process connects from the network namespace in which it was started, the laptop's.
+It imports nothing of the package, and drops root's privileges before the first connection.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ CHUNK = 1 << 16
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction to its end, then close that direction only; a broken one is closed whole."""
+    """Copy one direction to its end, then close only that direction; a broken connection is closed completely."""
     try:
         while data := await reader.read(CHUNK):
             writer.write(data)
             await writer.drain()
         writer.write_eof()
     except OSError:
-        writer.close()  # else the other side would never hear that this one is gone
+        writer.close()  # otherwise the other side would never notice that this one is gone
 
 
 async def _serve(listener: socket.socket, host: str, port: int) -> None:
@@ -44,7 +44,7 @@ async def _serve(listener: socket.socket, host: str, port: int) -> None:
 
 
 def main() -> None:
-    """Take over the socket, give up being root, and carry."""
+    """Take over the socket, drop root's privileges, and forward."""
     descriptor, host, port = sys.argv[1:4]
     listener = socket.socket(fileno=int(descriptor))
     if os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""Processes of the host: who is alive, who belongs to a cluster, and ending them for certain."""
+"""Processes of the host: finds those of a cluster, and ends them reliably."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from .errors import ClusterError
 
 MARK = "NOTEBOOK_LAUNCHER_PRACTICE_CLUSTER"
-"""Environment variable of everything a cluster starts on the host; its value is the cluster's state directory."""
+"""Environment variable of all processes that a cluster starts on the host; its value is the state directory."""
 
 
 def birth(pid: int) -> int | None:
-    """Return when `pid` was born (clock ticks since boot), None if it is gone or only waits to be reaped.
+    """Return the start time of `pid` (clock ticks since boot); None if it is gone or a zombie.
 
-    Number and birth together name a process: numbers are used again.
+    Process id and start time together identify a process, because ids are reused.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -30,7 +30,7 @@ def birth(pid: int) -> int | None:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of `pid`, none if it is gone."""
+    """Return the children of `pid`; none if it is gone."""
     found: list[int] = []
     with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/task") as threads:
         for thread in threads:
@@ -39,13 +39,13 @@ def children(pid: int) -> list[int]:
 
 
 def _read(path: str) -> str:
-    """Return a file of /proc. Thousands are read, and a ``Path`` for each would take most of the time."""
+    """Return the content of a file in /proc. Thousands are read, and using ``Path`` would take most of the time."""
     with open(path, errors="replace") as file:  # noqa: PTH123
         return file.read()
 
 
 class InBox(NamedTuple):
-    """A process in a box: its number as the host and as the box counts, its user and what it is called."""
+    """A process in a box: its id on the host and in the box, its user, and its command line."""
 
     host_pid: int
     pid: int
@@ -54,10 +54,10 @@ class InBox(NamedTuple):
 
 
 def in_boxes(*firsts: int) -> list[list[InBox]]:
-    """Return what runs in each of some boxes, which are given by their first processes.
+    """Return the processes in each of some boxes, which are given by their first processes.
 
-    Nobody has to go into a box for that, as the host sees all: a hundred times the speed of a ``ps`` there. Nor is
-    anything read of all the host's processes but where they belong.
+    The host sees all processes, so no box need be entered, which is a hundred times as fast as ``ps`` there. Of the
+    host's other processes, only their namespaces are read.
     """
     spaces: dict[str, list[int]] = {}
     with os.scandir("/proc") as entries:
@@ -69,7 +69,7 @@ def in_boxes(*firsts: int) -> list[list[InBox]]:
 def _in_box(first: int, same_space: list[int]) -> list[InBox]:
     if (status := _status(first)) is None:
         return []
-    level = len(status["NSpid"].split()) - 1  # a container in the box may count anew
+    level = len(status["NSpid"].split()) - 1  # a container in the box may have its own PID namespace
     found: dict[int, InBox] = {}
     left = list(same_space)
     while left:
@@ -97,7 +97,7 @@ def _status(pid: int) -> dict[str, str] | None:
 
 
 def _arguments(pid: int, status: dict[str, str]) -> str | None:
-    """Return the command line of a process as ``ps`` shows it, ``None`` if it is gone."""
+    """Return the command line of a process as ``ps`` shows it; ``None`` if it is gone."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
     except OSError:
@@ -107,12 +107,12 @@ def _arguments(pid: int, status: dict[str, str]) -> str | None:
 
 
 def marked(state: Path) -> list[int]:
-    """Return the processes that carry the mark of the cluster in `state`, without this one."""
+    """Return the processes that have the mark of the cluster in `state`, except this one."""
     return [pid for pid, mark in _all_marked() if mark == state]
 
 
 def marks() -> set[Path]:
-    """Return the state directories of all clusters of which something runs, also those of another root."""
+    """Return the state directories of all clusters with running processes, also those below another root directory."""
     return {mark for _pid, mark in _all_marked()}
 
 
@@ -130,7 +130,7 @@ def _all_marked() -> Iterator[tuple[int, Path]]:
 def end(pids: Iterable[int], seconds: float = 10) -> None:
     """Kill the processes and wait until they are gone.
 
-    Raises ClusterError if one is still there after `seconds`.
+    Raises ClusterError if one is still running after `seconds`.
     """
     left = {pid: born for pid in pids if (born := birth(pid)) is not None}
     for pid in left:
@@ -144,9 +144,9 @@ def end(pids: Iterable[int], seconds: float = 10) -> None:
 
 
 def end_all(mark: Path, known: Iterable[int] = ()) -> None:
-    """End everything that was started for the state directory `mark`, and the processes `known`.
+    """End all processes that were started for the state directory `mark`, and the processes `known`.
 
-    What runs inside a box is ended by the kernel, together with the box's first process.
+    The kernel ends the processes inside a box together with the box's first process.
     """
     outside = marked(mark)
     inside = [child for pid in outside for child in children(pid)]

@@ -1,4 +1,4 @@
-"""One place that talks to the person at the keyboard: progress on standard error, with the time that has gone by."""
+"""Prints progress on standard error, with the elapsed time."""
 
 import sys
 import time

@@ -1,7 +1,7 @@
-"""A Debian that changes from day to day: what it has is asked of the mirror at each build, and kept for each start.
+"""A Debian release that changes daily: its versions are queried from the mirror at each build, and saved for starts.
 
 The root file system is built again when Slurm, OpenSSH or Python has a new version there. On days on which such a
-Debian cannot be installed, the one that was built before stays.
+release cannot be installed, the one that was built before stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKAGES = ("slurmctld", "openssh-server", "python3")
 def generation(name: str) -> Generation:
     """Return a generation of Slurm, with the versions that were built if its release changes.
 
-    Raises ClusterError if nothing was built of it.
+    Raises ClusterError if it has never been built.
     """
     named = GENERATIONS[name]
     if not named.is_rolling:
@@ -35,17 +35,17 @@ def generation(name: str) -> Generation:
 
 
 def is_built(name: str) -> bool:
-    """Return whether a generation's root file system is there, so that no mirror has to be asked."""
+    """Return whether a generation's root file system exists, so that no mirror has to be queried."""
     named = GENERATIONS[name]
     built = _built(named) if named.is_rolling else named
     return built is not None and recipes.artefacts(built).rootfs.path.exists()
 
 
 def build_newest(name: str, provide: Callable[[Generation], None]) -> None:
-    """Have `provide` build what the mirror has today, or else what was built before, and say so.
+    """Let `provide` build the current versions of the mirror; if that fails, use the previous build, and print so.
 
-    Raises ReleaseUnusableError if it cannot be installed today, and nothing was built before. That is only what apt
-    says of the mirror: anything else, as a package that is gone or a full disk, is a ClusterError every day.
+    Raises ReleaseUnusableError if it cannot be installed today, and there is no previous build. That covers only errors
+    of the mirror reported by apt; any other error, such as a missing package or a full disk, is a ClusterError.
     """
     named = GENERATIONS[name]
     try:

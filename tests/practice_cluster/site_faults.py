@@ -1,4 +1,4 @@
-"""What sites put around Slurm: wrappers of commands, slow containers, homes that are full or cannot be written."""
+"""Properties of sites around Slurm: wrapped commands, slow containers, homes that are full or read-only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .fault_tools import FaultTools
 from .layout import COMPUTE_NODES, LOGIN_NODES, USERS
 from .software import ENVIRONMENT_MODULES
 
-# Comes before /usr/bin for everybody, by ssh, in a login shell, and in a job.
+# Before /usr/bin in everybody's PATH, by ssh, in a login shell, and in a job.
 _WRAPPERS = "/usr/local/bin"
 
-# bash and not sh: Debian's drops the functions that others have exported, and their jobs had no `module` meanwhile.
+# bash, because Debian's sh drops exported functions, so that jobs would lack `module`.
 _SLOW_SUBMIT = """\
 #!/bin/bash
 # A site's own sbatch: it submits, and answers when it has had its coffee.
@@ -34,7 +34,7 @@ echo {text} >&2
 exit {status}
 """
 
-# One process that becomes the other, so that a signal meant for the container ends the waiting as well.
+# A process that execs the other, so that a signal for the container also ends the wait.
 _SLOW_CONTAINER = """\
 #!/usr/bin/python3
 import os, sys, time
@@ -49,13 +49,13 @@ exec /usr/bin/date --date="now {seconds:+d} seconds" "$@"
 """
 
 _FILL = "cat /dev/zero >{home}/.fills-it 2>/dev/null || true"
-# Not ":", because a shell ends when the redirection of that one fails.
+# Not ":", because a shell exits if a redirection of that special built-in fails.
 _FILL_INODES = "mkdir {home}/.fills-it-too; i=0; while true 2>/dev/null >{home}/.fills-it-too/$i; do i=$((i+1)); done"
 _FREE = "rm -rf {home}/.fills-it {home}/.fills-it-too"
 _READ_ONLY = "mount --bind {home} {home}; mount -o remount,bind,ro {home}"
 
 
-# Lmod is covered rather than removed: a directory of the common root file system cannot be renamed.
+# Lmod is hidden by a mount, because a directory of the common root file system cannot be renamed.
 _LMOD_GOES = f"""\
 mount -t tmpfs -o ro,mode=755 tmpfs /usr/share/lmod
 mv /etc/profile.d/lmod.sh /etc/.lmod-elsewhere.sh
@@ -69,7 +69,7 @@ while mountpoint -q /usr/share/lmod; do umount -l /usr/share/lmod; done
 """
 
 _RUNTIMES = "/usr/{bin,local/bin}/{apptainer,singularity,ch-run,podman}"
-# Links may lead nowhere meanwhile, because what they lead to is hidden as well.
+# Links may be dangling meanwhile, because their targets are hidden as well.
 _HIDE_RUNTIMES = f"""\
 bash -c 'for path in {_RUNTIMES}; do
   if test -e $path || test -L $path; then mv $path ${{path%/*}}/.${{path##*/}}-elsewhere; fi
@@ -84,15 +84,15 @@ done'
 
 
 class SiteFaults(FaultTools):
-    """What can be changed about a running cluster's commands and homes."""
+    """Changes of a running cluster's commands and homes."""
 
     # ---- modules ---------------------------------------------------------------------------------------------
 
     @contextmanager
     def environment_modules(self) -> Iterator[None]:
-        """Let there be Environment Modules instead of Lmod, on the login and compute nodes.
+        """Let the login and compute nodes have Environment Modules instead of Lmod.
 
-        It has the same modules, as Tcl files. Shells and jobs that run already keep what they have.
+        It has the same modules, as Tcl files. Running shells and jobs are not affected.
         """
         with self._changed((*LOGIN_NODES, *COMPUTE_NODES), _LMOD_GOES, _LMOD_COMES_BACK):
             yield
@@ -101,7 +101,7 @@ class SiteFaults(FaultTools):
 
     @contextmanager
     def slow_sbatch(self, user: str, seconds: float) -> Iterator[None]:
-        """Let sbatch on the login nodes submit a user's job at once and say so only seconds later."""
+        """Let sbatch on the login nodes submit a user's job at once, but return only seconds later."""
         with self._wrapper(LOGIN_NODES, "sbatch", _SLOW_SUBMIT.format(user=user, seconds=seconds)):
             yield
 
@@ -109,20 +109,20 @@ class SiteFaults(FaultTools):
     def failing_squeue(
         self, text: str = "slurm_load_jobs error: Socket timed out on send/recv operation"
     ) -> Iterator[None]:
-        """Let squeue on the login nodes print this on its second output and exit with 1."""
+        """Let squeue on the login nodes print this to standard error and exit with 1."""
         with self.failing("squeue", text):
             yield
 
     @contextmanager
     def failing(self, program: str, text: str, status: int = 1) -> Iterator[None]:
-        """Let a program on the login nodes do nothing for ordinary users but print a text, as an error, and fail."""
+        """Let a program on the login nodes only print a text to standard error and fail, for ordinary users."""
         script = _FAILING.format(program=program, text=shlex.quote(text), status=status)
         with self._wrapper(LOGIN_NODES, program, script):
             yield
 
     @contextmanager
     def without(self, program: str, *boxes: str) -> Iterator[None]:
-        """Let there be no such program on these boxes (on the login nodes)."""
+        """Remove a program on these boxes (default: the login nodes)."""
         hidden = f"/usr/bin/.{program}-elsewhere"
         with self._changed(
             boxes or LOGIN_NODES,
@@ -133,13 +133,13 @@ class SiteFaults(FaultTools):
 
     @contextmanager
     def skewed_clock(self, seconds: int) -> Iterator[None]:
-        """Let `date` on the login nodes tell a time that is so much later. Slurm, and all else, keep the right time."""
+        """Let `date` on the login nodes be ahead by so much. Slurm, and everything else, keep the right time."""
         with self._wrapper(LOGIN_NODES, "date", _OTHER_TIME.format(seconds=seconds)):
             yield
 
     @contextmanager
     def slow_container(self, seconds: float) -> Iterator[None]:
-        """Let entering an image take so long first, on the compute nodes."""
+        """Delay entering an image on the compute nodes by so much."""
         with (
             self._wrapper(COMPUTE_NODES, "apptainer", _SLOW_CONTAINER.format(program="apptainer", seconds=seconds)),
             self._wrapper(COMPUTE_NODES, "singularity", _SLOW_CONTAINER.format(program="singularity", seconds=seconds)),
@@ -148,7 +148,7 @@ class SiteFaults(FaultTools):
 
     @contextmanager
     def no_container_command(self, *boxes: str) -> Iterator[None]:
-        """Let there be no command that runs images, on these boxes (on the login and compute nodes)."""
+        """Remove all commands that run images on these boxes (default: the login and compute nodes)."""
         with self._changed(boxes or (*LOGIN_NODES, *COMPUTE_NODES), _HIDE_RUNTIMES, _SHOW_RUNTIMES):
             yield
 
@@ -163,7 +163,7 @@ class SiteFaults(FaultTools):
 
     @contextmanager
     def start_up_file(self, user: str, name: str, text: str) -> Iterator[None]:
-        """Let a start-up file of a user's shell on the cluster, as `.bashrc`, consist of this text."""
+        """Replace a start-up file of a user's shell on the cluster, such as `.bashrc`, by this text."""
         path = f"{USERS[user].home}/{name}"
         put = f"[ ! -e {path} ] || mv {path} {path}-elsewhere; printf %s {shlex.quote(text)} >{path}"
         with self._changed(["login"], put, f"rm -f {path}; [ ! -e {path}-elsewhere ] || mv {path}-elsewhere {path}"):
@@ -173,7 +173,7 @@ class SiteFaults(FaultTools):
     def full_home(self, user: str, *, inodes: bool = False) -> Iterator[None]:
         """Fill a user's home to the last byte, and free it again; only ivan's is small enough.
 
-        Files and directories without content can still be made, with `inodes` not even those.
+        Empty files and directories can still be created; with `inodes`, not even those.
         """
         if USERS[user].home_mebibytes is None:
             raise ClusterError(f"The home of {user} is no file system of its own.")
@@ -184,9 +184,9 @@ class SiteFaults(FaultTools):
 
     @contextmanager
     def read_only_home(self, user: str, *boxes: str) -> Iterator[None]:
-        """Let a user's home be there to be read and not to be written, on these boxes (on all compute nodes).
+        """Make a user's home read-only on these boxes (default: all compute nodes).
 
-        Who is in it already, or has a file open there, goes on writing.
+        Processes whose working directory is there, or that have a file open there, can still write.
         """
         home = USERS[user].home
         with self._changed(boxes or COMPUTE_NODES, _READ_ONLY.format(home=home), f"umount -l {home}"):

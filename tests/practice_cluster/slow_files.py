@@ -1,9 +1,9 @@
-"""Show a folder once more, through FUSE, and delay each open and each stat there, as a busy shared file system does.
+"""Mount a folder again through FUSE, with a delay of each open and each stat, as on a busy shared file system.
 
     python3 slow_files.py SOURCE TARGET MILLISECONDS
 
-Runs in a box, as root and in the foreground, until TARGET is unmounted. Reading is as quick as below: such file systems
-are slow for many small files and quick for one large one. Needs mfusepy beside it, and libfuse 3.
+Runs in a box, as root and in the foreground, until TARGET is unmounted. Reading is as fast as in SOURCE: such file
+systems are slow for many small files and fast for one large file. Needs mfusepy beside it, and libfuse 3.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STATED = (
 
 
 class SlowFiles(fuse.Operations):  # type: ignore[misc]  # mfusepy has no types
-    """The files below ``source``; what is made there belongs to whoever makes it."""
+    """The files below ``source``; new files belong to the user who creates them."""
 
     use_ns = True
 
@@ -46,7 +46,7 @@ class SlowFiles(fuse.Operations):  # type: ignore[misc]  # mfusepy has no types
         user, group, _ = fuse.fuse_get_context()
         os.lchown(self._below(path), user, group)
 
-    # ---- what is slow
+    # ---- slow operations
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
         time.sleep(self.seconds)
@@ -68,7 +68,7 @@ class SlowFiles(fuse.Operations):  # type: ignore[misc]  # mfusepy has no types
         self._made(path)
         return handle
 
-    # ---- what is not
+    # ---- fast operations
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         return os.pread(fh, size, offset)

@@ -1,4 +1,4 @@
-"""A folder on a slow shared file system, as where many people use one: each open and each stat takes a while."""
+"""A folder on a slow, busy shared file system, where each open and each stat takes a while."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .fault_tools import FaultTools, until
 from .layout import COMPUTE_NODES
 
 _HERE = Path(__file__).resolve().parent
-_PLACE = "run/slow-files"  # in a box, with the program, what it needs, and the folders below
+_PLACE = "run/slow-files"  # in a box: the program, its dependencies, and the original folders
 MILLISECONDS = 2.0
 
-# What is mounted inside the folder stays in sight. The program ends when its file system is unmounted.
+# Mounts inside the folder stay visible. The program ends when its file system is unmounted.
 _START = """\
 below=/{place}/{name}
 mkdir -p "$below"
@@ -34,10 +34,10 @@ class SlowStorage(FaultTools):
 
     @contextmanager
     def slow_files(self, folder: str, *boxes: str, milliseconds: float = MILLISECONDS) -> Iterator[None]:
-        """Delay each open and each stat in a folder, on these boxes (on the compute nodes).
+        """Delay each open and each stat in a folder on these boxes (default: the compute nodes).
 
-        What is read there again is quick for a second, as the kernel remembers it. Each box has a file system of its
-        own over the folder, and has forgotten everything when this is entered anew.
+        Repeated accesses are fast for a second, because the kernel caches them. Each box has its own file system over
+        the folder, with an empty cache each time this is entered.
         """
         try:
             self.slow_down(folder, boxes or COMPUTE_NODES, milliseconds)
@@ -65,7 +65,7 @@ class SlowStorage(FaultTools):
         until(lambda: self._checked_root(box, kind).startswith("fuse"), f"a slow {folder} on {box}")
 
     def speed_up(self, folder: str, boxes: Sequence[str]) -> None:
-        """Let a folder be as quick as it was."""
+        """Undo `slow_down`."""
         for box in boxes:
             self._shell(box, _STOP.format(place=_PLACE, name=_name(folder), folder=folder))
 

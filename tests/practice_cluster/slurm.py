@@ -1,7 +1,7 @@
-"""Slurm: two clusters' configuration, the services in their order, accounts, and a reservation.
+"""Slurm: the configuration of two clusters, the order of services, accounts, and a reservation.
 
-The main cluster is called `practice`; `snowy` is a second one, with a controller of its own beside the first and
-one node that shares a box with node2. Both report to one slurmdbd, which is what `-M snowy` needs.
+The main cluster is called `practice`; `snowy` is a second one, with its own controller beside the first, and one node
+that shares a box with node2. Both report to one slurmdbd, which `-M snowy` requires.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ LogFile=/var/log/slurm/slurmdbd.log
 PidFile=/run/slurmdbd.pid
 """
 
-# The data lie in memory: Slurm makes some fifty tables, and a disk would be waited for at each of them. Newer Debians
-# have data and socket in directories called after MariaDB.
+# The data is in memory: Slurm creates some fifty tables, each of which would wait for the disk. Newer Debian releases
+# have data and socket in directories named after MariaDB.
 _START_DATABASE = """\
 for data in /var/lib/mariadb /var/lib/mysql; do
     if [ -d "$data/mysql" ]; then cp -a "$data" /dev/shm/mysql && break; fi
@@ -168,8 +168,8 @@ create user 'slurm'@'localhost' identified via unix_socket;
 grant all on slurm_acct_db.* to 'slurm'@'localhost';
 """
 
-# A licence and not nodes: the reservation is real (it can be asked for, and is refused to others), but it keeps
-# no node from the jobs of everybody else.
+# Of a licence and not of nodes: the reservation is real (it can be requested, and is refused to others), but it takes
+# no node away from other jobs.
 _RESERVATION = (
     *("create", "reservation", "ReservationName=lab1", "StartTime=now", "Duration=365-00:00:00"),
     *("Users=alice", "Accounts=proj1", "Licenses=lab1:1", "Flags=ANY_NODES"),
@@ -177,7 +177,7 @@ _RESERVATION = (
 
 
 def write_configuration(directory: Path, generation: Generation, slurm_uid: int) -> None:
-    """Write what all boxes of the cluster see as /etc/slurm."""
+    """Write /etc/slurm for all boxes of the cluster."""
     snowy = directory / "snowy"
     snowy.mkdir()
     cgroup = f"CgroupPlugin={generation.cgroup_plugin}\n"
@@ -192,7 +192,7 @@ def write_configuration(directory: Path, generation: Generation, slurm_uid: int)
     database = directory / "slurmdbd.conf"
     database.write_text(_SLURMDBD)
     database.chmod(0o600)
-    # slurmdbd insists that this file is its own.
+    # slurmdbd requires that it owns this file.
     os.chown(database, slurm_uid, slurm_uid)
 
 
@@ -205,7 +205,7 @@ class Starter:
     def start(self, *, pam_slurm: bool) -> None:
         """Start everything and return once both clusters have all their nodes idle.
 
-        With `pam_slurm`, nobody gets onto a compute node by ssh without a job there.
+        With `pam_slurm`, compute nodes accept ssh logins only from users who have a job there.
         """
         self._start_database()
         self._start_accounting()
@@ -232,7 +232,7 @@ class Starter:
         folders = "/var/lib/slurm/slurmctld /var/lib/slurm/snowy-slurmctld"
         self._shell("ctl", f"mkdir -p {folders} && chown slurm: {folders}")
         self._shell("ctl", "slurmdbd")
-        # It knows no cluster yet: that it answers is enough.
+        # It knows no cluster yet: an answer is enough.
         until(lambda: [self.run("ctl", ["sacctmgr", "-n", "show", "cluster"])], "slurmdbd", STARTS_WITHIN)
         self.run("ctl", ["sacctmgr", "-i"], stdin="\n".join(_accounting_commands()) + "\n")
 
@@ -242,7 +242,7 @@ class Starter:
 
 
 def _accounting_commands() -> list[str]:
-    """Return sacctmgr's commands: the QOS `short`, clusters that allow it, accounts, and who may use what.
+    """Return the sacctmgr commands for the QOS `short`, clusters that allow it, accounts, and associations.
 
     As few as possible, because 22.05 takes half a second for each.
     """

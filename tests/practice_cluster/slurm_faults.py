@@ -1,4 +1,4 @@
-"""What Slurm refuses, holds back or ends, for a while: limits, reservations, nodes, partitions, settings."""
+"""Temporary reasons for which Slurm refuses, delays or ends jobs: limits, reservations, nodes, partitions, settings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .fault_tools import FaultTools, overwrite, until
 from .layout import COMPUTE_NODES, GENERATIONS
 from .slurm import BOTH, MAIN, SNOWY
 
-# From slurm.h: what a node's own program says of a job when the node did not come up, or its memory was not enough.
+# From slurm.h: codes that slurmd reports for a job if the node did not boot, or the job ran out of memory.
 _RECONFIG_FAIL = 1 << 17
 _SIG_OOM = 253
-# Only this one of Slurm's libraries has what its plugins look for, and they look for it among what all can see.
+# Only this library of Slurm has the symbols that its plugins need, and they must be global.
 _CALL_SLURM = """\
 import ctypes, glob, sys
 slurm = ctypes.CDLL(glob.glob("/usr/lib/*/slurm-wlm/libslurmfull.so")[0], mode=ctypes.RTLD_GLOBAL)
@@ -25,12 +25,12 @@ getattr(slurm, function)(ctypes.c_uint32(int(job)), ctypes.c_uint32(int(argument
 """
 _NODE_STATE = re.compile(r"NodeName=(?P<node>\S+).* State=(?P<state>\S+).* SlurmdStartTime=(?P<start>\S+)")
 FEDERATED_IDS = 1 << 26
-"""Job ids of a federation are larger than this: the upper bits say where the job was submitted."""
+"""Job ids of a federation are larger than this: the upper bits identify the submitting cluster."""
 
 
 @dataclass(frozen=True)
 class _Limited:
-    """What has limits, in sacctmgr's language: what is shown, and what is modified."""
+    """An entity with limits, in sacctmgr's terms: what is shown, and what is modified."""
 
     shown: tuple[str, ...]
     modified: tuple[str, ...]
@@ -52,25 +52,25 @@ class _Limited:
 
 
 class SlurmFaults(FaultTools):
-    """What can be changed about Slurm's decisions. It is about the main cluster unless it says otherwise."""
+    """Changes that affect Slurm's decisions, on the main cluster unless stated otherwise."""
 
     # ---- limits ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def limited(self, kind: str, name: str, **limits: int | str) -> Iterator[None]:
-        """Set limits, by the names and in the units of sacctmgr's manual; afterwards they are what they were.
+        """Set limits, with the names and units of sacctmgr(1), and restore them afterwards.
 
             limited("qos", "normal", MaxTRESPerUser="gres/gpu=1")
             limited("account", "proj1", GrpTRES="gres/gpu=0")
             limited("association", "proj1/alice", MaxSubmitJobs=1)
 
-        An association is a user in an account. With `Flags="DenyOnLimit"` among those of a QOS, who exceeds them is
-        refused and does not wait. Jobs that run are left alone.
+        An association is a user in an account. With the flag `DenyOnLimit` of a QOS, jobs that exceed its limits are
+        refused instead of waiting. Running jobs are not affected.
         """
         which = _Limited.of(kind, name)
         before = self._limits(which, list(limits))
         try:
-            # sacctmgr comes back when not only the database has been told, but the controllers as well.
+            # sacctmgr returns when the database and also the controllers have the change.
             self._set_limits(which, {key: str(value) for key, value in limits.items()})
             yield
         finally:
@@ -99,7 +99,7 @@ class SlurmFaults(FaultTools):
         nodes: str = "node1",
         flags: str = "IGNORE_JOBS",
     ) -> Iterator[None]:
-        """Reserve nodes for users (both with commas, nodes also `ALL`); times and flags as in scontrol's manual.
+        """Reserve nodes for users (both comma-separated, nodes also `ALL`); times and flags as in scontrol(1).
 
         With `flags="MAINT,IGNORE_JOBS"` it is a maintenance. Jobs in it are cancelled at the end.
         """
@@ -109,12 +109,12 @@ class SlurmFaults(FaultTools):
             yield
         finally:
             self._checked_root("ctl", ["scancel", f"--reservation={name}"])
-            # It cannot be deleted before the last job in it has gone.
+            # It cannot be deleted before its last job has ended.
             until(lambda: self._scontrol("delete", f"ReservationName={name}") == "", f"the end of reservation {name}")
 
     @contextmanager
     def partition_state(self, name: str, state: str) -> Iterator[None]:
-        """Let a partition be DOWN (jobs wait), DRAIN (jobs are refused) or INACTIVE (refused, and none starts)."""
+        """Set a partition to DOWN (jobs wait), DRAIN (jobs are refused) or INACTIVE (refused, and none starts)."""
         try:
             self._scontrol("update", f"PartitionName={name}", f"State={state}")
             yield
@@ -123,15 +123,15 @@ class SlurmFaults(FaultTools):
 
     @contextmanager
     def drained(self, *nodes: str, reason: str = "coffee") -> Iterator[None]:
-        """Let nodes (all, without names) start no more jobs; those that run go on."""
+        """Drain nodes (default: all): they start no more jobs; running ones continue."""
         with self._nodes_in_state("DRAIN", nodes or COMPUTE_NODES, reason):
             yield
 
     @contextmanager
     def node_fails(self, node: str, reason: str = "smoke") -> Iterator[None]:
-        """Declare a node to be down, which is quicker than letting it die (`no_slurmd`): its jobs end at once.
+        """Set a node to DOWN, which is faster than letting it die (`no_slurmd`): its jobs end at once.
 
-        A job that may be requeued, as jobs may by default, waits again; one that may not ends as NODE_FAIL.
+        A job that may be requeued, which is the default, becomes pending again; any other ends as NODE_FAIL.
         """
         with self._nodes_in_state("DOWN", [node], reason):
             yield
@@ -145,19 +145,19 @@ class SlurmFaults(FaultTools):
             self.resume(*nodes)
 
     def resume(self, *nodes: str) -> None:
-        """Return nodes (all, without names) to service, whatever took them out of it, and wait until they are there."""
+        """Return nodes (default: all) to service, whatever took them out of it, and wait until they are available."""
         names = nodes or COMPUTE_NODES
-        # It may take ten seconds until the controller asks a node again.
+        # It may take ten seconds until the controller contacts a node again.
         until(lambda: self._are_in_service(names), f"{', '.join(names)} to return to service", seconds=60)
 
     def _are_in_service(self, nodes: Sequence[str]) -> bool:
-        """Resume the nodes that somebody or something took out of service; return whether no node was."""
+        """Resume the nodes that are out of service; return whether there were none."""
         listing = self._checked_root("ctl", ["sinfo", "-h", "-N", "-n", ",".join(nodes), "-o", "%N %T"])
         # A node is listed once for each of its partitions.
         states = dict(map(str.split, listing.splitlines()))
         if out := [node for node, state in states.items() if state.startswith(("down", "drain", "fail"))]:
             self._scontrol("update", f"NodeName={','.join(out)}", "State=RESUME")
-        # With a star, the node's slurmd does not answer; it is unknown until it has answered for the first time.
+        # With a star, the node's slurmd does not answer; the state is unknown until it has answered once.
         return not out and not any(state.endswith("*") or state == "unknown" for state in states.values())
 
     def _scontrol(self, *words: str) -> str:
@@ -167,7 +167,7 @@ class SlurmFaults(FaultTools):
 
     @contextmanager
     def configured(self, **settings: str) -> Iterator[None]:
-        """Let slurm.conf have these settings in place of what it says there, and Slurm act on them; jobs run on."""
+        """Replace settings in slurm.conf, and let Slurm apply them; running jobs continue."""
         path = self.directory / "slurm" / "slurm.conf"
         before = path.read_text()
         kept = [line for line in before.splitlines() if line.partition("=")[0] not in settings]
@@ -180,10 +180,9 @@ class SlurmFaults(FaultTools):
             self._reconfigure()
 
     def _reconfigure(self) -> None:
-        """Let Slurm read its settings, and wait for what the nodes do then.
+        """Let Slurm read its settings, and wait until the nodes have done so.
 
-        Since Slurm 23.11 each slurmd starts anew and registers, which puts a node into service that somebody has
-        declared down meanwhile.
+        Since Slurm 23.11, each slurmd restarts and registers, which would resume a node that was set to DOWN meanwhile.
         """
         responding = self._started_slurmds()
         begun = self._checked_root("ctl", ["date", "+%FT%T"]).strip()
@@ -195,23 +194,23 @@ class SlurmFaults(FaultTools):
             )
 
     def _started_slurmds(self) -> dict[str, str]:
-        """Return when the slurmd of each node that answers was started, as Slurm writes times."""
+        """Return the start time of slurmd, in Slurm's format, for each node that answers."""
         nodes = self._scontrol("show", "node", "--oneliner").splitlines()
         found = [_NODE_STATE.search(node) for node in nodes]
         return {match["node"]: match["start"] for match in found if match and "*" not in match["state"]}
 
     @contextmanager
     def hidden_jobs(self) -> Iterator[None]:
-        """Let nobody see the jobs of others (`PrivateData=jobs`)."""
+        """Hide other users' jobs (`PrivateData=jobs`)."""
         with self.configured(PrivateData="jobs"):
             yield
 
     @contextmanager
     def failing_prolog(self, node: str) -> Iterator[None]:
-        """Let no job start on a node, because what the site runs before each (`Prolog`) fails.
+        """Let no job start on a node, because the site's `Prolog` fails.
 
-        Slurm drains the node then. A job goes back into the queue and is held ("launch failed requeued held"); one that
-        may not be requeued is CANCELLED. At the end the node returns to service; the job stays held.
+        Slurm then drains the node. A job is requeued and held ("launch failed requeued held"); one that may not be
+        requeued is CANCELLED. At the end the node returns to service; the job stays held.
         """
         mark = self.directory / "slurm" / "prolog-fails" / node
         try:
@@ -223,9 +222,9 @@ class SlurmFaults(FaultTools):
 
     @contextmanager
     def federated(self) -> Iterator[None]:
-        """Let both clusters be a federation: each job is submitted to both, and runs on one.
+        """Make both clusters a federation: each job is submitted to both, and runs on one.
 
-        On the other it is REVOKED then. Jobs get ids like 67108865, and are cancelled at the end.
+        On the other it is then REVOKED. Jobs have ids such as 67108865, and are cancelled at the end.
         """
         try:
             self._checked_root("ctl", ["sacctmgr", "-i", "add", "federation", "practice", f"clusters={BOTH}"])
@@ -235,7 +234,7 @@ class SlurmFaults(FaultTools):
             self._checked_root("ctl", ["sacctmgr", "-i", "delete", "federation", "practice"])
 
     def _no_federated_jobs(self) -> bool:
-        """Cancel those that there are, and return whether there are none."""
+        """Cancel all jobs of the federation, and return whether there were none."""
         left = 0
         for cluster in (MAIN, SNOWY):
             words = ["squeue", "--local", "-h", "-M", cluster, "-o", "%A"]
@@ -248,16 +247,16 @@ class SlurmFaults(FaultTools):
     # ---- jobs ------------------------------------------------------------------------------------------------
 
     def boot_fails(self, job: str) -> None:
-        """Say of a running job what a site's program says when a node that had to be booted for it does not come up.
+        """Report for a running job that a node that had to be booted for it did not boot, as a site's program does.
 
-        The job goes back into the queue; one that may not be requeued ends as BOOT_FAIL.
+        The job is requeued; one that may not be requeued ends as BOOT_FAIL.
         """
         self._call_slurm("slurm_requeue", job, _RECONFIG_FAIL)
 
     def out_of_memory(self, job: str) -> None:
-        """Say of a running job what its node says when the kernel killed for want of memory; see `memory_cgroup`.
+        """Report for a running job that the OOM killer was active, as its node does; see `memory_cgroup`.
 
-        It ends as OUT_OF_MEMORY. Its processes are ended by Slurm, and not by the kernel before that.
+        It ends as OUT_OF_MEMORY. Its processes are ended by Slurm, not by the kernel.
         """
         self._call_slurm("slurm_complete_job", job, _SIG_OOM)
 
@@ -266,7 +265,7 @@ class SlurmFaults(FaultTools):
 
 
 def _undoing(limit: str, before: str) -> str:
-    """Return the value that takes a limit back to what it was; of resources, each has its own."""
+    """Return the value that restores a limit; for resources, each has its own value."""
     if "=" not in limit:
         return before or "-1"
     names = {part.partition("=")[0]: "-1" for part in limit.split(",")}

@@ -1,4 +1,4 @@
-"""Slurm's services when they are not there, or not as elsewhere: controllers, slurmd, accounting, memory limits."""
+"""Temporary changes of Slurm's services: controllers, slurmd, accounting, memory limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .slurm import CONFIGURATION, MAIN, SNOWY
 SLURMCTLD_PID = {MAIN: "/run/slurmctld.pid", SNOWY: "/run/snowy-slurmctld.pid"}
 SLURMD_PID = "/run/slurmd.pid"
 
-# The port is free, and what was to be written is written, when the process has gone.
+# The port is free, and the state has been written, when the process has ended.
 _END = """\
 if read -r pid <{pidfile} && kill -{signal} "$pid"; then
     while kill -0 "$pid"; do sleep 0.02; done
@@ -29,7 +29,7 @@ sed /^AccountingStorage/d /etc/slurm/slurm.conf >/run/slurm.conf
 mount --bind /run/slurm.conf /etc/slurm/slurm.conf
 """
 
-# Slurm's manual calls for one way to enforce memory limits, so the other one goes.
+# Slurm's manual advises to use only one way to enforce memory limits, so the other one is disabled.
 _MEMORY_CGROUP = """\
 mkdir -p /run/cgroup
 mount -t cgroup -o memory cgroup /run/cgroup
@@ -41,22 +41,22 @@ printf 'CgroupPlugin=cgroup/v1\\nConstrainRAMSpace=yes\\n' >/run/cgroup.conf
 mount --bind /run/slurm.conf /etc/slurm/slurm.conf
 mount --bind /run/cgroup.conf /etc/slurm/cgroup.conf
 """
-# Whatever of it is there.
+# Undo all that has been set up.
 _NO_MEMORY_CGROUP = """\
 for place in /etc/slurm/cgroup.conf /etc/slurm/slurm.conf /sys/fs/cgroup/memory /sys/fs/cgroup /run/cgroup; do
     umount "$place" 2>/dev/null || true
 done
 """
 MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
-"""Where a machine with the first version of control groups has those that limit memory."""
+"""The memory control groups on a machine with cgroup version 1."""
 
 
 class SlurmServiceFaults(FaultTools):
-    """What can be changed about Slurm's services."""
+    """Changes of Slurm's services."""
 
     @contextmanager
     def no_slurmctld(self, cluster: str = MAIN) -> Iterator[None]:
-        """Let a cluster (`practice` or `snowy`) be without its controller. Jobs that run do not notice."""
+        """Stop the controller of a cluster (`practice` or `snowy`). Running jobs are not affected."""
         try:
             self.stop_slurmctld(cluster)
             yield
@@ -64,11 +64,11 @@ class SlurmServiceFaults(FaultTools):
             self.start_slurmctld(cluster)
 
     def stop_slurmctld(self, cluster: str = MAIN) -> None:
-        """End the controller of a cluster, which writes down what it knows first."""
+        """Stop the controller of a cluster, which saves its state first."""
         self._shell("ctl", _END.format(pidfile=SLURMCTLD_PID[cluster], signal="TERM"))
 
     def start_slurmctld(self, cluster: str = MAIN) -> None:
-        """Start the controller of a cluster; return when it answers, and has heard of all nodes."""
+        """Start the controller of a cluster; return when it answers, and all nodes have registered."""
         self._shell("ctl", f"slurmctld -f {CONFIGURATION[cluster]}")
         states = f"SLURM_CONF={CONFIGURATION[cluster]} sinfo -h -o %T"
         until(lambda: "unknown" not in self._shell("ctl", states).split(), f"slurmctld of {cluster} to answer")
@@ -77,8 +77,8 @@ class SlurmServiceFaults(FaultTools):
     def no_slurmd(self, node: str, *, kill_steps: bool = False) -> Iterator[None]:
         """Kill a compute node's slurmd. Slurm finds the node DOWN some 50 s later, and its jobs fail or are requeued.
 
-        Their processes live on until the slurmd is back, or are killed as well with `kill_steps`, and all that people
-        run there with them, as when a machine loses its power.
+        The jobs' processes continue until slurmd is back. With `kill_steps`, they and all other processes of users on
+        the node are killed as well, as in a power failure.
         """
         try:
             self._shell(node, _END.format(pidfile=SLURMD_PID, signal="KILL"))
@@ -91,7 +91,7 @@ class SlurmServiceFaults(FaultTools):
 
     @contextmanager
     def no_slurmdbd(self) -> Iterator[None]:
-        """Let the accounting database be out of reach: sacct fails, and so does all with -M; jobs are taken and run."""
+        """Make the accounting database unavailable: sacct and all commands with -M fail; jobs are accepted and run."""
         try:
             self._shell("ctl", _END.format(pidfile="/run/slurmdbd.pid", signal="TERM"))
             yield
@@ -101,19 +101,19 @@ class SlurmServiceFaults(FaultTools):
 
     @contextmanager
     def no_accounting(self) -> Iterator[None]:
-        """Let the login nodes be those of a site without accounting: there is no database to be asked for anything.
+        """Let the login nodes be those of a site without accounting, where there is no database to query.
 
-        Only what people's commands read there says so. The controller goes on as before, and knows the accounts.
+        Only the configuration that users' commands read there is changed. The controller still knows the accounts.
         """
         with self._changed(LOGIN_NODES, _HIDE_ACCOUNTING, "umount /etc/slurm/slurm.conf"):
             yield
 
     @contextmanager
     def memory_cgroup(self, node: str) -> Iterator[None]:
-        """Let the kernel enforce on a node what memory a job has asked for: it ends as OUT_OF_MEMORY.
+        """Let the kernel enforce the requested memory of jobs on a node: a job that exceeds it ends as OUT_OF_MEMORY.
 
         The kernel kills one process of the job, and the job ends when its script does. No job may run there when this
-        begins and ends. Raises NotPossibleHereError where the machine has no memory control groups of version 1.
+        begins and ends. Raises NotPossibleHereError if the machine has no memory control groups of version 1.
         """
         if not (MEMORY_CGROUPS / "cgroup.procs").exists():
             raise NotPossibleHereError(f"This machine limits no memory by control groups: {MEMORY_CGROUPS} is missing.")
@@ -137,12 +137,12 @@ def cgroup_name(directory: Path) -> str:
 
 
 def remove_cgroup(directory: Path) -> None:
-    """Remove the control group that `memory_cgroup` made, if it is there and nothing runs in it any more."""
+    """Remove the control group of `memory_cgroup`, if it exists and contains no processes any more."""
     group = MEMORY_CGROUPS / cgroup_name(directory)
     deadline = time.monotonic() + 5
     while group.exists() and time.monotonic() < deadline:
         for path in [*sorted(group.rglob("*/"), reverse=True), group]:
-            # What has just ended may be counted for a moment.
+            # Processes that have just ended may still be counted for a moment.
             with contextlib.suppress(OSError):
                 path.rmdir()
         time.sleep(0.02)

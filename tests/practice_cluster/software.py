@@ -1,4 +1,4 @@
-"""What a cluster's users find under /sw: modules, images, and a JupyterLab that needs no container."""
+"""The cluster's software below /sw: modules, images, and a JupyterLab that needs no container."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ prepend_path("PATH", "/sw/jupyterlab/bin")
 """,
 }
 
-# The same for Environment Modules, which reads Tcl only.
+# The same for Environment Modules, which reads only Tcl.
 TCL_MODULES = {
     "jupyterlab/4": """\
 #%Module1.0
@@ -61,11 +61,11 @@ TREES = {
 }
 
 ENVIRONMENT_MODULES = "/opt/environment-modules"
-"""Where Environment Modules waits, unpacked, until a site has it instead of Lmod."""
+"""The unpacked Environment Modules, which a site may have instead of Lmod."""
 
 
 def make_tree(directory: Path) -> None:
-    """Fill the directory that becomes /sw: the modules, and a place for everything that is mounted there."""
+    """Fill the directory that becomes /sw with the modules, and with mount points for all that is mounted there."""
     for tree, modules in TREES.items():
         for name, text in modules.items():
             path = directory / tree / name
@@ -79,7 +79,7 @@ def make_tree(directory: Path) -> None:
 
 
 def binds(directory: Path, parts: Parts) -> list[Bind]:
-    """Return what is mounted on every box of the cluster, in this order."""
+    """Return the mounts of every box of the cluster, in order."""
     return [
         Bind(directory, "/sw"),
         Bind(parts.image.path / "jupyterlab.sif", "/sw/images/jupyterlab.sif"),

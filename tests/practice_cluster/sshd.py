@@ -1,4 +1,4 @@
-"""The boxes' sshd and its PAM: settings for everybody, and those by which some users stand for a kind of site."""
+"""Settings of the boxes' sshd and PAM: for everybody, and for users who stand for a kind of site."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ CONFIGURATION = "/etc/ssh/sshd_config.d/practice.conf"
 _OPTIONS = (
     "PasswordAuthentication yes",
     "UseDNS no",
-    # A class of thirty connects at once, and so do tests.
+    # Tests connect a class of thirty at once.
     "MaxStartups 500",
     "MaxSessions 500",
     "HostKey /etc/ssh/ssh_host_ed25519_key",
 )
 
-# Before the password is asked for, or instead of it. Nobody of these users matches on a box where no code is asked for.
+# Before the password, or instead of it. On a box that asks for no code, none of these users matches.
 _CODE_ALONE = """\
 auth [success=ignore default=1] pam_succeed_if.so quiet user in {names}
 auth [success=done default=die] {module}
 """
-# After the password. Who has no secret here is not asked.
+# After the password. Users without a secret on this box are not asked.
 _CODE_AFTER_PASSWORD = "auth required {module} nullok\n"
 _MODULE = f"pam_google_authenticator.so user=root secret=/{totp.DIRECTORY}/${{USER}}"
 
@@ -32,13 +32,14 @@ session optional pam_motd.so noupdate motd={path}
 """
 
 _PAM_SLURM = "account required pam_slurm.so"
-# The shell's part of putting it in, and of taking it out again: sshd reads the file at each login.
+# Shell commands that add it and remove it again: sshd reads the file at each login.
 ADD_PAM_SLURM = f"sed -i 's/^@include common-account/{_PAM_SLURM}\\n&/' /etc/pam.d/sshd"
 REMOVE_PAM_SLURM = f"sed -i '/^{_PAM_SLURM}$/d' /etc/pam.d/sshd"
 HAS_PAM_SLURM = f"grep -qx '{_PAM_SLURM}' /etc/pam.d/sshd"
 
-# The shell's part of letting the sshd refuse addresses, and no longer. It starts anew, and its sessions stay.
-# What is there counts before the layout's own; OpenSSH's 15 s are over before a busy machine has made three launches.
+# Shell commands that let sshd refuse addresses, and stop that again. It is restarted, but its sessions stay. The
+# setting takes precedence over the layout's; OpenSSH's 15 s would be over before a busy machine has made three
+# launches.
 _PENALTIES = "PerSourcePenalties authfail:15s min:40s"
 _START_ANEW = "sshd -t && pkill -HUP -o -x sshd"
 PENALTIES = f"""\
@@ -50,7 +51,7 @@ NO_PENALTIES = f"sed -i '/^{_PENALTIES}$/d' {CONFIGURATION}; {_START_ANEW}"
 
 
 def settings(box: Box, generation: Generation) -> str:
-    """Return the box's own part of sshd_config; what stands first there counts, so this comes before Debian's."""
+    """Return the box's own part of sshd_config, before Debian's, because the first value of a setting is used."""
     lines = [*_OPTIONS, *generation.sshd_options]
     if box.role == "login":
         lines += [f"Port {port}" for port in LOGIN_PORTS]
@@ -67,7 +68,7 @@ def _settings_for(user: User, box: Box) -> list[str]:
 
 
 def pam(box: Box, debian: str) -> str:
-    """Return /etc/pam.d/sshd, made from `debian`, the one of the distribution."""
+    """Return /etc/pam.d/sshd, made from `debian`, the distribution's file."""
     asked = [user for user in USERS.values() if user.totp_secret and box.role in user.totp_on]
     alone = ":".join(user.name for user in asked if user.password is None)
     password, session = "@include common-auth\n", "@include common-session\n"
@@ -83,7 +84,7 @@ def pam(box: Box, debian: str) -> str:
 
 
 def secrets(box: Box) -> dict[str, bytes]:
-    """Return the files by which this box knows one-time codes, by path: nobody but root may read them."""
+    """Return the files with the secrets of one-time codes for this box, by path; only root may read them."""
     return {
         f"{totp.DIRECTORY}/{user.name}": totp.secret_file(user.totp_secret).encode()
         for user in USERS.values()

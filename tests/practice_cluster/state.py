@@ -1,4 +1,4 @@
-"""What a running cluster leaves on disk about itself, so that any later command finds it, or cleans up after it."""
+"""The record of a running cluster on disk, by which any later command finds it, or cleans up after it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from . import processes
 from .errors import NotPossibleHereError
 
 RUN_ROOT = Path(os.environ.get("PRACTICE_CLUSTER_ROOT") or "/var/tmp/notebook-launcher-practice")
-"""Where running clusters are kept; named by the environment, several of one generation can be up at once."""
+"""The directory of running clusters; with different values, several clusters of a generation can be up at once."""
 
 
 @dataclass
 class State:
-    """The record of one cluster. `pids` maps a name (box, `switch`, `door`) to process number and birth."""
+    """The record of one cluster. `pids` maps a name (box, `switch`, `door`) to process id and start time."""
 
     complete: bool = False
     pam_slurm: bool = False
@@ -26,19 +26,19 @@ class State:
     profile: str | None = None
 
     def remember(self, name: str, pid: int) -> None:
-        """Record a process together with its birth."""
+        """Record a process together with its start time."""
         self.pids[name] = (pid, processes.birth(pid) or 0)
 
     def pid(self, name: str) -> int:
-        """Return the number of a recorded process."""
+        """Return the id of a recorded process."""
         return self.pids[name][0]
 
     def alive(self) -> dict[str, int]:
-        """Return the recorded processes that still are what they were."""
+        """Return the recorded processes that are still running."""
         return {name: pid for name, (pid, birth) in self.pids.items() if processes.birth(pid) == birth}
 
     def is_healthy(self) -> bool:
-        """Return whether the start was completed and every recorded process lives."""
+        """Return whether the start was completed and every recorded process is running."""
         return self.complete and len(self.alive()) == len(self.pids)
 
 
@@ -48,7 +48,7 @@ def directory(generation: str) -> Path:
 
 
 def prepare_root() -> None:
-    """Make the directory of all clusters; everybody may write beside it, so it must be root's own."""
+    """Create the directory of all clusters; it is in a world-writable directory, so it must belong to root."""
     RUN_ROOT.mkdir(mode=0o755, exist_ok=True)
     found = RUN_ROOT.lstat()
     if RUN_ROOT.is_symlink() or found.st_uid != 0:
@@ -56,7 +56,7 @@ def prepare_root() -> None:
 
 
 def load(generation: str) -> State:
-    """Return the record of a cluster, an empty one if there is none or none that can be read."""
+    """Return the record of a cluster; an empty one if there is none, or if it cannot be read."""
     return _read(directory(generation))
 
 
@@ -70,7 +70,7 @@ def _read(place: Path) -> State:
 
 
 def save(generation: str, state: State) -> None:
-    """Write the record, whole or not at all."""
+    """Write the record atomically."""
     path = directory(generation) / "state.json"
     temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(asdict(state)))
@@ -78,5 +78,5 @@ def save(generation: str, state: State) -> None:
 
 
 def artefacts_in_use() -> list[Path]:
-    """Return the artefacts that some running cluster stands on, wherever it is kept: all share one cache."""
+    """Return the artefacts used by any running cluster, wherever its record is: all share one cache."""
     return [Path(artefact) for place in processes.marks() for artefact in _read(place).artefacts]

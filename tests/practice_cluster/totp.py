@@ -1,4 +1,4 @@
-"""One-time codes: what a telephone would show, and the file by which a box's sshd knows them."""
+"""One-time codes: as a phone would show them, and the file with which a box's sshd checks them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .layout import USERS
 DIRECTORY = "etc/practice-codes"
 SECONDS = 30
 
-# The option that a code is accepted once only; the module notes the used ones in the same file.
+# With the option that a code is accepted only once; the module records used codes in the same file.
 SECRET_FILE = """\
 {secret}
 " DISALLOW_REUSE
@@ -23,7 +23,7 @@ SECRET_FILE = """\
 
 
 def one_time_code(user: str, at: float | None = None) -> str:
-    """Return the user's code at a time (now). A box accepts those of the last, this and the next half minute, once."""
+    """Return the user's code at a time (default: now). A box accepts the previous, current and next code, each once."""
     secret = USERS[user].totp_secret
     if secret is None:
         raise ClusterError(f"{user} is not asked for a code anywhere.")
@@ -35,5 +35,5 @@ def one_time_code(user: str, at: float | None = None) -> str:
 
 
 def secret_file(secret: str) -> str:
-    """Return what pam_google_authenticator reads, with no code used yet."""
+    """Return the file for pam_google_authenticator, with no code used yet."""
     return SECRET_FILE.format(secret=secret)

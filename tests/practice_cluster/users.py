@@ -1,7 +1,7 @@
-"""Homes and keys: who owns what where, and which machine knows which key.
+"""Homes and keys: their owners, and which machine knows which key.
 
-The cluster's home is shared by its boxes, the laptop has homes of its own. Homes can be read by everybody, as on
-many clusters: whatever is private has to be made so.
+The cluster's homes are shared by its boxes, the laptop has its own. Homes are readable by everybody, as on many
+clusters: private files must be protected explicitly.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ container = "/sw/images/jupyterlab.sif"
 modules = ["jupyterlab/4"]
 """
 
-# Keys are made by the root file system's own ssh-keygen, so the host needs none. The mount is in a namespace of
-# its own and goes with the shell.
+# Keys are made by the root file system's ssh-keygen, so the host needs none. The mount is in a new namespace, and is
+# gone when the shell ends.
 _MAKE_KEYS = """\
 set -eu
 rootfs=$1 keys=$2
@@ -51,7 +51,7 @@ done
 
 
 def make_keys(rootfs: Path, directory: Path) -> None:
-    """Make a host key for every box with an sshd (host-BOX) and two keys for each user with any (USER@PLACE)."""
+    """Make a host key for every box with an sshd (host-BOX), and two keys for each user with keys (USER@PLACE)."""
     directory.mkdir(mode=0o700)
     names = [f"host-{name}" for name, box in BOXES.items() if box.has_sshd]
     names += [f"{user.name}@{place}" for user in _with_keys() for place in ("laptop", "cluster")]
@@ -74,9 +74,9 @@ def host_key(keys: Path, box: str) -> str:
 
 
 def known_hosts_of_laptop(keys: Path) -> str:
-    """Return known_hosts for the laptop: the keys of the login nodes and the gates, and nobody else's.
+    """Return known_hosts for the laptop, with the keys of only the login nodes and the gates.
 
-    Each login node answers to the name of both, as where one name leads to several machines.
+    Both login nodes have each other's names, as if one name stood for several machines.
     """
     lines = [f"{','.join(_login_names(BOXES[name]))} {host_key(keys, name)}\n" for name in LOGIN_NODES]
     lines.append(f"{LOGIN_INSIDE_NAME} {host_key(keys, 'login')}\n")
@@ -86,13 +86,13 @@ def known_hosts_of_laptop(keys: Path) -> str:
 
 
 def _login_names(box: Box) -> list[str]:
-    """Return all that the laptop calls a login node; known_hosts writes a port that is not 22 with the name."""
+    """Return all names of a login node on the laptop; known_hosts includes a port other than 22 in the name."""
     names = list(dict.fromkeys(("login", LOGIN_FULL_NAME, box.name, str(box.outside))))
     return names + [f"[{name}]:{port}" for port in LOGIN_PORTS if port != 22 for name in names]
 
 
 def known_hosts_of_cluster(keys: Path) -> str:
-    """Return /etc/ssh/ssh_known_hosts for the cluster: all boxes know each other."""
+    """Return /etc/ssh/ssh_known_hosts for the cluster, with the keys of all boxes."""
     boxes = [box for box in BOXES.values() if box.has_sshd]
     names = {box.name: ",".join(filter(None, (box.name, box.inside, box.middle))) for box in boxes}
     names["login"] += f",{LOGIN_INSIDE_NAME}"
@@ -100,7 +100,7 @@ def known_hosts_of_cluster(keys: Path) -> str:
 
 
 def make_homes(rootfs: Path, keys: Path, cluster: Path, laptop: Path) -> None:
-    """Fill the two places for homes."""
+    """Fill the directories of the homes on the cluster and the laptop."""
     for user in USERS.values():
         for place in (cluster, laptop):
             home = place / user.name

@@ -1,4 +1,4 @@
-"""The commands, a file for each: arguments in, a call of the package, an exit code out.
+"""The commands, one per file: each turns arguments into a call of the package, and returns an exit code.
 
-What is shown is in ``cli.views``.
+``cli.views`` shows the events.
 """

@@ -1,4 +1,4 @@
-"""The command ``again``: the last launch from this machine once more, or a saved one, perhaps with other flags."""
+"""The command ``again``: repeats the last launch from this machine, or a saved one, optionally with other flags."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from notebook_launcher.core import local_state
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.sbatch_options import may_be_newer
 
-_KIND = "launches"  # by the machine's name: the folder may be shared by several
+_KIND = "launches"  # stored by host name, because several machines may share the folder
 
 
 def remember_launch(words: Sequence[str], host: str | None = None) -> None:
-    """Remember what was typed for a launch, on this machine. ``host``: the answer to which cluster, if it was one."""
+    """Remember the arguments of a launch on this machine. ``host``: the user's answer if the cluster was asked for."""
     words = _repeated(words, ["--host", host], ()) if host else words
     local_state.remember(_KIND, socket.gethostname(), json.dumps(list(words)))
 
@@ -49,7 +49,7 @@ def again(ctx: click.Context, words: tuple[str, ...]) -> int:
 
 
 def _preset_named(words: Sequence[str]) -> tuple[str | None, list[str], str | None]:
-    """Return the name of a preset, if there is one, the other words, and the cluster that they name."""
+    """Return the name of the preset, if any, the other words, and the cluster that they name."""
     flags, place, cluster = list(words), 0, None
     for number, word in enumerate(flags):
         name, equals, value = word.partition("=")
@@ -68,7 +68,7 @@ def _saved_launch(name: str, cluster: str | None) -> list[str]:
 
 
 def _last_launch() -> list[str]:
-    """Return what was typed last time. Raises ``UsageError`` if nothing is remembered."""
+    """Return the arguments of the last launch. Raises ``UsageError`` if none is remembered."""
     try:
         words = json.loads(local_state.remembered(_KIND, socket.gethostname()) or "")
     except ValueError:
@@ -81,9 +81,9 @@ def _last_launch() -> list[str]:
 
 
 def _repeated(before: Sequence[str], flags: Sequence[str], environment: Sequence[str]) -> list[str]:
-    """Add flags to a launch, in front of its environment, which another one replaces.
+    """Add flags to a launch, before its environment, which ``environment`` replaces if given.
 
-    A flag that only the cluster knows takes the place of the earlier one: where it is there twice, a launch refuses it.
+    A flag that only the cluster knows replaces the earlier one, because a launch refuses it if it occurs twice.
     """
     place = before.index("--") if "--" in before else len(before)
     after = ["--", *environment] if environment else list(before[place:])

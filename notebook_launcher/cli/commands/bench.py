@@ -26,7 +26,7 @@ TYPED_ARGUMENTS = "notebook_launcher.bench_words"  # key in click's meta: the wo
 
 
 class _Bench(TakesEnvironment):
-    """Remembers how it was typed, for the report."""
+    """Remembers the typed arguments, for the report."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[TYPED_ARGUMENTS] = tuple(args)
@@ -106,7 +106,7 @@ def bench(
 
 
 def without_user(words: list[str]) -> str:
-    """Return the words as they can be typed, but without whose account it is: a report is shown to others."""
+    """Return the words as a command line, without the user's name, because a report is shown to others."""
     shown = []
     for before, word in zip(["", *words], words, strict=False):
         is_host = before == "--host" or word.startswith("--host=")

@@ -1,4 +1,4 @@
-"""The command ``bill``: what a session that is over asked for and used."""
+"""The command ``bill``: shows what a session that has ended requested and used."""
 
 from __future__ import annotations
 

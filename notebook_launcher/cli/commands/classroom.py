@@ -1,4 +1,4 @@
-"""The commands for a lab of many students: an instruction, a check before it, a live table, the results, its end."""
+"""The commands for a lab of many students: ``handout``, ``check``, ``watch``, ``collect`` and ``end``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def classroom() -> None:
 
 
 def _whose(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what says who is in the class, where the course does not."""
+    """Give a command the options that say who is in the class if the course does not."""
     for option in (
         click.option("--reservation", metavar="NAME", help="The reservation of the class, in place of the course's."),
         click.option("--account", "-A", metavar="NAME", help="The account of the class, in place of the course's."),

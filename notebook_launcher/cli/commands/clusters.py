@@ -1,4 +1,4 @@
-"""The command ``clusters``: the profiles that there are, one of them, changes to it, the default one."""
+"""The commands for profiles: list them, show one, change it, and choose the default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from notebook_launcher.cli.options import Where, user_interface
 from notebook_launcher.core.errors import UsageError
 
 _USE = "launch-notebook clusters use"
-_JSON = "clusters.json"  # key in click's meta: whether --json stood before the command
+_JSON = "clusters.json"  # key in click's meta: whether --json was typed before the command
 
 
 def _json(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,7 +135,7 @@ def edit(ctx: click.Context, name: str, *, host: str | None, user: str | None, a
 
 
 def _setting(text: str) -> tuple[tuple[str, ...], Any]:
-    """Return the place and the value of ``KEY=VALUE``: TOML where it is some, else a text; "" takes the key away."""
+    """Return the path and the value of ``KEY=VALUE``: TOML if it is valid, otherwise text; "" removes the key."""
     from notebook_launcher.profiles.layers import key_parts, plain_value
 
     key, equals, value = text.partition("=")

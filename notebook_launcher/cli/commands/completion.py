@@ -1,4 +1,4 @@
-"""The command ``completion``: what makes TAB work."""
+"""The command ``completion``: prints the shell code for completion on TAB."""
 
 from __future__ import annotations
 

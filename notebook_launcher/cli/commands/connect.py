@@ -1,4 +1,4 @@
-"""The command ``connect``: reconnect to a session that is running."""
+"""The command ``connect``: reconnects to a running session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``copy``: files to and from the cluster."""
+"""The command ``copy``: copies files to and from the cluster."""
 
 from __future__ import annotations
 

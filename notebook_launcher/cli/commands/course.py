@@ -1,4 +1,4 @@
-"""The commands on courses that were taken: list them, show one, take it anew, forget it; and a course's digest."""
+"""The commands for saved courses: list, show, update and forget them; and a course's digest."""
 
 from __future__ import annotations
 

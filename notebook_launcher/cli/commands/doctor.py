@@ -1,4 +1,4 @@
-"""The command ``doctor``: is everything in order for a launch?"""
+"""The command ``doctor``: checks whether everything is in order for a launch."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _ask(where: Where, name: str | None) -> LaunchOptions:
 
 
 def _plan(launch_options: LaunchOptions) -> Plan:
-    """Return a plan without a job: nothing is asked of a scheduler."""
+    """Return a plan for which no job is submitted."""
     from notebook_launcher.core.request import Request
     from notebook_launcher.planning.plan import Plan, chosen_environment
     from notebook_launcher.planning.target import LocalMachine, find_target

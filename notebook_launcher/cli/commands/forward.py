@@ -1,4 +1,4 @@
-"""The command ``forward``: ports of a compute node, opened on this machine."""
+"""The command ``forward``: forwards ports of a compute node to this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def forward(words: tuple[str, ...], *, where: Where, notify: bool, verbose: bool
 
 
 def _ports_and_session(words: Sequence[str]) -> tuple[list[tuple[int, int]], str]:
-    """Split into ports with their numbers here (0: the same) and the session's name. Raises ``UsageError``."""
+    """Return the ports with their local numbers (0: the same), and the session's name. Raises ``UsageError``."""
     from notebook_launcher.tunnel.forwarding import read_port
 
     if "" in words:
@@ -46,7 +46,7 @@ def _ports_and_session(words: Sequence[str]) -> tuple[list[tuple[int, int]], str
         )
     ports = [read_port(word) for word in words]
     for word, port in zip(words, ports, strict=True):
-        # of digits alone, behind a port, it is the number of a session's job
+        # a word of digits after a port is the job id of a session
         if port is None and _NUMBERS.fullmatch(word) and (":" in word or len(words) == 1):
             raise UsageError(
                 f"“{word}” is not a port.",

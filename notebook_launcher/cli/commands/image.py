@@ -34,7 +34,7 @@ def image() -> None:
 
 
 def _making(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that both have."""
+    """Give a command the options that both commands have."""
     for option in (
         target_options,
         click.option("--to", "-o", "output", metavar="IMAGE", help="Where the image goes; else to image_dir."),
@@ -112,7 +112,7 @@ def _make(
 
 
 def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Plan:
-    """Return the plan of the job, or of none: then nothing is asked of a scheduler."""
+    """Return the plan of the job; if the image is not made in a job, a plan for which none is submitted."""
     from notebook_launcher.core.request import Request
     from notebook_launcher.environments.images import plan_of_job
     from notebook_launcher.planning.plan import Plan

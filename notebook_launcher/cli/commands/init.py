@@ -1,4 +1,4 @@
-"""The command ``init``: read an unknown cluster, and write a profile of it."""
+"""The command ``init``: inspects a new cluster, and writes a profile of it."""
 
 from __future__ import annotations
 

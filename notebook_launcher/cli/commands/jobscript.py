@@ -1,4 +1,4 @@
-"""The command ``jobscript``: the bundled job scripts, listed or filled in for a cluster, to keep and to edit."""
+"""The command ``jobscript``: lists the bundled job scripts, or fills one in for a cluster, to keep and to edit."""
 
 from __future__ import annotations
 

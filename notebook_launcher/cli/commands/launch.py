@@ -1,4 +1,4 @@
-"""The command ``launch``, which is meant where none is named: a session with JupyterLab."""
+"""The command ``launch``, the default: starts a session with JupyterLab."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class _Launch(TakesEnvironment):
-    """Takes the name of a notebook before all options, which ``run`` turns into ``--open-at``."""
+    """Documents the notebook that may come before all options; ``app.run`` turns it into ``--open-at``."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return the parts of the usage line, the notebook first."""
+        """Return the parts of the usage line, with the notebook first."""
         return ["[NOTEBOOK]", *super().collect_usage_pieces(ctx)]
 
 
@@ -128,7 +128,7 @@ def launch(
 
 
 def without_save(words: Sequence[str]) -> list[str]:
-    """Return what was typed for a launch without ``--save NAME``, and without the command's own name in front."""
+    """Return the arguments of a launch without ``--save NAME``, and without the command's name at the front."""
     end = words.index("--") if "--" in words else len(words)
     kept: list[str] = []
     is_name = False
@@ -140,7 +140,7 @@ def without_save(words: Sequence[str]) -> list[str]:
 
 
 def _would_open(place: str, *, remote: bool) -> str:
-    """Return what a dry run says of the place that JupyterLab would open with."""
+    """Return the note of a dry run on what JupyterLab would open with."""
     from pathlib import Path
 
     if remote and place.endswith(".ipynb") and Path(place).is_file():
@@ -172,7 +172,7 @@ def _launch(
     with user_interface(where, **shown) as (view, prompts, interrupts):
         options = complete_options(launch_options, here, view, prompts, dry_run=dry_run)
         plan = make_plan(options, here)
-        more_jobs = launch_module.renewals_note(plan, renewals)  # refused before anything is contacted
+        more_jobs = launch_module.renewals_note(plan, renewals)  # raises before any host is contacted
         if dry_run:
             launch_module.dry_run(plan, view)
             for note in _notes_of_dry_run(plan, more_jobs, preset):

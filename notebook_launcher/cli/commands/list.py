@@ -1,4 +1,4 @@
-"""The command ``list``: your sessions, active and recently ended."""
+"""The command ``list``: shows the user's sessions, active and recently ended."""
 
 from __future__ import annotations
 

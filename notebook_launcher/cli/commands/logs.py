@@ -1,4 +1,4 @@
-"""The command ``logs``: what a session's job printed."""
+"""The command ``logs``: shows what a session's job printed."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def logs(session: str, *, where: Where, follow: bool, lines: int, everything: bo
             where.target(), session, view, prompts, interrupts, follow=follow, lines=lines, everything=everything
         )
         if follow and interrupts.exit_requests and sys.stdout.isatty():
-            print()  # behind the terminal's ^C
+            print()  # after the ^C that the terminal shows
     return view.exit_code

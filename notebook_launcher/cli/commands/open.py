@@ -1,4 +1,4 @@
-"""The command ``open``: show a session in the browser."""
+"""The command ``open``: opens a session in the browser."""
 
 from __future__ import annotations
 

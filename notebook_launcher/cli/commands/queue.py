@@ -1,4 +1,4 @@
-"""The command ``queue``: which GPUs and cores are free, and what waits."""
+"""The command ``queue``: shows which GPUs and cores are free, and which jobs are pending."""
 
 from __future__ import annotations
 

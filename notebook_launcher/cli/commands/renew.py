@@ -1,4 +1,4 @@
-"""The command ``renew``: queue the next job of a running session."""
+"""The command ``renew``: queues the next job of a running session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``report``: what a job asked for and used, explained."""
+"""The command ``report``: shows and explains what a job requested and used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``results``: fetch what a run has made."""
+"""The command ``results``: fetches the results of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``run``: a notebook as a batch job."""
+"""The command ``run``: runs a notebook as a batch job."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def run(
 def _typed(
     notebook: str, pairs: Sequence[tuple[str, str]], dependencies: Sequence[str], output: str | None, to: str
 ) -> list[str]:
-    """Return the words that ask for the same run again, without those of a launch."""
+    """Return the arguments that repeat the run, without those that a launch has as well."""
     words = ["run", notebook, *(word for pair in pairs for word in ("-p", *pair))]
     words += [word for path in dependencies for word in ("--with", path)]
     words += ["--output", output] if output is not None else []

@@ -1,4 +1,4 @@
-"""The command ``shell``: a terminal on a compute node."""
+"""The command ``shell``: opens a terminal on a compute node."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def shell(
             hint=f"launch-notebook shell {session}",
         )
     code = 0
-    # standard output is the command's
+    # standard output belongs to the command
     apart = contextlib.redirect_stdout(sys.stderr) if request.command is not None else contextlib.nullcontext()
     with apart, user_interface(where, notes_apart=request.command is not None) as (view, prompts, interrupts):
         if fresh:
@@ -99,7 +99,7 @@ def shell(
 
 
 def _command(flags: MutableMapping[str, str | None], command: str | None, letter: str | None) -> str | None:
-    """Return the command to run. ``-c`` with a number means cores, as it does for the scheduler; else it is bash's."""
+    """Return the command to run. ``-c`` with a number means cores, as for sbatch; otherwise a command, as for bash."""
     if letter is not None and letter.strip().isdecimal():
         flags[_CORES] = letter
     elif letter is not None:

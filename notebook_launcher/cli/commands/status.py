@@ -1,4 +1,4 @@
-"""The command ``status``: a session's state, and what it used in its last hour."""
+"""The command ``status``: shows a session's state, and what it used in its last hour."""
 
 from __future__ import annotations
 

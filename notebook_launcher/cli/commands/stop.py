@@ -1,4 +1,4 @@
-"""The command ``stop``: end sessions and their jobs."""
+"""The command ``stop``: ends sessions and their jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``submit``: a job script as a batch job, followed to its end."""
+"""The command ``submit``: submits a job script and follows the job to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``usage``: what a session used over all of its time."""
+"""The command ``usage``: shows what a session has used since it began."""
 
 from __future__ import annotations
 

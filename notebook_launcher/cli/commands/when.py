@@ -1,4 +1,4 @@
-"""The command ``when``: when a request would start, and what would start sooner."""
+"""The command ``when``: shows when a request would start, and what would start sooner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown: text, JSON lines, tables, graphs and the line that updates in place.
+"""Shows events: text, JSON lines, tables, graphs, and lines that update in place.
 
-Nothing is decided here.
+It contains no other logic.
 """

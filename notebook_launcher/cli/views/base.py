@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class BaseView:
     """Shows events; a context manager that always restores the terminal.
 
-    ``open_browser``: whether to open the browser as soon as JupyterLab is ready. ``opens``: the events whose address it
-    opens.
+    ``open_browser``: whether to open the browser as soon as JupyterLab is ready. ``opens``: the kinds of events whose
+    address is opened.
     """
 
     exit_code = 0
@@ -59,13 +59,13 @@ class BaseView:
             self._browser.close_when_read() if self._opened and error is None else self._browser.close()
 
     def show(self, event: events.Event) -> None:
-        """Show one event, and open the browser when it is time."""
+        """Show one event, and open the browser if the event calls for it."""
         if not self._silent:
             try:
                 self._show(event)
-            except BrokenPipeError:  # our reader has gone: nobody would learn of the session
+            except BrokenPipeError:  # the reader of our output is gone: nobody would learn of the session
                 self.silence()
-                sys.stdout = io.StringIO()  # otherwise the interpreter would try again at its exit, and complain
+                sys.stdout = io.StringIO()  # otherwise the interpreter would try again at exit, and print an error
                 self.interrupts.arrive("end", at_once=True)
             except OSError:  # the terminal is gone; a signal reports that as well
                 self.silence()
@@ -80,7 +80,7 @@ class BaseView:
         self.show(events.Note(text))
 
     def _terminal_writer(self) -> Callable[[str], None] | None:
-        """Return a writer of terminal commands, ``None`` if the output is not a terminal."""
+        """Return a function that writes escape sequences to the terminal; ``None`` if the output is not a terminal."""
         return None
 
     def _open(self, url: str) -> None:
@@ -107,7 +107,7 @@ class BaseView:
     def _read_keyboard(self) -> None:
         ends = 0
         with contextlib.suppress(OSError, ValueError):
-            # Ctrl-D ends a terminal's input only once; a pipe's or a closed terminal's for ever
+            # Ctrl-D is a single end of input; a pipe or a closed terminal stays at its end
             while ends < (_CTRL_DS if sys.stdin.isatty() else 1):
                 line = sys.stdin.readline()
                 if line:
@@ -124,10 +124,10 @@ class BaseView:
             self._inbox.put(Typed(line))
 
     def _line_typed(self) -> None:
-        """The cursor has moved, because the user has typed a line."""
+        """Redraw what is below the cursor, which has moved because the user has typed a line."""
 
     def next_line(self, question: str, *, echo: bool) -> str | None:
-        """Ask while listening: the next line is the answer.
+        """Ask a question while listening; the next line is the answer.
 
         ``None`` if echo could not be disabled, the question could not be shown, or it was dismissed.
         """
@@ -156,7 +156,7 @@ class BaseView:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal alone while the block runs."""
+        """Write nothing to the terminal while the block runs."""
         yield
 
     def silence(self) -> None:

@@ -1,4 +1,4 @@
-"""Submitted job scripts and reports on jobs, as a terminal shows them."""
+"""Shows submitted job scripts and reports on jobs on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_VALUE = 24  # columns of a value that is explained beside it
+_VALUE = 24  # columns of a value with an explanation beside it
 
 BatchEvent = (
     events.ScriptPrepared
@@ -38,7 +38,7 @@ def show_batch(console: Console, event: BatchEvent) -> None:
             console.print(copied, highlight=False, markup=False, soft_wrap=True)
     elif isinstance(event, events.TemplatesListed):
         show_templates(console, event)
-    elif isinstance(event, events.TemplateFilled):  # for a file: not folded
+    elif isinstance(event, events.TemplateFilled):  # may go into a file: never folded
         console.file.write(printable(event.text))
     elif isinstance(event, events.TemplateSaved):
         sentences, commands = saved_text(event)
@@ -51,7 +51,7 @@ def show_batch(console: Console, event: BatchEvent) -> None:
 
 
 def script_text(event: events.ScriptPrepared) -> str:
-    """Return what goes to the cluster, in a sentence."""
+    """Return a sentence on what is sent to the cluster."""
     asks = f", which asks for {event.flags}" if event.flags else ""
     sent = _names(event.files)
     more = f"; {listed(sent)} {'goes' if len(sent) == 1 else 'go'} with it" if sent else ""
@@ -59,13 +59,13 @@ def script_text(event: events.ScriptPrepared) -> str:
 
 
 def _names(files: Sequence[str]) -> list[str]:
-    """Return files by their names, and those in folders by the names of these."""
+    """Return the names of files, and instead of files in folders the folders' names."""
     parts = (name.partition("/") for name in files)
     return list(dict.fromkeys(f"{first}/" if rest else first for first, _, rest in parts))
 
 
 def step_text(step: events.StepUsed) -> str:
-    """Return what a step of a running job uses, in a sentence."""
+    """Return a sentence on what a step of a running job uses."""
     name = "The script itself" if step.step == "batch" else f"Step {step.step}"
     tasks = f", {counted(step.tasks, 'task')} on {step.nodes}" if step.tasks and step.nodes else ""
     each = " each" if (step.tasks or 1) > 1 else ""
@@ -91,7 +91,7 @@ def step_text(step: events.StepUsed) -> str:
 
 
 def task_text(event: events.TaskStarted | events.TaskEnded) -> str:
-    """Return where a task of a job array runs, or how it ended, in a sentence."""
+    """Return a sentence on where a task of a job array runs, or how it ended."""
     if isinstance(event, events.TaskStarted):
         return f"Task {event.task} runs on {event.node}."
     after = f" after {stopwatch(event.seconds)}" if event.seconds is not None else ""
@@ -105,7 +105,7 @@ def task_text(event: events.TaskStarted | events.TaskEnded) -> str:
 
 
 def tasks_parts(event: events.TasksProgress) -> list[str]:
-    """Return how many tasks of a job array there are in each state: ``2 of 8 tasks done``, ``3 running``."""
+    """Return the number of a job array's tasks in each state: ``2 of 8 tasks done``, ``3 running``."""
     parts = [f"{event.finished + event.failed + event.cancelled} of {counted(event.tasks, 'task')} done"]
     ended = ((event.failed, "failed"), (event.cancelled, "cancelled"))
     counts = (*ended, (event.running, "running"), (event.waiting, "waiting"))
@@ -120,7 +120,7 @@ def counts_text(counts: events.TaskCounts) -> str:
 
 
 def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:
-    """Return that it finished, and a line that is not folded: where it ran."""
+    """Return a sentence that the script finished, and a line with its folder that must not be folded."""
     took = f"after {stopwatch(event.seconds)}, with exit code 0"
     if event.tasks is not None:
         who = "The only task" if event.tasks == 1 else f"All {event.tasks} tasks"
@@ -130,7 +130,7 @@ def finished_lines(event: events.ScriptFinished) -> tuple[str, str]:
 
 
 def saved_text(event: events.TemplateSaved) -> tuple[list[str], list[str]]:
-    """Return what was written, in sentences, and lines that are not folded: what to type next."""
+    """Return sentences on what was written, and lines that must not be folded: what to type next."""
     written = _names(event.written)
     kept = [name for name in _names(event.unchanged) if name not in written]
     sentences = [f"Written: {_in_folder(event.folder, written)}"] if written else []
@@ -147,7 +147,7 @@ def _in_folder(folder: str, names: Sequence[str]) -> str:
 
 
 def show_templates(console: Console, event: events.TemplatesListed) -> None:
-    """Print the names of the templates, each with what it does, and what to type next."""
+    """Print the templates' names with their descriptions, and what to type next."""
     if not event.templates:
         console.print("There are no bundled job scripts.")
         return
@@ -161,7 +161,7 @@ def show_templates(console: Console, event: events.TemplatesListed) -> None:
 
 
 def show_report(console: Console, event: events.JobReport) -> None:
-    """Print a report on a job: in a terminal folded within its columns, elsewhere each row on one line."""
+    """Print a report on a job: on a terminal folded within its columns, otherwise each row on one line."""
     _line(console, _title(event), style="bold")
     if event.columns:
         _print_table(console, [(one.column, one.value, one.meaning) for one in event.columns], dim=2)
@@ -237,7 +237,7 @@ def _print_table(
 
 
 def _plain(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows as lines with aligned columns, which are not folded."""
+    """Yield rows as lines with aligned columns, not folded."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for row in rows:
         yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""How a bench is shown: some lines that update in place in a terminal, a line for each step elsewhere."""
+"""Shows a bench: on a terminal in lines that update in place, otherwise with a line for each step."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-MOST_LINES = 6  # of combinations that run, in the live view
+MOST_LINES = 6  # running combinations in the live view
 
 
 class BenchView:
-    """Shows one bench on a console. ``aside``: for steps where nothing can update in place."""
+    """Shows one bench on a console. ``aside``: the console for steps if nothing can update in place."""
 
     def __init__(self, console: Console, aside: Console) -> None:
         self._console, self._aside = console, aside
         self._live: Live | None = None
         self._step: events.BenchProgress | None = None
-        self._since: dict[str, float] = {}  # when each was first seen to run
+        self._since: dict[str, float] = {}  # when each combination was first seen running
 
     def show(self, event: events.BenchProgress | events.BenchReported) -> None:
-        """Show where it stands, or where the report is."""
+        """Show the progress, or where the report is."""
         if isinstance(event, events.BenchReported):
             self.stop()
             for line in report_lines(event):
@@ -44,7 +44,7 @@ class BenchView:
             self._update()
 
     def stop(self) -> None:
-        """Take the live lines away; they come again with the next step."""
+        """Remove the live lines; the next step shows them again."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
@@ -76,7 +76,7 @@ class BenchView:
 
 
 def counts(step: events.BenchProgress) -> str:
-    """Return how many combinations stand where: ``4 of 12 done, 1 failed, 4 run, 3 wait``."""
+    """Return the number of combinations in each state: ``4 of 12 done, 1 failed, 4 run, 3 wait``."""
     total = len(step.waiting) + len(step.running) + len(step.done) + len(step.failed)
     parts = [f"{len(step.done)} of {total} done"]
     parts += [f"{len(step.failed)} failed"] if step.failed else []
@@ -86,12 +86,12 @@ def counts(step: events.BenchProgress) -> str:
 
 
 def _lasts(step: events.BenchProgress) -> bool:
-    """Whether a step is worth a line that stays: what failed."""
+    """Whether a step gets a permanent line: a failure does."""
     return " failed: " in step.what
 
 
 def report_lines(event: events.BenchReported) -> list[str]:
-    """Return where the report is, and what came out: why there are no results, for instance."""
+    """Return lines on where the report is, and on the outcome, for instance why there are no results."""
     results = {0: "no results", 1: "one result"}.get(event.rows, f"{event.rows} results")
     paths = (f"  {path}" for path in (event.html, event.markdown, event.csv))
     return [f"The report has {results}:", *paths, *filter(None, [event.conclusion])]

@@ -1,4 +1,4 @@
-"""The bill as a terminal shows it: a line for each thing that was used, and what to type next time."""
+"""Shows a bill on a terminal: a line for each resource used, and what to type next time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show_bill(console: Console, bill: events.Bill) -> None:
-    """Print a bill: in a terminal folded within its column, elsewhere each row on one line."""
+    """Print a bill: on a terminal folded within its column, otherwise each row on one line."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -37,14 +37,14 @@ def show_bill(console: Console, bill: events.Bill) -> None:
 
 
 def title(bill: events.Bill) -> str:
-    """Return which session it is, and how long it was there."""
+    """Return the title: which session it is, and how long it ran."""
     where = f" on {bill.node}" if bill.node else ""
     limit = f" of {Walltime(seconds=bill.walltime).as_text()}" if bill.walltime else ""
     return f"Session {bill.session}{where}: {duration(bill.run_time or 0)}{limit}"
 
 
 def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
-    """Yield a name and a text for everything that is known."""
+    """Yield the name and the text of each row whose value is known."""
     if bill.cpu_used is not None and bill.run_time:
         yield "CPU", _cpu(bill, bill.cpu_used, bill.run_time)
     elif bill.cores:
@@ -65,10 +65,10 @@ def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
 
 
 def _cpu(bill: events.Bill, used: float, wall: int) -> str:
-    """Return how many cores were busy; Slurm's CPUTime, which is time × cores, is not about that."""
+    """Return a text on how many cores were busy; Slurm's CPUTime (time × cores) does not tell that."""
     of = f" of {counted(bill.cores, 'core')}" if bill.cores else " cores"
     busy = used / wall
-    if bill.cores and used <= bill.cores * (wall + 1):  # run times are in whole seconds
+    if bill.cores and used <= bill.cores * (wall + 1):  # a tolerance, because run times are in whole seconds
         busy = min(busy, float(bill.cores))
     return f"{busy:.{2 if busy < 0.1 else 1}f}{of} busy: {duration(used)} of CPU time"
 

@@ -1,4 +1,4 @@
-"""Opening the browser without the token in anybody's process list: through a page that only the user can read."""
+"""Opens the browser through a page that only the user can read, so that the token is in no process list."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-READ_WITHIN = 15.0  # seconds that a browser may take to read the page: one that is not running yet has to start
-#: seconds for which it stays after it was read once, and twice: the first reader may only look what kind of file it is
+READ_WITHIN = 15.0  # seconds that a browser may take to read the page: it may have to start first
+#: seconds for which the page stays after being read once, and twice: the first read may only detect the file's type
 AFTER_READING = (8.0, 1.0)
 
-#: seconds after which a page is one that a launcher left which was killed: none is needed for so long
+#: seconds after which a page must be left over from a launcher that was killed
 LEFT_AFTER = 120.0
 _PREFIX, _SUFFIX = "launch-notebook-", ".html"
 
@@ -27,15 +27,15 @@ _PAGE = """<!doctype html>
 
 
 class Browser:
-    """A page that leads to JupyterLab, there for as long as the session is held. Raises ``OSError``.
+    """A page that redirects to JupyterLab. It must be closed. Raises ``OSError``.
 
-    ``on_failure`` is called, on a thread, if no browser could be opened.
+    ``on_failure`` is called on a thread if no browser could be opened.
     """
 
     def __init__(self, url: str, on_failure: Callable[[], None] = lambda: None) -> None:
         import html
 
-        # written 0600, and shown to the browser, whose arguments then hold only its name
+        # the file has mode 0600, and the browser's arguments contain only its name
         folder = _folder()
         _sweep(folder)
         descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX, dir=folder)
@@ -45,21 +45,21 @@ class Browser:
         self._unread = self._mark_unread()
         self._failed = False
         self._on_failure = on_failure
-        # on a thread: a browser in the terminal keeps its caller waiting
+        # on a thread, because a text browser blocks its caller
         threading.Thread(target=self._open, daemon=True).start()
 
     def _open(self) -> None:
         import webbrowser
 
-        # without a display there are browsers in the terminal alone, which would read the keys meant for the launcher
+        # without a display there are only text browsers, which would read the keys meant for the launcher
         self._failed = not (has_display() and webbrowser.open(self._page.as_uri()))
         if self._failed:
             self._on_failure()
 
     def close_when_read(self) -> None:
-        """Take the page away as soon as a browser has read it; where that cannot be seen, after ``READ_WITHIN``."""
+        """Remove the page soon after a browser has read it; if that is not detected, after ``READ_WITHIN`` seconds."""
         deadline, stays = time.monotonic() + READ_WITHIN, list(AFTER_READING)
-        with contextlib.suppress(KeyboardInterrupt):  # then at once
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C removes it at once
             while time.monotonic() < deadline and not self._failed:
                 if stays and self._read_at() != self._unread:
                     deadline = min(deadline, time.monotonic() + stays.pop(0))
@@ -68,11 +68,11 @@ class Browser:
         self.close()
 
     def close(self) -> None:
-        """Take the page away."""
+        """Remove the page."""
         self._page.unlink(missing_ok=True)
 
     def _mark_unread(self) -> int:
-        """Set the time of the last reading back, so that the next one shows although few file systems note each."""
+        """Set the access time back, so that the next read changes it: with relatime, not every read does."""
         with contextlib.suppress(OSError):
             written = self._page.stat().st_mtime_ns
             os.utime(self._page, ns=(written - 10**9, written))
@@ -86,7 +86,7 @@ class Browser:
 
 
 def has_display() -> bool:
-    """Whether a browser can have a window here."""
+    """Whether a browser can open a window on this machine."""
     shows = any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
     return shows or sys.platform in ("darwin", "win32", "cygwin")
 
@@ -100,7 +100,7 @@ def _folder() -> Path:
 
 
 def _sweep(folder: Path) -> None:
-    """Take away the pages, each with a token, of launchers that were killed."""
+    """Remove the pages, each with a token, of launchers that were killed."""
     for page in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - page.lstat().st_mtime > LEFT_AFTER:

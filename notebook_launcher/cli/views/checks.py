@@ -1,4 +1,4 @@
-"""What is shown of checks: a line or two for each, with a mark that says the same without colour, and a last word."""
+"""Shows checks: a line or two for each, with a mark that needs no colour to be understood, and a conclusion."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MARKS = {"ok": "✓", "fault": "✗", "warning": "!", "unknown": "?", "skipped": "–"}
-_PLAIN_MARKS = {"ok": "ok", "fault": "XX", "warning": "!!", "unknown": "??", "skipped": "--"}  # where there is no ✓
+_PLAIN_MARKS = {"ok": "ok", "fault": "XX", "warning": "!!", "unknown": "??", "skipped": "--"}  # instead of ✓
 _STYLES = {"ok": "green", "fault": "bold red", "warning": "yellow", "unknown": "yellow", "skipped": "dim"}
-_NAME = 18  # columns for the name of a check, so that what was found stands in one column
-_LEAST = 30  # columns for what was found; a narrower terminal folds by itself
+_NAME = 18  # columns for the name of a check
+_LEAST = 30  # columns for the finding; on a narrower terminal, we do not fold
 
 
 def show_check(console: Console, event: events.CheckResult) -> None:
-    """Print one check: its mark, its name, what was found, and below that the hint."""
+    """Print one check: its mark, its name, the finding, and below that the hint."""
     from rich.text import Text
 
     mark = _mark(console, event.result)
     name = printable(event.check)
-    if len(name) > _NAME and console.is_terminal:  # a line of its own
+    if len(name) > _NAME and console.is_terminal:  # the name gets its own line
         console.print(Text(f"{mark} {name}", style=_STYLES.get(event.result, "")), soft_wrap=True, highlight=False)
         mark = name = " "
     head = f"{mark} {name:<{_NAME}}  "
@@ -41,7 +41,7 @@ def show_check(console: Console, event: events.CheckResult) -> None:
 
 
 def checks_text(event: events.ChecksDone) -> str:
-    """Return the last word; what comes of a fault is shown as the error that it is."""
+    """Return the conclusion; a fault's consequence is shown by the error that it raises."""
     parts = [f"{event.passed} checks passed"]
     for names, what in (
         (event.faults, "failed"),
@@ -58,7 +58,7 @@ def checks_text(event: events.ChecksDone) -> str:
     return printable(f"{'No fault was found' if is_open else 'Nothing prevents a launch'}. {summary}")
 
 
-# without these nothing starts: as long as one of them is not well, nothing is promised
+# checks without which nothing starts: unless all of them are fine, no success is promised
 _STOPS = frozenset({"image", "image digest", "environment", "JupyterLab"})
 
 
@@ -71,7 +71,7 @@ def _mark(console: Console, result: str) -> str:
 
 
 def _folded(console: Console, text: str, indent: int) -> list[str]:
-    """Fold between words where a person reads; a program gets one line."""
+    """Fold between words on a terminal; otherwise return one line."""
     lines = text.split("\n")
     if not console.is_terminal:
         return [" ".join(line.strip() for line in lines)]

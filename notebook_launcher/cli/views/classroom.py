@@ -1,4 +1,4 @@
-"""A class as a table: in a terminal in place, elsewhere the students whose state has changed; and its end."""
+"""Shows a class: on a terminal as a table that updates in place, otherwise only changed states; and its end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _STYLES = {
     **dict.fromkeys(("running", "starting"), "green"),
     "idle": "magenta",
 }
-_WIDE = 120  # columns from which the node and the job are shown
+_WIDE = 120  # columns: a terminal at least as wide shows the node and the job
 _LEAST_OF_NAME = 12  # columns
 
 
 class ClassroomView:
-    """Shows a class; in a terminal the next look at it is drawn over the last one."""
+    """Shows a class; on a terminal each update is drawn over the last one."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -49,7 +49,7 @@ class ClassroomView:
                 self._line(text, style)
 
     def pause(self) -> None:
-        """Leave what is drawn where it stands: something else is to be shown."""
+        """Keep what is drawn on the screen, because something else is to be printed below."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -87,7 +87,7 @@ class ClassroomView:
 
 
 def _picture(event: events.ClassSeen, console: Console) -> Group:
-    """Return the table and what stands below it, no higher than the terminal: what needs nobody's eye is left out."""
+    """Return the table and the text below it, no higher than the terminal: students who are fine are left out first."""
     from rich.console import Group
     from rich.text import Text
 
@@ -95,7 +95,7 @@ def _picture(event: events.ClassSeen, console: Console) -> Group:
     room = max(5, console.height - len(below) - 3)
     shown, wide = min(room, len(rows)), console.width >= _WIDE
     table = _table(rows[:shown], wide=wide)
-    if len(console.render_lines(table)) - 1 > room:  # some take several lines: more students are worth more than that
+    if len(console.render_lines(table)) - 1 > room:  # some rows are folded: show more students instead
         table = _table(rows[:shown], wide=wide, columns=console.width)
     lines: list[Table | Text] = [table] if rows else []
     if len(rows) > shown:
@@ -104,7 +104,7 @@ def _picture(event: events.ClassSeen, console: Console) -> Group:
 
 
 def _table(rows: list[ClassRow], *, wide: bool, columns: int | None = None) -> Table:
-    """Return the students as a table; in so many ``columns`` each has one line, and what is too long is cut off."""
+    """Return the students as a table. ``columns``: give each student one line of this width, cutting off long texts."""
     from rich.table import Table
     from rich.text import Text
 
@@ -125,7 +125,7 @@ def _table(rows: list[ClassRow], *, wide: bool, columns: int | None = None) -> T
 
 
 def _widths(rows: Sequence[Sequence[str]], columns: int) -> list[int | None]:
-    """Return how wide the first and the last column may be, so that the others are whole; ``None``: as they are."""
+    """Return the widths of the first and last column that leave the others whole; ``None``: their natural width."""
     from rich.cells import cell_len
 
     widest = [max(map(cell_len, texts)) for texts in zip(*rows, strict=True)]
@@ -135,7 +135,7 @@ def _widths(rows: Sequence[Sequence[str]], columns: int) -> list[int | None]:
 
 
 def _below(event: events.ClassSeen) -> list[tuple[str, str]]:
-    """Return what is said below the table, or in its place, each with a style."""
+    """Return the texts below the table, or in place of it, each with a style."""
     parts = [f"{count} {word}" for _, word, count in counts_in_words(event)]
     lines = [(f"{event.title}: {', '.join(parts) or 'nobody is in the class yet'}.", "bold")]
     if gpus := gpus_in_words(event):

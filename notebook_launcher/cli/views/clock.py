@@ -1,4 +1,4 @@
-"""Times as people say them, on the clock of the machine that they sit at."""
+"""Formats times for people, by the clock of the machine that they sit at."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from notebook_launcher.core.quantities import largest_unit
 
 
 def parse_iso(text: str | None) -> datetime | None:
-    """Return a time in ISO with its zone; ``None`` for what is no such time."""
+    """Return an ISO time that has a zone; ``None`` for any other text."""
     at = timestamps.parse_iso(text)
     return at if at and at.tzinfo else None
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """Return a time as short as it can be understood at ``now``: ``14:20``, ``Mon 14:20``, ``2026-12-01 14:20``.
+    """Return a time in the shortest form that is clear at ``now``: ``14:20``, ``Mon 14:20``, ``2026-12-01 14:20``.
 
-    Both have a zone; the answer is on the clock of ``now``.
+    Both have a zone; the result is in the zone of ``now``.
     """
     at = at.astimezone(now.tzinfo)
     if at.date() == now.date():
@@ -28,7 +28,7 @@ def clock(at: datetime, now: datetime) -> str:
 
 
 def clock_of(text: str, now: datetime) -> str:
-    """Return a time in ISO as ``clock`` does, and any other text as it is."""
+    """Return an ISO time as ``clock`` does, and any other text unchanged."""
     at = parse_iso(text)
     return clock(at, now) if at else text
 

@@ -1,4 +1,4 @@
-"""What is shown of profiles: the list of them, one as TOML, and what was kept for the next times."""
+"""Shows profiles: the list of them, one as TOML, and what was saved."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_LEAST = 20  # columns; what is shorter says nothing
+_LEAST = 20  # columns; a shorter text would be useless
 
 
 def show_clusters(
     console: Console, aside: Console, event: events.ClustersListed | events.ProfileShown | events.Saved
 ) -> None:
-    """Print one of the events. ``aside``: where what is no result of a command is said."""
+    """Print one of the events. ``aside``: the console for messages that are not results."""
     if isinstance(event, events.ClustersListed):
         _list(console, event)
     elif isinstance(event, events.ProfileShown):
@@ -40,7 +40,7 @@ def _list(console: Console, event: events.ClustersListed) -> None:
     for one, row in zip(event.clusters, rows, strict=True):
         style = "dim" if one.status == "retired" or one.unavailable else "red" if one.problem else ""
         cells = [_cell(text, style) for text in row]
-        if console.is_terminal and not one.problem and room > _LEAST:  # a line each: the list is there to choose from
+        if console.is_terminal and not one.problem and room > _LEAST:  # one line each: the list is for choosing
             cells[-1].truncate(room, overflow="ellipsis")
         table.add_row(*cells)
     print_table(console, table)
@@ -51,7 +51,7 @@ def _list(console: Console, event: events.ClustersListed) -> None:
 
 
 def _about(one: events.ClusterEntry) -> str:
-    """Return the remarks of a row: what is special of it first."""
+    """Return the remarks on a row, the most important first."""
     if one.problem:
         return f"wrong: {one.problem}"
     remarks = []
@@ -70,7 +70,7 @@ def _about(one: events.ClusterEntry) -> str:
 
 
 def _profile(console: Console, event: events.ProfileShown) -> None:
-    """Print TOML as it is; in a terminal with its comments in the background and its tables in bold."""
+    """Print TOML unchanged; on a terminal with dim comments and bold tables."""
     from rich.text import Text
 
     for line in event.text.splitlines():

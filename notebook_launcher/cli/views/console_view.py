@@ -1,4 +1,4 @@
-"""How the view for people prints: sentences, and in a terminal one line at the end that updates in place."""
+"""Prints for people: sentences, and on a terminal a last line that updates in place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ConsoleView(BaseView):
-    """Sentences; in a terminal the last one updates in place while something is waited for."""
+    """Prints sentences; on a terminal the last one updates in place during a wait."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class ConsoleView(BaseView):
         aside: Console | None = None,
     ) -> None:
         self._console = console
-        self._aside = aside or console  # for what is said besides: a program may read the other one
+        self._aside = aside or console  # for messages that are not results: a program may read the results
         super().__init__(open_browser=open_browser, notify=notify)
         self._parts = Parts(console, self._aside)
         self._verbose = verbose
         self._status: WaitingLine | None = None
         self._last_pending: events.Pending | None = None
-        self._asking = False  # a question stands on the terminal: no waiting line over it
+        self._asking = False  # a question is on the terminal, and must not be overwritten by a waiting line
         self._status_line: StatusLine | None = None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -56,7 +56,7 @@ class ConsoleView(BaseView):
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal alone while the block runs."""
+        """Write nothing to the terminal while the block runs."""
         self._stop_status()
         self._asking = True
         try:
@@ -87,7 +87,7 @@ class ConsoleView(BaseView):
         return self._status_line
 
     def _set_trouble(self, text: str) -> None:
-        """Say that the network is down, in the line that is there already; "": it is there again."""
+        """Show in the line that updates in place that the network is down; "": it is up again."""
         if self._status_line is not None:
             self._status_line.set_trouble(text)
         elif text:
@@ -103,16 +103,16 @@ class ConsoleView(BaseView):
             self._status_line.show()
 
     def _line_typed(self) -> None:
-        waiting = self._status  # this is the thread that reads the keyboard
+        waiting = self._status  # read once: this runs on the keyboard's thread
         if waiting is not None:
             waiting.typed()
         elif self._status_line is not None:
             self._status_line.typed()
 
     def _say(self, text: str, style: str = "", *, whole: bool = False, aside: bool = False) -> None:
-        """Print a sentence, folded between words; ``whole``: one to copy from, which only the terminal may fold.
+        """Print a sentence, folded between words. ``whole``: do not fold it, because the user may copy from it.
 
-        ``aside``: it is no result, and goes to standard error where a program may read the results.
+        ``aside``: it is not a result, and goes to standard error if a program may be reading the results.
         """
         console = self._aside if aside else self._console
         text = printable(text)
@@ -154,5 +154,5 @@ class ConsoleView(BaseView):
 
 
 def capital(text: str) -> str:
-    """Return text that begins with a capital letter."""
+    """Return the text with its first letter capitalised."""
     return text[0].upper() + text[1:]

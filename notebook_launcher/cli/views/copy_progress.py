@@ -1,4 +1,4 @@
-"""How a copy is shown: a bar in a terminal, a line now and then elsewhere, and a sentence at its end."""
+"""Shows a copy: a progress bar on a terminal, otherwise a line now and then; and a sentence at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-LINE_EVERY = 10.0  # seconds between two lines where nothing can update in place
+LINE_EVERY = 10.0  # seconds between two lines if nothing can update in place
 
 
 class CopyView:
@@ -23,11 +23,11 @@ class CopyView:
         self._console = console
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._first: tuple[float, int] | None = None  # when and where this copy began
+        self._first: tuple[float, int] | None = None  # the time and the number of bytes at the start of this copy
         self._printed_at = 0.0
 
     def show(self, event: events.Copying | events.Copied) -> None:
-        """Show how far it is, or what was done."""
+        """Show the progress, or the outcome."""
         if isinstance(event, events.Copied):
             self.stop()
             self._print(_done(event), style="green")
@@ -37,7 +37,7 @@ class CopyView:
             self._print_now_and_then(event)
 
     def stop(self) -> None:
-        """Take the bar away; it comes again with the next event."""
+        """Remove the bar; the next event shows it again."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = self._task = None
@@ -124,7 +124,7 @@ def _done(event: events.Copied) -> str:
 
 
 def _place(event: events.Copied) -> str:
-    """Return the destination; the home there, which is typed as ``login:``, with its name."""
+    """Return the destination as text; the home on the cluster, typed as ``login:``, by its path."""
     return f"{event.destination}~" if event.destination.endswith(":") else event.destination
 
 

@@ -1,4 +1,4 @@
-"""What is said of courses: that one was taken or is used, what one decides, which notebooks came."""
+"""Texts on courses: which one was saved or is used, what it sets, which notebooks were copied."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CourseEvent = events.CourseUsed | events.CourseEntry | events.NotebooksCopied
 
 
 def course_text(event: CourseEvent) -> tuple[str, list[str]]:
-    """Return a sentence, "" for none, and lines below it that stay whole."""
+    """Return a sentence ("": none), and lines below it that must not be folded."""
     if isinstance(event, events.CourseUsed):
         return _taken(event)
     if isinstance(event, events.CourseEntry):
@@ -38,7 +38,7 @@ def _entry(event: events.CourseEntry) -> tuple[str, list[str]]:
 
 def _notebooks_copied(event: events.NotebooksCopied) -> str:
     if not event.copied:
-        return ""  # as last time
+        return ""  # nothing has changed
     kept = f" Left as you have changed them: {_listed(event.kept)}." if event.kept else ""
     what = "Notebook" if len(event.copied) == 1 else "Notebooks"
     return f"{what} copied to {event.folder}: {_listed(event.copied)}.{kept}"

@@ -1,4 +1,4 @@
-"""Words for images and environments that are made, and for environments as they are listed and shown."""
+"""Texts on images and environments that are being made, and on environments that are listed or shown."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def building_text(event: events.Building) -> str:
-    """Return what is said while something is made: the last thing that the program said."""
+    """Return the text shown while something is being made: the last output of the program."""
     return f"{event.what} on {event.where}: {event.line or 'beginning'}"
 
 
 def image_lines(event: events.ImageReady) -> list[str]:
-    """Return what is said of an image that is there."""
+    """Return lines on an image that is ready."""
     size = f"{event.bytes / 1e9:.1f} GB" if event.bytes >= 1e9 else f"{max(1, round(event.bytes / 1e6))} MB"
     return [
         f"The image is there, {size}, after {event.seconds:.0f} s: {event.path}",
@@ -27,7 +27,7 @@ def image_lines(event: events.ImageReady) -> list[str]:
 
 
 def show_environments(console: Console, event: events.EnvironmentsListed | events.EnvironmentShown) -> None:
-    """Print the environments of a place, or what one comes to."""
+    """Print the environments of a target, or the settings of one of them."""
     lines = _listed(event) if isinstance(event, events.EnvironmentsListed) else _shown(event)
     for line in lines:
         console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
@@ -69,7 +69,7 @@ _STAGING = {
 
 
 def staging_text(event: events.Staging) -> str:
-    """Return the waiting line."""
+    """Return the waiting line shown while an environment is being staged."""
     name = event.path.rstrip("/").rpartition("/")[2] or event.path
     return _STAGING.get(event.state, "{name} on {node}").format(name=name, node=event.node, amount=_amount(event))
 

@@ -1,4 +1,4 @@
-"""An error as the user sees it: a sentence, the evidence, what to type next, and the end of the log."""
+"""Shows an error: a sentence, the evidence, what to type next, and the end of the log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from notebook_launcher.core.text import finite, printable
 if TYPE_CHECKING:
     from notebook_launcher.core.events import Event
 
-EVENTS_VERSION = 2  # of the schema of --json: it changes when a field changes its meaning or goes away
+EVENTS_VERSION = 2  # of the schema of --json: raised when a field changes its meaning or is removed
 
-_BEGAN = time.monotonic()  # imported as soon as the command begins to run
+_BEGAN = time.monotonic()  # this module is imported as soon as the command begins to run
 
 
 def elapsed() -> float:
-    """Return the seconds since the command began to run."""
+    """Return the number of seconds since the command began to run."""
     return time.monotonic() - _BEGAN
 
 
@@ -38,8 +38,8 @@ def report(error: LauncherError, *, as_json: bool) -> int:
     """Show an error (on stderr, or as an event on stdout) and return its exit code."""
     try:
         _show(error, as_json=as_json)
-    except OSError:  # who read us, or the terminal, has gone
-        sys.stdout = sys.stderr = io.StringIO()  # or the interpreter would try once more, and complain
+    except OSError:  # the reader of our output, or the terminal, is gone
+        sys.stdout = sys.stderr = io.StringIO()  # otherwise the interpreter would try again, and print an error
     return error.exit_code
 
 
@@ -80,7 +80,7 @@ def _in_colour(error: LauncherError) -> None:
 
 
 def _folded(line: str, width: int) -> list[str]:
-    """Fold between words, and no command that fits a line; a word that is longer is folded by the terminal alone."""
+    """Fold between words, but not within a command that fits on a line; words that are too long stay whole."""
     import textwrap
 
     below = "  | " if line.startswith("  |") else "    " if line.startswith("  →") else "  "
@@ -95,4 +95,4 @@ def _folded(line: str, width: int) -> list[str]:
 
 
 _COMMAND = re.compile(r"launch-notebook( [^\s;,:()]+)+")
-_FIXED = "\ue000"  # a blank at which nothing is folded; no text has this character
+_FIXED = "\ue000"  # stands for a blank at which a line must not be folded; no text contains this character

@@ -1,4 +1,4 @@
-"""Which view an invocation gets: JSON objects with ``--json``, sentences otherwise."""
+"""Makes the view of a command: JSON objects with ``--json``, sentences otherwise."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def make_view(
 ) -> BaseView:
     """Return the view for this output. ``notes_apart``: all sentences go to standard error.
 
-    Where standard output is no terminal, notes and what is said while something is waited for go there in any case,
-    unless ``notes_are_results``.
+    If standard output is not a terminal, notes and waiting lines always go to standard error, unless
+    ``notes_are_results``.
     """
     if as_json:
         return JsonView(open_browser=open_browser, notify=notify)

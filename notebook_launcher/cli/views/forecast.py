@@ -1,4 +1,4 @@
-"""What is shown of a forecast and of the queue: a sentence, and tables that fit a terminal of 80 columns."""
+"""Shows forecasts and the queue: a sentence, and tables that fit a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tabled: TypeAlias = events.Forecast | events.Alternative | events.ForecastDone |
 
 
 class ForecastView:
-    """Prints forecasts and queues; variations are kept until all are there."""
+    """Prints forecasts and queues; variations are collected until all are known."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -99,7 +99,7 @@ class ForecastView:
     # --- both ---
 
     def _line(self, text: str, style: str = "") -> None:
-        folded = self._console.is_terminal  # at words; what a program reads stays one line
+        folded = self._console.is_terminal  # between words; otherwise a program may be reading, and needs one line
         self._console.print(printable(text), style=style, soft_wrap=not folded, highlight=False, markup=False)
 
     def _table(
@@ -118,9 +118,9 @@ class ForecastView:
 
 
 def start_of(start: str | None, seconds: int | None, now: datetime, whose: str = "") -> str:
-    """Return when something starts: ``now``, or ``≈ 14:20 (in 1 h 12 min)`` on the reader's clock.
+    """Return when something starts: ``now``, or ``≈ 14:20 (in 1 h 12 min)`` by the reader's clock.
 
-    ``whose``: what is said behind the time about the clock that it is on.
+    ``whose``: a remark after the time, on whose clock it refers to.
     """
     if not start or not seconds:
         return "now"
@@ -129,7 +129,7 @@ def start_of(start: str | None, seconds: int | None, now: datetime, whose: str =
 
 
 def _is_elsewhere(time: str | None, now: datetime) -> bool:
-    """Whether the cluster's clock shows another hour than the reader's."""
+    """Whether the cluster is in another time zone than the reader."""
     at = parse_iso(time)
     return at is not None and at.utcoffset() != at.astimezone(now.tzinfo).utcoffset()
 
@@ -146,12 +146,12 @@ def _where(event: events.Alternative) -> str:
 def _walltime(text: str) -> str:
     try:
         return Walltime.parse(text).as_text()
-    except UsageError:  # in words of the scheduler's own
+    except UsageError:  # in a form that only the scheduler understands
         return text
 
 
 def _partition_rows(partition: events.PartitionLoad) -> list[tuple[str, ...]]:
-    """Return a row for each kind of GPU, and one for cores where nodes have none."""
+    """Return a row for each type of GPU, and one for the cores of nodes without GPUs."""
     state = "closed" if partition.up is False else "default" if partition.default else ""
     name = f"{partition.name} ({state})" if state else partition.name
     limit = _walltime(partition.walltime) if partition.walltime else ""

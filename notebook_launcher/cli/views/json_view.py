@@ -1,4 +1,4 @@
-"""The view for programs: one JSON object a line."""
+"""The view for programs: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from notebook_launcher.core import events
 
 
 class JsonView(BaseView):
-    """One JSON object a line on stdout, and nothing else there."""
+    """Prints one JSON object per line to stdout, and nothing else there."""
 
     def _show(self, event: events.Event) -> None:
         print(json_line(event), flush=True)

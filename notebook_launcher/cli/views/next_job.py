@@ -1,4 +1,4 @@
-"""The next job of a session, and the end of this one, in a sentence."""
+"""Texts on the next job of a session, and on the end of the current one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_launcher.core.quantities import time_left_of_warning
 
 
 def next_job_text(event: events.Renewed | events.Continued, now: datetime) -> str:
-    """Return what is shown when it is queued, and when it has taken over, on the clock of ``now``."""
+    """Return the text shown when the next job is queued, or has taken over; times are by the clock of ``now``."""
     if isinstance(event, events.Renewed):
         begins = f", from {clock_of(event.begins, now)} at the earliest" if event.begins else ""
         may_run = f"it may run for {event.walltime}{begins}"
@@ -22,7 +22,7 @@ def next_job_text(event: events.Renewed | events.Continued, now: datetime) -> st
 
 
 def time_left_text(event: events.TimeLeft, next_job: str | None, now: datetime) -> str:
-    """Return the warning that a job ends, on the clock of ``now``. ``next_job``: the queued one that continues it."""
+    """Return the warning that a job will end, by the clock of ``now``. ``next_job``: the one that continues it."""
     left = time_left_of_warning(event.seconds_left)
     if next_job:
         return f"{left} left: job {next_job} continues at the same address. Save what you need; its kernels are new."

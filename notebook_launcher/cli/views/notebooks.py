@@ -1,4 +1,4 @@
-"""How the bundled notebooks are listed."""
+"""Shows the list of bundled notebooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show_notebooks(console: Console, event: events.BundledNotebooks) -> None:
-    """Print the notebooks, the sentences beside the names: folded in a terminal, elsewhere a line for each."""
+    """Print the notebooks with their descriptions beside them: folded on a terminal, otherwise one line each."""
     if not console.is_terminal:
         width = max((len(name) for name, _ in event.notebooks), default=0)
         for name, sentence in event.notebooks:

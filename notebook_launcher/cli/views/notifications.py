@@ -1,6 +1,6 @@
-"""The desktop's own notifications (``--notify``), by whatever this machine has for that; a terminal's bell and word.
+"""Desktop notifications (``--notify``), by the means that this machine has, and notifications of the terminal.
 
-What is sent is data for those programs, never an option or a piece of a script; and never an address with a token.
+Texts reach those programs as data, never as an option or part of a script; and never contain an address with a token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from notebook_launcher.core.quantities import time_left_of_warning
 from notebook_launcher.core.text import listed, printable
 
 TITLE = "launch-notebook"
-GONE_WITHIN = 3.0  # seconds that a program may take, once we want to end ourselves
+GONE_WITHIN = 3.0  # seconds that a notification program may still run when the launcher wants to exit
 _LONGEST = 300  # characters of a text
 
 _OSASCRIPT = (
@@ -26,7 +26,7 @@ _OSASCRIPT = (
     "display notification (item 2 of argv) with title (item 1 of argv)",
     "end run",
 )
-# PowerShell's own identity, because a program that is not installed has none; the texts come by the environment
+# uses PowerShell's application id, because only installed programs have one; the texts are passed in the environment
 _POWERSHELL = """
 $null = [Windows.UI.Notifications.ToastNotificationManager, Windows.UI.Notifications, ContentType = WindowsRuntime]
 $kind = [Windows.UI.Notifications.ToastTemplateType]::ToastText02
@@ -41,7 +41,7 @@ $notification = [Windows.UI.Notifications.ToastNotification]::new($toast)
 
 
 def worth_telling(event: events.Event) -> str | None:
-    """Return the desktop's text for an event, ``None`` for none."""
+    """Return the text of the notification for an event; ``None`` if it needs none."""
     if isinstance(event, events.Ready):
         return f"JupyterLab is ready on {event.node}."
     if isinstance(event, events.TimeLeft):
@@ -56,16 +56,17 @@ def worth_telling(event: events.Event) -> str | None:
 
 
 def worth_telling_at_the_end(error: BaseException | None) -> str | None:
-    """Return the desktop's text for an error that ends everything; none for what the user did."""
+    """Return the text of the notification for an error that ends the command; ``None`` if the user caused it."""
     if isinstance(error, LauncherError) and not isinstance(error, Interrupted | CancelFailed):
         return error.what
     return None
 
 
 class Notifier:
-    """Notifies the desktop. ``say``: where nothing here can, that is said once, in a sentence.
+    """Notifies the desktop. ``say``: called once, with a sentence, if this machine cannot show notifications.
 
-    ``write``: writes to the terminal, ``None``: there is none. Many terminals show such a word as a notification.
+    ``write``: writes to the terminal, ``None`` if there is none. Many terminals show a notification if asked to by an
+    escape sequence.
     """
 
     def __init__(self, say: Callable[[str], None], write: Callable[[str], None] | None) -> None:
@@ -74,14 +75,14 @@ class Notifier:
         self._is_noted = False
 
     def send(self, text: str) -> None:
-        """Tell something, and wait for nothing."""
+        """Send a notification without waiting for it."""
         text = " ".join(printable(text).split())[:_LONGEST]
         command = command_for(sys.platform, text)
         if command is None or not self._run(*command):
             self._send_to_terminal(text)
 
     def close(self) -> None:
-        """Wait a moment for what is being sent, and no longer."""
+        """Wait a short time for notifications that are being sent."""
         while self._running:
             program = self._running.pop()
             try:
@@ -101,7 +102,7 @@ class Notifier:
                     stdin=nothing,
                     stdout=nothing,
                     stderr=nothing,
-                    start_new_session=True,  # our Ctrl-C is not for it
+                    start_new_session=True,  # Ctrl-C must not reach it
                 )
             )
             return True
@@ -120,7 +121,7 @@ _NAMES = {"darwin": "osascript", "win32": "powershell"}
 
 
 def command_for(platform: str, text: str) -> tuple[list[str], dict[str, str]] | None:
-    """Return the command that shows a notification, and what its environment has besides; ``None``: there is none."""
+    """Return the command that shows a notification, and additions to its environment; ``None``: there is none."""
     program = shutil.which(_NAMES.get(platform, "notify-send"))
     if program is None:
         return None
@@ -132,5 +133,5 @@ def command_for(platform: str, text: str) -> tuple[list[str], dict[str, str]] | 
         return [program, *arguments], {"NBL_TITLE": TITLE, "NBL_TEXT": text}
     import html
 
-    # many notification servers read the text as markup
+    # many notification servers interpret the text as markup
     return [program, f"--app-name={TITLE}", "--", TITLE, html.escape(text, quote=False)], {}

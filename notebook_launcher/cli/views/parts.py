@@ -1,4 +1,4 @@
-"""The parts of the view for people that show the events of single commands, each imported with the first of them."""
+"""The parts of the view that show the events of single commands, each imported with the first such event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """Those that remember what they have shown. ``aside``: the console for what is no result."""
+    """The parts that remember what they have shown. ``aside``: the console for messages that are not results."""
 
     def __init__(self, console: Console, aside: Console) -> None:
         self._console, self._aside = console, aside
@@ -38,7 +38,7 @@ class Parts:
 
     @functools.cached_property
     def copies(self) -> CopyView:
-        """For files that are copied."""
+        """For copied files."""
         from notebook_launcher.cli.views.copy_progress import CopyView
 
         return CopyView(self._console)
@@ -65,7 +65,7 @@ class Parts:
         return UsageView(self._console)
 
     def stop(self, *, keep_bar: bool = False) -> None:
-        """Take away what they update in place. ``keep_bar``: but for the progress of a copy."""
+        """Remove what the parts update in place. ``keep_bar``: except the progress of a copy."""
         shown = vars(self)
         if "copies" in shown and not keep_bar:
             self.copies.stop()

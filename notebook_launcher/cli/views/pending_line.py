@@ -1,4 +1,4 @@
-"""The waiting line: what it says, and when that is worth a line of its own where nothing can update in place."""
+"""The waiting line: its text, and when a change deserves a new line if nothing can update in place."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from rich.segment import Segment
     from rich.text import Text
 
-_FRESH = timedelta(minutes=1)  # how old an estimate may be without that being said
+_FRESH = timedelta(minutes=1)  # the age of an estimate is mentioned if it is older
 _MARKS, _MARKS_PER_SECOND = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", 12.5
-_MOVED = timedelta(minutes=2)  # by how much an estimate has to move to be shown again where every line stays
+_MOVED = timedelta(minutes=2)  # an estimate that has changed by less gets no new line
 
 
 def with_explanation(verb: str, explanation: str) -> str:
-    """Return what a job does and why: some explanations have a verb themselves (``waits until …``, ``is held …``)."""
+    """Return what a job does and why: some explanations contain a verb already (``waits until …``, ``is held …``)."""
     return explanation if explanation.startswith(("waits ", "is ")) else f"{verb}: {explanation}"
 
 
 def pending_parts(event: events.Pending, now: datetime) -> list[str]:
-    """Return what there is to say of a job that waits, the most important first. ``now`` has a zone."""
+    """Return texts on a pending job, the most important first. ``now`` has a zone."""
     verb = "is suspended" if event.state == "SUSPENDED" else "waits"
     parts = [f"job {event.job} {with_explanation(verb, event.explanation)}"]
     if event.estimate:
@@ -49,7 +49,7 @@ def _estimate(event: events.Pending, now: datetime) -> str:
 
 
 def is_news(event: events.Pending, last: events.Pending | None, now: datetime) -> bool:
-    """Whether an event says something that the last one did not; an estimate that shifts a little is no news."""
+    """Whether an event differs from the last one by more than a small change of the estimate."""
     if last is None or (event.state, event.explanation, event.action) != (last.state, last.explanation, last.action):
         return True
     at, before = parse_iso(event.estimate), parse_iso(last.estimate)
@@ -59,7 +59,7 @@ def is_news(event: events.Pending, last: events.Pending | None, now: datetime) -
 
 
 class PendingLine:
-    """One line with the time elapsed; where it does not fit the terminal, a line for each part."""
+    """One line with the elapsed time; if it does not fit the terminal, a line for each part."""
 
     def __init__(self, parts: Callable[[], list[str]]) -> None:
         self._parts = parts
@@ -77,9 +77,9 @@ class PendingLine:
 
 
 class WaitingLine:
-    """A pending line that is there until ``stop``, behind a mark that turns; ``parts`` may change meanwhile.
+    """A pending line with a spinner, shown until ``stop``; ``parts`` may change meanwhile.
 
-    rich's ``Status`` does the same, but shows nothing for 0.08 s, after it has imported all that tables need.
+    rich's ``Status`` does the same, but imports all that tables need, and shows nothing for the first 0.08 s.
     """
 
     def __init__(self, console: Console, parts: Callable[[], list[str]]) -> None:
@@ -91,11 +91,11 @@ class WaitingLine:
         self._live.start(refresh=True)
 
     def stop(self) -> None:
-        """Take it away."""
+        """Remove the line."""
         self._live.stop()
 
     def typed(self) -> None:
-        """ENTER was pressed, which has moved the cursor to the next line: draw anew in the same place."""
+        """Redraw in the same place after ENTER, which has moved the cursor to the next line."""
         from rich.control import Control
 
         self._console.control(Control.move(0, -1))

@@ -1,4 +1,4 @@
-"""The lines on forwarded ports, and on the workers of Dask or Ray, whose dashboard is one of them."""
+"""Texts on forwarded ports, and on the workers of Dask or Ray, whose dashboard is forwarded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from notebook_launcher.core import events
 
 
 def ports_text(event: events.PortForwarded | events.WorkersReady) -> str:
-    """Return what a user should know of a port, or of the workers: how many there are, how to use and to watch them."""
+    """Return a text on a forwarded port, or on the workers: their number, how to use them, and how to watch them."""
     if isinstance(event, events.PortForwarded):
         addresses = " or ".join(filter(None, (event.url, event.plain_url)))
         return f"Port {event.port} of {event.node}: {addresses}"

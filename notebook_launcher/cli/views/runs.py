@@ -1,4 +1,4 @@
-"""What is shown of a run: the notebook that goes, the cell that runs, and what has come back, in words."""
+"""Texts on a run: the notebook that is sent, the cell that is running, and the results that were fetched."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from notebook_launcher.core.quantities import counted, stopwatch
 
 _MOST_NAMED = 6  # files
 _LONGEST_VALUE = 40  # characters
-_TITLE = 28  # columns of a cell's title in a line that shows more
+_TITLE = 28  # columns of a cell's title in a line with other parts
 
 
 def prepared_text(event: events.NotebookPrepared) -> str:
-    """Return what goes to the cluster, in a sentence."""
+    """Return a sentence on what is sent to the cluster."""
     text = f"Notebook {event.notebook}: {counted(event.cells, 'code cell')}"
     if event.parameters:
         text += f", with {', '.join(f'{name}={_value(value)}' for name, value in event.parameters.items())}"
@@ -24,7 +24,7 @@ def prepared_text(event: events.NotebookPrepared) -> str:
 
 
 def progress_text(event: events.NotebookProgress) -> str:
-    """Return how far the notebook is, for a line of its own: ``Cell 4 of 9: Train (0:32)``."""
+    """Return the progress of the notebook as one line: ``Cell 4 of 9: Train (0:32)``."""
     title = f": {event.heading}" if event.heading else ""
     if event.cell is None:
         return f"{event.done} of {event.cells} cells are done ({stopwatch(event.seconds)})"
@@ -32,7 +32,7 @@ def progress_text(event: events.NotebookProgress) -> str:
 
 
 def cell_parts(event: events.NotebookProgress, seconds: float) -> list[str]:
-    """Return the same as parts of a line that is kept up to date; ``seconds``: how long ago it was reported."""
+    """Return the same as parts of a line that updates in place; ``seconds``: how long ago it was reported."""
     if event.cell is None:
         return [f"{event.done} of {event.cells} cells done"]
     title = event.heading if len(event.heading) <= _TITLE else f"{event.heading[: _TITLE - 1]}…"
@@ -40,13 +40,13 @@ def cell_parts(event: events.NotebookProgress, seconds: float) -> list[str]:
 
 
 def finished_text(event: events.NotebookFinished) -> str:
-    """Return that it finished."""
+    """Return a sentence that the notebook finished."""
     how = f": {counted(event.cells, 'code cell')} in {stopwatch(event.seconds)}" if event.cells else ""
     return f"The notebook {event.notebook} finished{how}."
 
 
 def results_text(event: events.ResultsFetched) -> tuple[str, list[str]]:
-    """Return a sentence on what is here, and lines below it that are not folded: paths, and commands to copy."""
+    """Return a sentence on what was fetched, and lines that must not be folded: paths, and commands to copy."""
     if not event.files:
         return f"There are no results of {event.notebook} to fetch.", _left_lines(event)
     first, *others = event.files
@@ -66,7 +66,7 @@ def _left_lines(event: events.ResultsFetched) -> list[str]:
     if len(event.not_fetched) > _MOST_NAMED:
         lines.append(f"    and {len(event.not_fetched) - _MOST_NAMED} more")
     paths = [left.rpartition(" (")[0] for left in event.not_fetched]
-    plain = [path for path in paths if "\\" not in path]  # else it may be an escape, and no name to type
+    plain = [path for path in paths if "\\" not in path]  # "\\" may be an escape: not a name to type
     if not plain:
         folder = paths[0].partition("\\")[0].rpartition("/")[0]
         return [*lines, f"  No command can name them. Rename what you need in {folder} there, and fetch it anew."]

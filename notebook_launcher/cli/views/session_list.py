@@ -1,4 +1,4 @@
-"""The list of sessions as a table that fits a terminal of 80 columns, and uses a wider one."""
+"""Shows the list of sessions as a table that fits a terminal of 80 columns, and uses a wider one."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from notebook_launcher.jobs.session_choice import describe_progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-_MOST_NAMED = 5  # damaged directories that are named
+_MOST_NAMED = 5  # damaged directories that are listed by name
 
 _HEADINGS = ("Session", "State", "Node", "Job", "Left", "Environment")
-_WHOLE = ("Session", "Left")  # which are of no use in parts
-_STATE = 12  # columns at least
+_WHOLE = ("Session", "Left")  # columns that are never cut off
+_STATE = 12  # columns of the terminal, at least
 _STYLES = {"running": "green", "starting": "cyan", "pending": "yellow", "suspended": "yellow", "unknown": "magenta"}
 
 
 class SessionListView:
-    """Keeps sessions until the list is complete, and prints it."""
+    """Collects sessions until the list is complete, and prints it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._entries: list[events.SessionEntry] = []
 
     def show(self, event: events.SessionEntry | events.ListDone, now: datetime) -> None:
-        """Take one event. ``now`` has the reader's zone."""
+        """Handle one event. ``now`` has the reader's zone."""
         if isinstance(event, events.SessionEntry):
             self._entries.append(event)
             return
-        entries, self._entries = self._entries[::-1], []  # the active ones last, where the eye is; of these the newest
+        entries, self._entries = self._entries[::-1], []  # reversed: active and new sessions last, next to the prompt
         if entries:
             self._table(entries, now)
         for text, style in _below(event, entries):
@@ -43,7 +43,7 @@ class SessionListView:
         if event.active and self._console.is_terminal:
             running = [one.session for one in entries if one.state == "running"]
             name = (running or [one.session for one in entries])[-1]
-            name = name if name[-4:].isdecimal() else name[-4:]  # which would be the number of a job
+            name = name if name[-4:].isdecimal() else name[-4:]  # four digits could be a job id
             self._commands(f"Reconnect: {_typed('connect', event, name)}", f"End: {_typed('stop', event, name)}")
 
     def _line(self, text: str, style: str = "") -> None:
@@ -51,7 +51,7 @@ class SessionListView:
         self._console.print(printable(text), style=style, soft_wrap=not folded, highlight=False, markup=False)
 
     def _commands(self, *commands: str) -> None:
-        """Print commands to copy: on one line where they fit, and never folded by us."""
+        """Print commands to copy: on one line if they fit, and never folded."""
         line = "   ".join(commands)
         for text in [line] if len(line) < self._console.width else commands:
             self._console.print(printable(text), style="dim", soft_wrap=True, highlight=False, markup=False)
@@ -96,18 +96,18 @@ def _row(entry: events.SessionEntry, now: datetime) -> tuple[str, ...]:
 
 
 def state_in_words(entry: events.SessionEntry, now: datetime) -> str:
-    """Return what a session does, and why: ``pending: 12 jobs are ahead``, ``ended 14:02: shut down``."""
+    """Return a session's state and the reason: ``pending: 12 jobs are ahead``, ``ended 14:02: shut down``."""
     ended = parse_iso(entry.ended)
     state = "ended" if entry.state == "gone" and ended else entry.state  # a launcher cancelled it
     at = f" {_past(ended, now)}" if state == "ended" and ended else ""
     if entry.state == "pending" and entry.detail.startswith("waits "):
         return f"waiting {entry.detail.removeprefix('waits ')}"
-    about = "" if entry.detail == "stopped" else entry.detail  # by somebody's word: nothing to explain
+    about = "" if entry.detail == "stopped" else entry.detail  # on request: nothing to explain
     return f"{state}{at}{f': {about}' if about else ''}"
 
 
 def _past(at: datetime, now: datetime) -> str:
-    """Return a time of the last days by its day."""
+    """Return a time of the last days, with its day if it was not today."""
     at = at.astimezone(now.tzinfo)
     return f"{at:%a %H:%M}" if timedelta(0) < now.date() - at.date() < timedelta(days=7) else clock(at, now)
 
@@ -117,7 +117,7 @@ def _typed(command: str, event: events.ListDone, *words: str) -> str:
 
 
 def _below(event: events.ListDone, entries: list[events.SessionEntry]) -> list[tuple[str, str]]:
-    """Return what is said below the table, or in its place, each with a style."""
+    """Return the texts below the table, or in place of it, each with a style."""
     lines = []
     if not entries:
         lines.append((f"There is no session on {event.where}. Start one: {_typed('', event)}", ""))

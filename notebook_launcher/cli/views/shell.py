@@ -1,4 +1,4 @@
-"""What is said just before a terminal opens."""
+"""The text shown just before a terminal opens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from notebook_launcher.core import events
 
 
 def shell_text(event: events.ShellOpening) -> str:
-    """Return what is said just before a terminal opens."""
+    """Return the text shown just before a terminal opens."""
     where = "outside of the container" if not event.inside else event.environment or "its environment"
     job = f"job {event.job}"
     ends = f"ends {job} as well" if event.ends_job else f"leaves {job} as it is"

@@ -1,4 +1,4 @@
-"""How a session is and what it used, as small graphs of block characters; and the lines of its log."""
+"""Shows a session's state and usage with small graphs of block characters, and the lines of its log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BLOCKS, LETTERS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
-PIPE_COLUMNS = 80  # of a graph with its figures where no width is known: what a terminal has behind `| head`
+PIPE_COLUMNS = 80  # of a graph with its numbers, if the output is not a terminal
 TALLEST = 4  # rows of a graph
 REPORT_ROWS = 3  # of each graph of a whole session: a report may be longer than the terminal
 _NUMBERS = 6  # columns of a number
@@ -53,7 +53,7 @@ InspectionEvent: TypeAlias = events.Status | events.LogLine | events.FileWritten
 
 
 class UsageView:
-    """Shows a session, in a terminal in place: the next look at it is drawn over the last one."""
+    """Shows a session; on a terminal each update is drawn over the last one."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -76,7 +76,7 @@ class UsageView:
             self._print(_Picture(event, _encodes_blocks(self._console)).lines(_now()))
 
     def pause(self) -> None:
-        """Leave what is drawn where it stands: something else is to be shown."""
+        """Keep what is drawn on the screen, because something else is to be printed below."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -85,7 +85,7 @@ class UsageView:
         from rich.live import Live
 
         picture = _Picture(event, _encodes_blocks(self._console))
-        if event.whole_session:  # may be longer than the terminal, and comes once
+        if event.whole_session:  # shown once, and may be longer than the terminal
             self._console.print(picture)
         elif self._live is None:
             self._live = Live(picture, console=self._console, refresh_per_second=1)
@@ -99,20 +99,20 @@ class UsageView:
 
 
 def _print_line(text: str) -> None:
-    """Print a line of a log: as it is for a program, fit to be shown on a terminal."""
+    """Print a line of a log: made safe on a terminal, otherwise unchanged."""
     if sys.stdout.isatty():
-        text = printable(text.rstrip("\r").rpartition("\r")[2])  # a progress bar: what is seen of it last
+        text = printable(text.rstrip("\r").rpartition("\r")[2])  # of a progress bar, only its last state
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def _one(text: str) -> str:
-    """Return text fit to be shown, on one line."""
+    """Return text that is safe to show, on one line."""
     return printable(text).replace("\n", " ")
 
 
 def _hanging(text: Text, console: Console, width: int) -> list[Text]:
-    """Fold text between words; what does not fit the first line stands below what it says."""
+    """Fold text between words; further lines are indented to the start of the fact."""
     indent = len(_SUBJECT.match(text.plain)[0])  # type: ignore[index]
     first = text.wrap(console, width, overflow="fold")[0]
     rest = text.plain[len(first) :].lstrip()
@@ -122,7 +122,7 @@ def _hanging(text: Text, console: Console, width: int) -> list[Text]:
     return [first, *(below if rest else ())]
 
 
-#: what is before the first word of a fact, and its name
+#: the indent and the name of a fact, before its text
 _SUBJECT = re.compile(r"(  (asked for |log +|directory |  \| )?)?")
 
 
@@ -139,14 +139,14 @@ def _now() -> datetime:
 
 
 def _one_line(event: events.Status, now: datetime) -> tuple[str, str]:
-    """Return what is new where every line stays."""
+    """Return a short line for output that cannot update in place."""
     used = [f"{one.label} {_number(one.latest, one.unit)} {one.unit}" for one in event.series if one.latest is not None]
     tasks = [counts_text(event.tasks)] if event.tasks else []
     return _one(f"{now:%H:%M:%S}  {event.session.state}  {', '.join([*tasks, *used])}"), ""
 
 
 def _app_text(app: events.AppState) -> str:
-    """Return the state of a program beside JupyterLab, and its address on this machine, as text."""
+    """Return a text with the state of a program beside JupyterLab, and its address on this machine."""
     state = "not running" if app.state == "failed" else app.state
     if app.restarts:
         state += f", restarted {'once' if app.restarts == 1 else f'{app.restarts} times'}"
@@ -156,9 +156,9 @@ def _app_text(app: events.AppState) -> str:
 
 
 class _Picture:
-    """A session's facts, a graph for each thing that it uses, and what should be known of it.
+    """A session's facts, a graph for each resource that it uses, and notes on it.
 
-    ``blocks``: whether the terminal can show block characters. The time left runs on while it is shown.
+    ``blocks``: whether the terminal can show block characters. The time left is updated while it is shown.
     """
 
     def __init__(self, event: events.Status, blocks: bool) -> None:
@@ -175,7 +175,7 @@ class _Picture:
         notes = [line for text in self._notes() for line in Text(text, style="yellow").wrap(console, width)]
         rows = REPORT_ROWS
         if not event.whole_session:
-            left = console.size.height - 1 - len(facts) - len(notes) - 3  # a blank line, the heading, the times
+            left = console.size.height - 1 - len(facts) - len(notes) - 3  # 3: a blank line, the heading, the times
             rows = max(1, min(TALLEST, left // max(1, len(event.series))))
         yield from facts
         for text, style in self._graphs(width, rows, _now()):
@@ -184,7 +184,7 @@ class _Picture:
         yield from notes
 
     def lines(self, now: datetime) -> list[tuple[str, str]]:
-        """Return it as lines for a program: nothing folded, the same at any width."""
+        """Return the lines for a program: nothing is folded, and they are the same at any width."""
         graphs = [(text.replace("\t", ""), style) for text, style in self._graphs(PIPE_COLUMNS, 1, now)]
         return [*self._facts(now), *graphs, *((text, "") for text in self._notes())]
 
@@ -254,7 +254,7 @@ class _Picture:
         return _NUMBERS * len(self._columns) + len(" cores")
 
     def _graphs(self, width: int, rows: int, now: datetime) -> Iterator[tuple[str, str]]:
-        """Yield the lines of the graphs; a tab stands before what is not of the graph's colour."""
+        """Yield the lines of the graphs; the part after a tab does not have the graph's colour."""
         event, label = self._event, self._label_width
         columns = max(8, width - label - 1 - self._numbers_width)
         if not event.series:
@@ -262,7 +262,7 @@ class _Picture:
         yield "", ""
         yield " " * (label + 1 + columns) + "".join(name.rjust(_NUMBERS) for name in self._columns), "dim"
         for one in event.series:
-            is_low = (one.peak or 0.0) <= _top(one) / rows  # the rows above the first would be empty
+            is_low = (one.peak or 0.0) <= _top(one) / rows  # all rows but the lowest would be empty
             lines = graph(shrunk(one.values, columns), _top(one), 1 if is_low else rows, blocks=self._blocks)
             for place, line in enumerate(lines):
                 is_last = place == len(lines) - 1
@@ -287,9 +287,9 @@ class _Picture:
 
 
 def graph(values: Sequence[float | None], top: float, rows: int, *, blocks: bool = True) -> list[str]:
-    """Return values as ``rows`` lines, the highest first; 0 is the lowest character, and ``None`` a gap.
+    """Return a graph as ``rows`` lines, the top line first; 0 is the lowest character, and ``None`` a gap.
 
-    ``top``: the value that fills all of the height.
+    ``top``: the value that fills the whole height.
     """
     levels = BLOCKS if blocks else LETTERS
     steps = [_steps(value, top, rows * len(levels)) for value in values]
@@ -307,7 +307,7 @@ def _steps(value: float | None, top: float, most: int) -> int:
 
 
 def _top(one: events.Series) -> float:
-    """Return what the height stands for: all that there is; where that is not known, a round number above the most."""
+    """Return the value at the top of the graph: the total available, or if unknown, a round number above the peak."""
     peak = one.peak or 0.0
     if one.capacity or peak <= 0:
         return max(one.capacity or 0.0, peak)

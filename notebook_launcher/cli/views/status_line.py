@@ -1,7 +1,7 @@
-"""The line that stands below the address while a session is held: time left and use, above the place where one types.
+"""The status line below the address while attached to a session: time left and usage, above the input line.
 
-Updating in place and typing do not go together on one line: what the terminal echoes would be drawn over, and ENTER
-moves the cursor. So the line is drawn one above the cursor, and redrawn without a movement that a key could disturb.
+A line cannot be updated in place while the user types on it: the terminal's echo would be overwritten, and ENTER moves
+the cursor. So the status line is one line above the cursor, and redrawing it does not depend on the cursor's column.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
     from notebook_launcher.core.usage_samples import GpuSample
 
-STALE = 60.0  # seconds after which a sample is not shown as the present
-SOON, SOONER = 900, 300  # seconds from which on the time left is yellow, and red
-_MANY = 4  # GPUs; of more only the mean is shown
+STALE = 60.0  # seconds after which a sample is no longer shown as current
+SOON, SOONER = 900, 300  # seconds left below which the time is yellow, and red
+_MANY = 4  # GPUs; for more, only the mean is shown
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 _UP, _START, _ERASE_LINE, _ERASE_BELOW = "\x1b[1A", "\x1b[1G", "\x1b[2K", "\x1b[0J"
 
 
 def left_part(seconds: float | None) -> str:
-    """Return the time left in words: ``1 h 42 min left``; nothing where there is no limit."""
+    """Return the time left in words: ``1 h 42 min left``; "" if there is no limit."""
     if seconds is None:
         return ""
     return f"{time_left(seconds)} left" if seconds > 0 else "the time is over"
@@ -61,7 +61,7 @@ def _gpu_parts(gpus: Sequence[GpuSample]) -> list[str]:
 
 
 def fitted(parts: Sequence[str], width: int) -> str:
-    """Join what fits into ``width`` columns; the first part is cut off where it must be."""
+    """Join the parts that fit into ``width`` columns; the first part is cut off if necessary."""
     line = ""
     for part in filter(None, parts):
         longer = f"{line} · {part}" if line else part
@@ -73,9 +73,9 @@ def fitted(parts: Sequence[str], width: int) -> str:
 
 
 class StatusLine:
-    """Draws the line in a terminal, each second. ``hide`` before anything else is printed, ``show`` afterwards.
+    """Draws the line on a terminal every second. Call ``hide`` before printing anything else, ``show`` afterwards.
 
-    ``clock``: seconds that go on while a laptop sleeps.
+    ``clock``: returns seconds, and continues while a laptop sleeps.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
@@ -89,13 +89,13 @@ class StatusLine:
         self._tasks: Sequence[str] = ()
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._abandoned = False  # no event, whose lock the thread that a signal interrupts may have
+        self._abandoned = False  # not a threading.Event: a signal may interrupt the thread that holds its lock
         self._visible = False
         self._drawn = ""
         self._thread: threading.Thread | None = None
 
     def update(self, event: events.Attached) -> None:
-        """Take what is known now."""
+        """Update the session's data."""
         with self._lock:
             self._event, self._updated_at = event, self._clock()
             if event.sampled != self._sampled:
@@ -103,32 +103,32 @@ class StatusLine:
         self._redraw()
 
     def update_notebook(self, event: events.NotebookProgress) -> None:
-        """Take how far a notebook is, which is said first."""
+        """Update the progress of a notebook, which is shown first."""
         with self._lock:
             self._cell, self._cell_at = event, self._clock()
         self._redraw()
 
     def update_tasks(self, parts: Sequence[str]) -> None:
-        """Take how far the tasks of a job array are, which is said first."""
+        """Update the progress of a job array's tasks, which is shown first."""
         with self._lock:
             self._tasks = parts
         self._redraw()
 
     def set_trouble(self, text: str) -> None:
-        """Say first what is wrong; "": nothing is any more."""
+        """Show a problem first; "": it is over."""
         with self._lock:
             self._trouble = text
         self._redraw()
 
     @property
     def seconds_left(self) -> float | None:
-        """What is left of the walltime; ``None``: no limit, or not known."""
+        """The seconds left of the walltime; ``None``: no limit, or not known."""
         if self._event is None or self._event.seconds_left is None:
             return None
         return max(0.0, self._event.seconds_left - (self._clock() - self._updated_at))
 
     def text(self, width: int) -> str:
-        """Return the line as it is now."""
+        """Return the current text of the line."""
         cell = cell_parts(self._cell, self._clock() - self._cell_at) if self._cell else []
         parts = [self._trouble, *cell, *self._tasks, left_part(self.seconds_left)]
         if self._event is not None and self._sampled and self._clock() - self._sampled_at <= STALE:
@@ -136,7 +136,7 @@ class StatusLine:
         return printable(fitted(parts, width)).replace("\n", " ")
 
     def show(self) -> None:
-        """Draw the line, and keep it up to date, unless there is nothing to say."""
+        """Draw the line, and keep it up to date, unless it is empty."""
         with self._lock:
             if self._visible or self._abandoned or self._over.is_set() or not self.text(79):
                 return
@@ -148,14 +148,14 @@ class StatusLine:
             self._thread.start()
 
     def hide(self) -> None:
-        """Take the line away, with what stands where one types, and leave the cursor where it began."""
+        """Remove the line and the input line, and leave the cursor where the line began."""
         with self._lock:
             if self._visible:
                 self._visible = False
                 self._write(f"{_UP}{_START}{_ERASE_BELOW}")
 
     def typed(self) -> None:
-        """A line was typed, which has moved the cursor: draw anew in the same place, without what was typed."""
+        """Redraw in the same place, without the typed text, after a line was typed, which has moved the cursor."""
         with self._lock:
             if self._visible:
                 self._write(_UP)
@@ -163,14 +163,14 @@ class StatusLine:
                 self.show()
 
     def close(self) -> None:
-        """Take it away for good."""
+        """Remove the line permanently."""
         self._over.set()
         self.hide()
 
     def abandon(self) -> None:
-        """There is no terminal any more: write nothing from now on, without waiting for what is being written.
+        """Write nothing from now on, because the terminal is gone, and do not wait for a write in progress.
 
-        A signal's handler may call it, in the middle of anything else here.
+        A signal handler may call it at any point of the other methods.
         """
         self._abandoned = True
         self._visible = False
@@ -207,12 +207,12 @@ class StatusLine:
         try:
             self._console.file.write(text)
             self._console.file.flush()
-        except (OSError, ValueError):  # the terminal is gone; a signal says so as well
+        except (OSError, ValueError):  # the terminal is gone; a signal reports that as well
             self.abandon()
 
 
 def how_it_ends(started_here: bool, *, interactive: bool) -> str:
-    """Return what the keys do in a session whose address is shown."""
+    """Return a text on what the keys do while the address is shown."""
     if not interactive:
         return "Ctrl-C ends the session and its job." if started_here else "Ctrl-C detaches; the session goes on."
     if started_here:

@@ -1,4 +1,4 @@
-"""Printing a table: as wide as the terminal, or for a program to read."""
+"""Prints a table, fitted to the terminal, or for a program to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNFOLDED = 1000  # columns
 
 
 def print_table(console: Console, table: Table | Padding) -> None:
-    """Print a table; where a program reads it, with a line for each row and no blanks at its end."""
+    """Print a table; if the output is not a terminal, with one line per row and no trailing blanks."""
     if console.is_terminal:
         console.print(table)
         return

@@ -1,4 +1,4 @@
-"""The terminal: its settings, and where the user sees a question."""
+"""The terminal: its settings, and the stream on which the user sees a question."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TERMINAL = "CONOUT$" if sys.platform == "win32" else "/dev/tty"
 
 
 class Terminal:
-    """The settings of the terminal on standard input, to be put back: a question without echo may be cut off."""
+    """The settings of the terminal on standard input, for restoring them if a question without echo is interrupted."""
 
     def __init__(self) -> None:
         self._before = None
@@ -24,11 +24,11 @@ class Terminal:
             self._before = termios.tcgetattr(sys.stdin.fileno())
 
     def restore(self) -> None:
-        """Put them back."""
+        """Restore the settings."""
         self.echo(True)
 
     def echo(self, shown: bool) -> bool:
-        """Show what is typed, or not; return whether that could be done."""
+        """Switch echoing of input on or off; return whether that was possible."""
         if self._before is None:
             return False
         import termios
@@ -44,9 +44,9 @@ class Terminal:
 
 @contextlib.contextmanager
 def question_output(usual: TextIO) -> Iterator[TextIO]:
-    """Yield the stream on which the user sees a question: the usual one, unless that is redirected.
+    """Yield the stream on which the user sees a question: the usual one, or the terminal if that one is redirected.
 
-    Then it is the terminal itself: in a file nobody would see the question. Raises ``OSError`` if it takes no text.
+    Raises ``OSError`` if the terminal cannot be written to.
     """
     if usual.isatty():
         yield usual
@@ -57,6 +57,6 @@ def question_output(usual: TextIO) -> Iterator[TextIO]:
 
 def _open_terminal() -> int:
     with contextlib.suppress(OSError):
-        # it must not become the terminal of a session that has none
+        # O_NOCTTY: it must not become the controlling terminal of a process that has none
         return os.open(_TERMINAL, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
-    return os.dup(sys.stdin.fileno())  # a terminal that is not this session's is open for writing, too
+    return os.dup(sys.stdin.fileno())  # standard input is a terminal, which is open for writing as well

@@ -1,6 +1,6 @@
-"""The view for people: sentences, and in a terminal a line that updates in place.
+"""The view for people: sentences, and on a terminal a line that updates in place.
 
-What shows the events of single commands is imported with the first of them: no command begins before this is.
+Code for events of single commands is imported with the first such event, because every command imports this module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class TextView(ConsoleView):
-    """Which sentence each event gets, and what is waited for after it."""
+    """Maps each event to its sentence, and to what is shown during the wait after it."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class TextView(ConsoleView):
         self._interactive = interactive
         self._address_shown = False
         self._course_shown = ""
-        self._next_jobs: dict[str, str] = {}  # that continue sessions, by the names of these
-        self._starts = False  # whether the job was seen before it ran, so that JupyterLab only starts
+        self._next_jobs: dict[str, str] = {}  # the jobs that continue sessions, by session
+        self._starts = False  # whether the job was seen pending, so that JupyterLab is only starting
 
     def _show(self, event: events.Event) -> None:
         if isinstance(event, _NOT_ATTACHED) or (isinstance(event, events.Pending) and event.state != "SUSPENDED"):
@@ -56,13 +56,13 @@ class TextView(ConsoleView):
 
     @functools.singledispatchmethod
     def _display(self, event: events.Event) -> None:
-        """Show one kind of event. Every kind has a method below; a test holds that."""
+        """Show one kind of event. Every kind has a method below, which a test checks."""
         raise TypeError(f"TextView does not show {type(event).__name__}")
 
     @_display.register(events.Note)
     @_display.register(events.NextJobGone)
     def _(self, event: events.Note | events.NextJobGone) -> None:
-        """Print a sentence; below it, on lines of their own, may stand commands to copy. What is waited for stays."""
+        """Print a sentence, optionally with commands to copy on further lines. A waiting line stays."""
         if isinstance(event, events.NextJobGone):
             self._next_jobs.pop(event.continues, None)
         sentence, *commands = event.text.split("\n")
@@ -142,9 +142,9 @@ class TextView(ConsoleView):
             self._say(how_it_ends(event.started_here, interactive=self._interactive))
 
     def _show_address(self, url: str, style: str = "bold") -> None:
-        """Print an address in the place of the status line, which the caller shows again below it.
+        """Print an address in place of the status line, which the caller shows again below it.
 
-        We never fold it: a terminal then keeps it whole for a click or a copy.
+        It is never folded, so that the terminal keeps it whole for a click or a copy.
         """
         self._stop_status()
         self._console.print(printable(url), style=style, soft_wrap=True, highlight=False, markup=False)
@@ -223,7 +223,7 @@ class TextView(ConsoleView):
 
     @_display.register(events.ShellOpening)
     def _(self, event: events.ShellOpening) -> None:
-        self._stop_status()  # it must not run over what the node prints
+        self._stop_status()  # it must not overwrite what the node prints
         if event.command is None:
             self._say(shell_text(event))
 
@@ -277,7 +277,7 @@ class TextView(ConsoleView):
     def _(self, event: events.TasksProgress) -> None:
         from notebook_launcher.cli.views.batch import tasks_parts
 
-        if self._has_status_line:  # elsewhere, the lines on each task say it
+        if self._has_status_line:  # otherwise, the lines on each task show it
             self._open_status_line().update_tasks(tasks_parts(event))
             self._show_status_line()
 
@@ -447,7 +447,7 @@ class TextView(ConsoleView):
         self._parts.copies.show(event)
 
 
-#: events after which no session is attached, or not to us
+#: events after which this launcher is not attached to a session
 _NOT_ATTACHED = (
     *(events.Running, events.Stopping, events.Ended, events.Detached),
     *(events.NotebookFinished, events.ResultsFetched, events.Bill, events.ScriptFinished, events.JobReport),
