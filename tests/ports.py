@@ -8,12 +8,16 @@ import socket
 from pathlib import Path
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_returned: set[int] = set()  # by this process: whoever wants several ports gets different ones
 
 
 def free_port() -> int:
     """Return a port that nobody has on 127.0.0.1 or ::1, and that the kernel gives to nobody who asks for any port."""
     first_given = int(RANGE.read_text().split()[0]) if RANGE.exists() else 32768
-    return next(filter(_is_free, random.sample(range(10_000, max(first_given, 20_000)), 1000)))
+    candidates = set(range(10_000, max(first_given, 20_000))) - _returned
+    port = next(filter(_is_free, random.sample(sorted(candidates), 1000)))
+    _returned.add(port)
+    return port
 
 
 def _is_free(port: int) -> bool:
