@@ -17,7 +17,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, SchedulerMissing, UsageError
 from notebook_launcher.launch import dry_run
 from notebook_launcher.planning.first_run import complete_options
-from notebook_launcher.planning.new_default import save_new_default, with_default_saved
+from notebook_launcher.planning.new_default import save_new_default
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine, find_target
 from notebook_launcher.profiles import load_configuration, load_profile
@@ -88,28 +88,6 @@ def test_a_cluster_is_chosen_and_what_it_asks_is_kept(config: Path) -> None:
     assert load_profile("uni").ask == ("user",)  # the partition was said to be of no matter
 
 
-def test_a_cluster_is_the_default_once_the_request_has_been_checked(config: Path) -> None:
-    """And with a flag that only the cluster knows, once that has accepted it."""
-    told = FirstUser("uni", "alice", "uni7", "")
-    options = complete_options(LaunchOptions({"array": "0-3"}), LAPTOP, told, told)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="--array"):
-        make_plan(options, LAPTOP)
-    new = replace(options, flags={"container-image": "x"})
-    plan = with_default_saved(make_plan(new, LAPTOP), told)  # type: ignore[arg-type]
-    assert (load_configuration().cluster, plan.target.arguments()) == (None, ["--cluster", "uni"])
-    plan = with_default_saved(make_plan(replace(options, flags={}), LAPTOP), told)  # type: ignore[arg-type]
-    assert (load_configuration().cluster, plan.target.arguments()) == ("uni", [])
-    assert plan.command == "--cluster uni"
-
-
-def test_with_the_default_it_is_said_how_to_change_and_undo_it(config: Path, launch_notebook: LaunchNotebook) -> None:
-    run(told := FirstUser(""))
-    assert "\n  launch-notebook clusters use NAME\n  launch-notebook clusters use --unset" in told.said
-    assert launch_notebook("clusters", "use", "--unset").returncode == 0
-    with pytest.raises(AnswerMissing):
-        run(FirstUser(None))
-
-
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_with_another_scheduler_nothing_starts_here_before_that_is_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
@@ -141,15 +119,6 @@ def test_the_beginning_of_a_name_will_do(config: Path, word: str, meant: str | N
     again = FirstUser("never asked")
     run(again)
     assert again.questions == []
-
-
-def test_this_machine_is_what_it_was_before(config: Path) -> None:
-    run(FirstUser(""))
-    plan = make_plan(LaunchOptions(), LAPTOP)
-    assert (plan.target.cluster, plan.target.arguments()) == (None, [])
-    (config / "config.toml").write_text('cluster = "uni"')
-    assert make_plan(LaunchOptions(cluster="here"), LAPTOP).target.arguments() == ["--cluster", "here"]
-    assert make_plan(LaunchOptions(cluster="here"), LOGIN).target.scheduler == "slurm"
 
 
 def test_a_wrong_name_is_asked_for_again_three_times_at_most(config: Path) -> None:
@@ -201,12 +170,10 @@ def test_a_login_node_that_has_a_profile_is_said_to_have_one(config: Path) -> No
 def test_a_retired_one_leads_to_its_successor(config: Path) -> None:
     (config / "clusters" / "old.toml").write_text('status = "retired"\nsuccessor = "uni"\nhost = "gone"\n')
     run(told := FirstUser("old", "alice", "uni7", ""))
-    assert load_configuration().cluster == "old"  # the successor may have one itself some day
     assert "login.uni.example" in "".join(told.questions)
     assert load_profile("uni").user == "alice"
-    plan = make_plan(LaunchOptions(), LAPTOP)
-    assert plan.target.cluster == "uni"
-    assert "Using its successor, uni." in plan.target.notes[0]
+    target = make_plan(LaunchOptions(), LAPTOP).target
+    assert target.cluster == "uni" and "Using its successor, uni." in target.notes[0]
 
 
 def test_words_of_a_retired_one_are_understood_at_the_first_launch_too(config: Path) -> None:
