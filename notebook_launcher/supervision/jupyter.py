@@ -168,8 +168,7 @@ class JupyterSupervisor(Supervisor):
         self._port.warn_of_free()
         if not isinstance(error, HostKeyChanged | HostKeyUnknown):
             return super()._connection_error(error)
-        # reconnecting would fail the same way
-        error.why += f" The session goes on: job {self._job}."
+        error.why += f" The session goes on: job {self._job}."  # reconnecting would fail the same way
         report_detached(self._context, self._session)
         return error
 
