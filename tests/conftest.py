@@ -35,7 +35,7 @@ from tests.doubles import wait_until
 if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["PRACTICE_CLUSTER_ROOT"] = f"/var/tmp/notebook-launcher-practice-{_worker}"
 
-# Each shell would run the login files of the person who runs the tests (pyenv, conda, a greeting), which can take 0.2 s.
+# Each shell would run the login files of the person who runs the tests (pyenv, conda, a greeting): up to 0.2 s each.
 # So the tests of all workers use a temporary home. Programs that look it up in /etc/passwd still use the real one.
 if "NBL_TEST_HOME" not in os.environ:
     os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))

@@ -56,7 +56,7 @@ def by_a_page(scene: Scene) -> str:
 
 
 def rebound(scene: Scene) -> str:
-    """Send what a page sends whose own host name resolves to 127.0.0.1: its name as the host, here even with the token."""
+    """Send what a page sends whose host name resolves to 127.0.0.1: with its name as the host, and even the token."""
     url = f"http://127.0.0.1:{scene.port_here}/api/contents"
     token = ("-H", f"Authorization: token {scene.token}")
     assert status(scene, "laptop", "alice", url, *token, "-H", "Host: 127.0.0.1") == "200"
