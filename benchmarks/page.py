@@ -8,8 +8,8 @@ used, Fabric's ``forward_local``, and only if Fabric is installed. The launcher 
 and each page belongs to another session.
 
 Debian's Chromium opens the page until the launcher tab can be clicked: first with an empty profile, then, in a new
-process, with the profile of the first visit. It prints medians over the rounds, and ratios to the first page of ``ssh
--L``. The bytes are those that came over the network meanwhile, including SSH's own.
+process, with the profile of the first visit. It prints medians over the rounds, and ratios to the first page of
+``ssh -L``. The bytes are those that came over the network meanwhile, including SSH's own.
 
 A browser also computes for seconds, and longer on a busy machine. So the same URLs are loaded three more times without
 it, with six connections as in a browser: that is the column "transfer".
