@@ -31,6 +31,7 @@ from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination
 from tests.doubles import wait_until
+from tests.ports import free_port
 
 NASTY = [
     "", " ", "a b", "'", '"', "a'b\"c", "$HOME", "$(touch pwned)", "`touch pwned`", "; touch pwned", "&& touch pwned",
@@ -143,9 +144,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     allowed = [make_key(folder / "user_key"), make_key(folder / "locked_key", passphrase="opén sesame")]
     make_key(folder / "other_key")
     (folder / "authorized_keys").write_text("\n".join(allowed) + "\n")
-    with contextlib.ExitStack() as free:
-        listeners = [free.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
-        port, port2, closed_port = (listener.getsockname()[1] for listener in listeners)
+    port, port2, closed_port = free_port(), free_port(), free_port()
     (folder / "sshd_config").write_text(
         f"HostKey {folder}/host_key\nHostKey {folder}/second_host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
@@ -194,8 +193,7 @@ def account_at(server: Server, folder: Path, sshd_config: str = "") -> Iterator[
     for name in ("user_key", "locked_key", "host_key", "host_key.pub"):
         (folder / name).write_bytes((server.folder / name).read_bytes())
         (folder / name).chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {server.host_key}")
     with (folder / "log").open("w") as log:
         argv = [server.program, "-D", "-e", "-f", folder / "sshd_config", "-p", str(port)]

@@ -1,4 +1,4 @@
-"""Reads files only up to a size limit, and what others may have put in their place not at all."""
+"""Reads files up to a size limit, and refuses links, pipes and devices that others may have put in their place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_at_most(path: Path, limit: int) -> bytes | None:
 
 
 def read_regular(path: str | Path, limit: int, folder: int | None = None) -> bytes | None:
-    """Return the content of a regular file that is no link, as ``read_at_most`` does; see ``open_regular``."""
+    """Return the content of a regular file, not a link, as ``read_at_most`` does; see ``open_regular``."""
     with open_regular(path, folder) as file:
         return _content(file, limit)
 
@@ -38,7 +38,7 @@ def bounded_lines(path: Path, limit: int) -> Iterator[str]:
 def open_regular(path: str | Path, folder: int | None = None) -> BinaryIO:
     """Open a file to read it. Raises ``OSError`` for a link, and for a pipe or a device, for which it never waits.
 
-    ``folder``: the descriptor of the folder that a relative path begins in.
+    ``folder``: the descriptor of the folder that a relative path starts from.
     """
 
     def opened(path: str, flags: int) -> int:

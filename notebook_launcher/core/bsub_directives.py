@@ -1,7 +1,7 @@
-"""The ``#BSUB`` lines of a job script for LSF, read into sbatch's flags, which requests have on every cluster. Pure.
+"""Translates the ``#BSUB`` lines of an LSF job script to sbatch's flags, of which every request consists. Pure.
 
-What has no counterpart, and would change what the job does, is an error that names the line; what only makes a
-difference that one can do without is left out, and reported.
+An option that has no counterpart and would change what the job does is an error that names the line; one that the job
+can do without is left out, and reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SAME = {"-q": "partition", "-P": "account", "-U": "reservation", "-u": "mail-us
 _FILES = {"-o": "output", "-oo": "output", "-e": "error", "-eo": "error"}
 #: options without a value that have a counterpart
 _PLAIN = {"-x": "exclusive", "-H": "hold", "-r": "requeue"}
-#: options without a value that only say how bsub itself behaves, or repeat its default
+#: options without a value that only affect bsub itself, or repeat its default
 _WITHOUT_EFFECT = frozenset({"-rn", "-ul", "-K", "-I", "-Ip", "-Is", "-tty"})
 #: options with a value that are left out: limits besides those of the queue, and how LSF requeues a job
 _LEFT_OUT = frozenset({"-M", "-v", "-S", "-D", "-F", "-c", "-p", "-T", "-Q", "-L", "-sp", "-ptl", "-eptl", "-Jd"})
@@ -41,7 +41,7 @@ class BsubDirectives(Frozen):
 def read_bsub_directives(text: str) -> BsubDirectives:
     """Return what the ``#BSUB`` lines above a script's first command ask for.
 
-    Of an option that is there twice the last one counts. Raises ``UsageError`` for what cannot be read or translated.
+    If an option occurs twice, the last one counts. Raises ``UsageError`` for what cannot be read or translated.
     """
     reader = _Reader()
     for number, line in enumerate(text.split("\n"), 1):
@@ -167,7 +167,7 @@ class _Reader:
             left = left.replace(part[0], "", 1)
             self._requirement(part["name"], part["value"].strip())
         if left.strip():
-            self._requirement("select", left.strip())  # what has no name is one
+            self._requirement("select", left.strip())  # a string without a section name is a select string
 
     def _requirement(self, name: str, value: str) -> None:
         if name == "span" and value.replace(" ", "") == "hosts=1":
@@ -211,6 +211,6 @@ def _minutes(text: str) -> int:
 
 
 def marked_lines(flags: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield the ``#SBATCH`` lines for these flags, for people to type."""
+    """Yield the ``#SBATCH`` lines for these flags, for a script."""
     for name, value in sorted(flags.items()):
         yield f"#SBATCH --{name}" + ("" if value is None else f"={shlex.quote(value)}")

@@ -22,9 +22,9 @@ _MOST_NAMED = 8
 
 
 class CheckRunner:
-    """The results so far. A check has a name; ``needs`` are the names of the checks that it depends on.
+    """Runs checks and keeps their results, by name. ``needs``: the names of the checks that a check depends on.
 
-    ``contact``: whom the hint of a fault names where it is to ask the cluster's support.
+    ``contact``: the address that is added to hints to ask the cluster's support.
     """
 
     def __init__(self, view: View) -> None:
@@ -38,8 +38,9 @@ class CheckRunner:
     ) -> bool:
         """Run a check and report its finding; return whether checks that depend on it can run.
 
-        ``inspect`` returns ``None`` if there is nothing to report. Errors that it raises are faults, except a timeout.
-        ``doing``: the activity to show meanwhile. A check that was not run blocks no other.
+        ``inspect`` returns ``None`` if there is nothing to report. An error that it raises is a fault; but a
+        ``HostCommandFailed``, such as a timeout, means that the result is unknown. ``doing``: the activity to show
+        meanwhile. A check that was not run counts as passed.
         """
         if self.skip_unless_passed(name, needs):
             return False
@@ -107,7 +108,7 @@ class CheckRunner:
 
 
 def _what_follows(faults: Sequence[Finding]) -> str:
-    """Return in sentences what would come of some faults."""
+    """Return sentences that say who would be affected by the faults."""
     sentences = []
     if affected := dict.fromkeys(one.who for one in faults if not one.students):
         first, *others = affected

@@ -1,4 +1,4 @@
-"""The options that every command has: they may stand in front of a command."""
+"""The options that every command has, and that may also precede the command's name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 HELP = ("-h", "--help", "--usage")
 
-#: each option, and whether a word comes after it
+#: each option, and whether its value is a separate word
 COMMON_OPTIONS = {
     **dict.fromkeys(HELP, False),
     "--json": False,
@@ -19,7 +19,7 @@ COMMON_OPTIONS = {
 
 
 def place_of_command(words: Sequence[str]) -> int:
-    """Return the place behind all options in front that every command has: a command would stand there."""
+    """Return the index of the first word after the leading common options, where a command's name would be."""
     place = 0
     while place < len(words) and words[place].partition("=")[0] in COMMON_OPTIONS:
         place += 1 if "=" in words[place] or not COMMON_OPTIONS[words[place]] else 2

@@ -1,7 +1,7 @@
 """One exception class per cause: what happened, why we think so, what to type next.
 
 Every class carries the exit code of the command, so that a script can tell the causes apart. The codes are
-documented in ``docs/errors.md``; a test holds the two together.
+documented in ``docs/errors.md``; a test checks that they agree.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class ConnectionLost(LauncherError):
 class HostCommandFailed(LauncherError):
     """A command of the launcher failed on the login node: disk full, no shell, no permission, timeout.
 
-    ``may_have_run``: whether the command may have done something; ``may_go_on``: it may still, in its directory.
+    ``may_have_run``: the command may have had an effect; ``may_go_on``: it may still be at work in its directory.
     """
 
     exit_code = 16
@@ -163,7 +163,7 @@ class AddressRefused(ConnectionFailed):
 
 
 class LoginBusy(ConnectionFailed):
-    """The login node has closed new connections, before any login, for as long as it was tried again."""
+    """The login node kept closing new connections before any login, for as long as the launcher tried."""
 
     exit_code = 44
 
@@ -175,7 +175,7 @@ class SubmitRefused(LauncherError):
 
 
 class AccountRefused(SubmitRefused):
-    """The account is not the user's on this cluster, or is not allowed in this partition."""
+    """The user does not have this account on the cluster, or it is not allowed in this partition."""
 
     exit_code = 50
 
@@ -223,7 +223,7 @@ class SizeRefused(SubmitRefused):
 
 
 class LicenceRefused(SubmitRefused):
-    """The requested licence is unknown there, or there are never that many."""
+    """The cluster does not have the requested licence, or never that many."""
 
     exit_code = 58
 
@@ -265,7 +265,7 @@ class SchedulerAway(SubmitRefused):
 class SchedulerMissing(LauncherError):
     """The scheduler's commands are not found where they are expected.
 
-    ``names_instead``: the message says what was found in their place. ``names_module``: and that is a module.
+    ``names_instead``: the message says what was found in their place. ``names_module``: what was found is a module.
     """
 
     exit_code = 21
@@ -334,7 +334,7 @@ class Preempted(JobFailed):
 
 
 class BootFailed(JobFailed):
-    """The compute node, or what the job needs to start there, could not be prepared: a boot, its output file."""
+    """The compute node could not be prepared for the job: it did not boot, or the output file could not be opened."""
 
     exit_code = 83
 
@@ -388,7 +388,7 @@ class JupyterMissing(JobFailed):
 
 
 class JupyterCrashed(JobFailed):
-    """JupyterLab ended by itself, or was ended because it accepted requests without a token."""
+    """JupyterLab exited unexpectedly, or was stopped because it accepted requests without a token."""
 
     exit_code = 96
 
@@ -400,7 +400,7 @@ class JupyterSlow(JobFailed):
 
 
 class HomeUnusable(JobFailed):
-    """A disk, mostly the user's home, is not writable on the compute node: full, beyond a quota or read-only."""
+    """A disk, mostly the user's home folder, is not writable on the compute node: full, over quota or read-only."""
 
     exit_code = 98
 
@@ -425,7 +425,7 @@ class JobTimedOut(LauncherError):
 
 
 class JobLost(LauncherError):
-    """The scheduler no longer knows the job, and neither it nor the job's log says why."""
+    """The scheduler no longer knows the job, and neither the scheduler nor the job's log shows how it ended."""
 
     exit_code = 33
 
@@ -455,13 +455,13 @@ class NotebookFailed(LauncherError):
 
 
 class ScriptInvalid(LauncherError):
-    """A job script cannot be submitted: it is missing, no text, too large, or says not what runs it."""
+    """A job script cannot be submitted: it is missing, not text, too large, or does not begin with ``#!``."""
 
     exit_code = 38
 
 
 class ScriptFailed(LauncherError):
-    """A submitted job script ended with an exit code other than 0; the end of what it printed is shown."""
+    """A submitted job script ended with an exit code other than 0; the last lines that it printed are shown."""
 
     exit_code = 39
 
@@ -473,7 +473,7 @@ class BenchIncomplete(LauncherError):
 
 
 class RosterInvalid(LauncherError):
-    """A list of students cannot be read, names nobody, or has a line that is no user's name."""
+    """A list of students cannot be read, is empty, or has a line that is not a user name."""
 
     exit_code = 43
 
@@ -485,7 +485,7 @@ class SessionNotFound(LauncherError):
 
 
 class NothingMeasured(LauncherError):
-    """There are no samples of a session's use."""
+    """There are no samples of the resources that a session used."""
 
     exit_code = 42
 

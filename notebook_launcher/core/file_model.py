@@ -1,4 +1,4 @@
-"""The base of the models that check what a file says."""
+"""The base class of models that validate a file's content."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ look_for_no_plugins()
 
 
 class FileModel(BaseModel):
-    """A frozen model that is built when something is first read into it: a command reads few kinds of files."""
+    """A frozen model, built only when it first reads something, because a command reads few kinds of files."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)

@@ -40,12 +40,12 @@ def warning(found: str, hint: str) -> Finding:
 
 
 def unknown(found: str, hint: str = "") -> Finding:
-    """Return that the check had no result."""
+    """Return a finding for a check that had no result."""
     return Finding("unknown", found, hint)
 
 
 def of_error(error: LauncherError) -> Finding:
-    """Return an error as a fault, with its own hint, and with the last line of a log that is not the launcher's."""
+    """Return an error as a fault, with its own hint, and the last line of its log that is not from the launcher."""
     theirs = [line.strip() for line in error.log if line.strip() and "notebook-launcher:" not in line]
     log = f" The log's last line: {theirs[-1]}" if theirs else ""
     return fault(f"{error.what} {error.why}".strip() + log, error.hint or "see docs/errors.md")

@@ -1,4 +1,4 @@
-"""The base of what is passed on and never changed: frozen dataclasses whose methods are those of their base."""
+"""The base class of immutable data: frozen dataclasses that inherit their methods, so that none need be compiled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ else:
 
 
 class _Shape:
-    """What the methods of ``Frozen`` need to know of a class, read from its fields once."""
+    """The fields of a class, in the forms that the methods of ``Frozen`` need."""
 
     def __init__(self, fields: Sequence[dataclasses.Field[Any]]) -> None:
         none = dataclasses.MISSING
@@ -29,16 +29,16 @@ class _Shape:
 
 
 _shapes: dict[type[Frozen], _Shape] = {}  # of the classes that are dataclasses already
-_completing = threading.RLock()  # threads make objects too
+_completing = threading.RLock()  # several threads create objects
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 class Frozen:
     """A frozen dataclass without the decorator: ``class JobRef(Frozen):`` and its fields.
 
-    Making a dataclass compiles six methods for it. For the hundred and more that a command imports, most of them to
-    make none of their objects, that was a fifth of the processor time in which it starts. So each becomes one with its
-    first object, and none has methods of its own: those below read its fields.
+    ``@dataclass`` compiles six methods for each class. A command imports more than a hundred such classes and creates
+    objects of few; compiling them all took a fifth of the processor time of its start. So a class becomes a dataclass
+    when its first object is created, and has no methods of its own: those below read its fields.
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
@@ -49,7 +49,7 @@ class Frozen:
         return super().__new__(cls)
 
     def __init__(self, *values: object, **named: object) -> None:
-        """Take the values of the fields, in their order or by their names."""
+        """Set the fields from positional and keyword arguments."""
         shape = _shapes[type(self)]
         in_order = dict(zip(shape.in_order, values, strict=False))
         given = {**shape.defaults, **in_order, **named}
@@ -62,7 +62,7 @@ class Frozen:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Check the values; for the classes that have rules."""
+        """Check the values; classes that have rules override this."""
 
     def __eq__(self, other: object) -> bool:
         return _compared(self) == _compared(other) if type(other) is type(self) else NotImplemented
@@ -86,7 +86,7 @@ def _compared(one: Frozen) -> tuple[object, ...]:
 
 
 def _mistake(kind: str, shape: _Shape, given: Collection[str], values: Sequence[object], named: Collection[str]) -> str:
-    """Return what is wrong with the values that were given for an object."""
+    """Return the message for missing, unknown or repeated arguments."""
     if len(values) > len(shape.in_order):
         return f"{kind} has {len(shape.in_order)} fields in order, and got {len(values)} values"
     if twice := [name for name in shape.in_order[: len(values)] if name in named]:
@@ -97,10 +97,10 @@ def _mistake(kind: str, shape: _Shape, given: Collection[str], values: Sequence[
 
 
 def complete(kind: type[Frozen]) -> None:
-    """Make a class a dataclass if it is none yet, after those that it extends.
+    """Make a class and its base classes dataclasses, unless they are already.
 
-    A signal's handler may end this at any moment: then the class is as it was. A class whose objects are made by such a
-    handler is to be completed before.
+    A signal handler may raise in the middle of this; the class is then left as it was. A class whose objects a signal
+    handler creates must be completed beforehand.
     """
     if kind in _shapes:
         return

@@ -8,7 +8,7 @@ _ATOMS = re.compile(r"\*|\[![^\]]+\]|\[[^\]!][^\]]*\]|.", re.S)
 
 
 def match_glob(pattern: str, text: str) -> str | None:
-    """Return what the last ``*`` matches, all of the text if there is none; ``None`` if the pattern does not match.
+    """Return what the last ``*`` matches, the whole text if there is no ``*``; ``None`` if the pattern does not match.
 
     Each ``*`` matches as much as possible, the first one first. All other characters match themselves.
     """
@@ -20,7 +20,7 @@ def match_glob(pattern: str, text: str) -> str | None:
     if end < len(first) or not _fits(first, text, 0) or not _fits(last, text, end):
         return None
     star = limit = end
-    for number, segment in enumerate(reversed(middle)):  # from the right, so that each star before is long
+    for number, segment in enumerate(reversed(middle)):  # from the right, so that the earlier stars match the most
         starts = range(limit - len(segment), len(first) - 1, -1)
         limit = next((start for start in starts if _fits(segment, text, start)), -1)
         if limit < 0:

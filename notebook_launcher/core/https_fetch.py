@@ -20,7 +20,7 @@ from notebook_launcher.core.text import whole_number
 TIMEOUT = 30.0  # seconds for one file, however slow the server
 _READ_TIMEOUT = 10.0  # seconds without any data
 _CHUNK = 64 * 1024  # bytes
-_LONGEST = 300  # characters of what a server says that are shown
+_LONGEST = 300  # characters of a server's message that are shown
 
 
 class Fetched(Frozen):
@@ -50,9 +50,9 @@ def check_address(url: str, *, plain: bool = False) -> None:
 
 
 def fetch(url: str, at_most: int, *, plain: bool = False, within: float = TIMEOUT) -> Fetched:
-    """Return a file of at most ``at_most`` bytes. Raises ``FetchFailed``, and ``UsageError`` as ``check_address``.
+    """Download a file of at most ``at_most`` bytes. Raises ``FetchFailed``, and ``UsageError`` as ``check_address``.
 
-    Redirections are followed to https only. ``within``: seconds for all of it.
+    Only redirections to https are followed. ``within``: seconds for the whole download.
     """
     check_address(url, plain=plain)
     done: queue.SimpleQueue[Fetched | Exception] = queue.SimpleQueue()
@@ -95,9 +95,9 @@ def _download(url: str, at_most: int, connections: _Connections) -> Fetched:
 
 
 class _Connections(urllib.request.HTTPSHandler):
-    """The connections of one download. Closed, they end even what waits for the end of endless headers."""
+    """The connections of one download; closing them also ends a wait for headers that never end."""
 
-    handler_order = urllib.request.HTTPHandler.handler_order - 1  # instead of it
+    handler_order = urllib.request.HTTPHandler.handler_order - 1  # used instead of that handler
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,12 +118,12 @@ class _Connections(urllib.request.HTTPSHandler):
         return self.do_open(opened, req)
 
     def close(self) -> None:
-        """Close them while another thread uses them."""
+        """Close the connections, even while another thread uses them."""
         self.closed = True
         for connection in self._opened:
             with contextlib.suppress(OSError):
                 if (used := connection.sock) is not None:
-                    # not its own shutdown: without its TLS, what was received last would pass for an answer
+                    # not SSLSocket.shutdown: it drops the TLS layer, and encrypted bytes would be read as a response
                     socket.socket.shutdown(used, socket.SHUT_RDWR)
 
 

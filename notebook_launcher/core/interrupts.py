@@ -1,10 +1,10 @@
 """Ctrl-C, SIGTERM and SIGHUP: exceptions until a job may exist, and events in an inbox from then on.
 
-An exception may arrive between any two steps, also between the scheduler's answer and the line that saves it, and
+An exception may be raised between any two steps, even between the scheduler's answer and the line that saves it, which
 would orphan the job. So once a job may exist, nothing is raised any more: an interrupt is put into the inbox, like news
 of the job and input from the keyboard, and is handled where the code can act on it.
 
-Until then, a call that takes locks is made in a block that is ``Uninterrupted``.
+Until then, calls that take locks are made in an ``Uninterrupted`` block.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Literal
 
 from notebook_launcher.core.frozen import Frozen, complete
 
-GRACE = 1.0  # seconds in which an uninterrupted block may end after an interrupt, before it loses its connection
-PATIENCE = 3.0  # seconds after which the next interrupt is raised even in such a block
+GRACE = 1.0  # seconds from an interrupt in an uninterrupted block to its ``give_up``, which closes its connection
+PATIENCE = 3.0  # seconds after the first interrupt; a further one after that is raised even in such a block
 _CHECK_EVERY = 0.02  # seconds
 
 Kind = Literal["end", "leave"]
@@ -40,7 +40,7 @@ class Interrupt(Frozen):
     at_once: bool = False
 
 
-complete(Interrupt)  # a signal's handler makes them
+complete(Interrupt)  # signal handlers create them
 
 
 class Interrupts:
@@ -51,24 +51,24 @@ class Interrupts:
         # a SimpleQueue may be put to from a signal handler, even while it is being read
         self.inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._deferred = False
-        self._arrived: set[Kind] = set()  # since interrupts were deferred, whoever has taken them from the inbox
-        #: how often the user has wanted it over since interrupts were deferred
+        self._arrived: set[Kind] = set()  # since interrupts were deferred, even if taken from the inbox already
+        #: how often the user has asked to cancel since interrupts were deferred
         self.exit_requests = 0
 
     def defer(self) -> None:
-        """From now on do not raise; put interrupts into the inbox."""
+        """Put interrupts into the inbox from now on, instead of raising them."""
         self._deferred = True
 
     @property
     def hung_up(self) -> bool:
-        """Whether the terminal was closed since interrupts were deferred, whoever has taken that from the inbox."""
+        """Whether the terminal was closed since interrupts were deferred, even if that was taken from the inbox."""
         return "leave" in self._arrived
 
     def renew(self) -> None:
-        """Raise on interrupts again until ``defer``; drop the events left from what has ended.
+        """Raise interrupts again until ``defer``, and drop the events left over from the session that has ended.
 
-        What arrived meanwhile is raised now, ``HungUp`` before ``KeyboardInterrupt``: whoever took it from the inbox,
-        as when a job was cancelled, did not end the command with it.
+        Interrupts that arrived meanwhile are raised now, ``HungUp`` in preference to ``KeyboardInterrupt``: even one
+        that was taken from the inbox, for example to cancel a job, has not ended the command yet.
         """
         before, self.inbox = self.inbox, queue.SimpleQueue()
         self._deferred = _held.was_raised = False
@@ -92,15 +92,15 @@ class Interrupts:
 
 
 class Uninterrupted:
-    """A block of the main thread in which an interrupt is not raised, but at the block's end.
+    """A block of the main thread that defers interrupts to its end.
 
-    For calls that take locks: an exception that arrives between taking one and the ``try`` which releases it would
-    leave it locked, and whoever needs it next, to close the connection for example, would wait for ever.
+    For calls that take locks: an exception raised between taking a lock and the ``try`` that releases it would leave it
+    locked, and the next code that needs it, for example to close the connection, would wait forever.
 
-    ``end_wait``, when an interrupt arrives, and ``give_up``, if the block still runs ``GRACE`` seconds later, end what
-    it waits for; each is called on a thread of its own, and may block. ``closing``: the block only cleans up, so
-    ``give_up`` bounds it also if an interrupt was raised before it. On another thread, where no interrupt arrives, this
-    does nothing.
+    ``end_wait`` is called when an interrupt arrives, and ``give_up`` if the block still runs ``GRACE`` seconds later,
+    to end what the block waits for; each is called on a thread of its own, and may block. ``closing``: the block only
+    cleans up, so ``give_up`` is called even if the interrupt was raised before the block. On other threads, which get
+    no interrupts, this does nothing.
     """
 
     __slots__ = ("_closing", "_counts", "_end_wait", "_give_up", "is_over")
@@ -118,7 +118,7 @@ class Uninterrupted:
 
     def __enter__(self) -> None:
         if self._counts:
-            if _held.kinds:  # inside of another such block: what would end this one's wait was not there yet
+            if _held.kinds:  # it arrived in an enclosing block, before this block's ``end_wait`` was known
                 _held.raise_kept()
             _held.blocks.append(self)
             if self._closing and _held.was_raised:
@@ -135,7 +135,7 @@ class Uninterrupted:
         """End what the block waits for; called by a signal handler. Raises ``RuntimeError`` if no thread can start."""
         for wait, end in ((0.0, self._end_wait), (GRACE, self._give_up)):
             if end is not None:
-                # a Thread would take locks to start, and the interrupted code may have them
+                # starting a Thread takes locks, which the interrupted code may hold
                 _thread.start_new_thread(_end_after, (wait, end, self))
 
 
@@ -151,7 +151,7 @@ def _end_after(seconds: float, end: Callable[[], object], block: Uninterrupted) 
 class _Held:
     """The uninterrupted blocks of the main thread, and the interrupts that arrived in them.
 
-    A signal handler may interrupt any of it, so it takes no locks.
+    It takes no locks, because a signal handler may interrupt any of its methods.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class _Held:
         self._since = 0.0
 
     def keep(self, kind: Kind) -> bool:
-        """Keep an interrupt for the end of the block that runs; false if there is none, or it does not end."""
+        """Keep an interrupt for the end of the running block; return false if there is none, or it takes too long."""
         if not self.blocks or threading.get_ident() != threading.main_thread().ident:
             return False
         if not self.kinds:
@@ -176,7 +176,7 @@ class _Held:
         return True
 
     def raise_kept(self) -> None:
-        """Raise what arrived in the block, ``HungUp`` before ``KeyboardInterrupt``."""
+        """Raise the interrupt that arrived in the block, ``HungUp`` in preference to ``KeyboardInterrupt``."""
         self.raise_("leave" if "leave" in self.kinds else "end")
 
     def raise_(self, kind: Kind) -> None:

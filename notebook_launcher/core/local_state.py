@@ -28,8 +28,9 @@ def state_folder() -> Path:
 def make_state_folder() -> Path:
     """Create the state folder if necessary, for this user alone, and return it.
 
-    A folder of the user's that others may enter, such as one from a backup, is closed to them. One with the sticky bit
-    is shared on purpose, and stays as it is. Raises ``OSError`` if it cannot be created.
+    If others may enter the user's folder, for example after it was restored from a backup, their permissions are
+    removed. A folder with the sticky bit is shared on purpose, and stays as it is. Raises ``OSError`` if it cannot be
+    created.
     """
     folder = state_folder()
     for one in (*reversed(folder.parents), folder):  # `parents=True` would give those above the user's umask
@@ -42,7 +43,7 @@ def make_state_folder() -> Path:
 
 
 def is_private() -> bool:
-    """Whether the state folder is there and only this user may enter it; never on Windows, which does not say."""
+    """Whether the state folder exists and only this user may enter it; false on Windows, where that is not known."""
     try:
         found = state_folder().stat()
     except OSError:
@@ -53,7 +54,7 @@ def is_private() -> bool:
 def read_own(name: str) -> str | None:
     """Return the text of a file in the state folder, ``None`` if it cannot be read or others may have written it.
 
-    Raises ``ValueError`` if it is no text.
+    Raises ``ValueError`` if it is not text.
     """
     try:
         with open_regular(state_folder() / name) as file:
@@ -138,14 +139,14 @@ def last_port(session: str) -> int:
 
 
 def record_attached(session: str, port: int) -> None:
-    """Record that this process is attached to a session, by which local port, for as long as it is."""
+    """Record that this process is attached to a session, and by which local port, until ``forget_attached``."""
     remember("ports", session, str(port), at_most=_PORTS)
     apps = {key: value for key, value in _read(_attached(session)).items() if key.startswith(_APP)}
     _write(_attached(session), {"machine": socket.gethostname(), "pid": str(os.getpid()), "port": str(port), **apps})
 
 
 def record_apps(session: str, ports: Mapping[str, int]) -> None:
-    """Record by which local ports this process, which is attached, leads to the session's programs (``--app``)."""
+    """Record the local ports by which this attached process reaches the session's programs (``--app``)."""
     attached = {key: value for key, value in _read(_attached(session)).items() if not key.startswith(_APP)}
     if attached:
         _write(_attached(session), {**attached, **{f"{_APP}{name}": str(port) for name, port in ports.items()}})
@@ -163,7 +164,7 @@ def attached_ports(session: str) -> list[int]:
 
 
 def app_ports(session: str) -> dict[str, int]:
-    """Return the local ports that lead to the session's programs (``--app``), by name: of the newest process."""
+    """Return the local ports that lead to the session's programs (``--app``), by name, in the newest process."""
     for _, record in _attachments(session):
         apps = {key.removeprefix(_APP): value for key, value in record.items() if key.startswith(_APP)}
         if apps:
@@ -192,7 +193,7 @@ def _attachments(session: str) -> list[tuple[int, dict[str, str]]]:
 
 
 def forget_port(session: str, port: int) -> None:
-    """Remove the record of one of ``attached_ports``, because the session is not behind it any more."""
+    """Remove the record of one of ``attached_ports``, because it no longer leads to the session."""
     with contextlib.suppress(OSError):
         for path in state_folder().glob(f"attached-{session}-*.json"):
             record = _read(path.name.removesuffix(".json"))

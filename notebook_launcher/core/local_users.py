@@ -1,4 +1,4 @@
-"""Who else uses this machine, as far as it shows: enough for a warning. Security needs ``personal_machine``."""
+"""Tells whether other people use this machine, well enough for a warning; for security, see ``personal_machine``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import os
 from pathlib import Path
 
-FIRST_PERSON = 1000  # users with lower numbers are the system's
+FIRST_PERSON = 1000  # users with lower ids are the system's
 
 
 def others_work_here() -> bool:
-    """Whether another person runs a program on this machine, as Linux tells everybody; elsewhere it is not known."""
+    """Whether another person runs a program on this machine; always false where that is not known (not on Linux)."""
     if not hasattr(os, "getuid"):  # Windows
         return False
     owners: set[int] = set()
@@ -23,7 +23,7 @@ def others_work_here() -> bool:
 
 
 def _is_person(uid: int) -> bool:
-    """Whether a user can log in; numbers without a name are those of containers."""
+    """Whether a user can log in; ids without a name are those of containers."""
     import pwd
 
     try:

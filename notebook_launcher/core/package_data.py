@@ -8,7 +8,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
-# what each script that sets up an environment needs beside it
+# what each script that sets up an environment needs in its folder
 LIBRARY = ("lib.sh", "containers.sh", "activate.sh")
 _LIB = (
     *LIBRARY,
@@ -53,16 +53,16 @@ def job_files() -> dict[str, bytes]:
     return {name: job_script(name).read_bytes() for name in JOB_FILES}
 
 
-#: the name of the file with their checksums
+#: the name of the file with the checksums of the job files
 CHECKSUMS = "scripts.sha256"
 
 
 def checksums(files: Mapping[str, bytes]) -> bytes:
-    """Return what ``sha256sum --check`` reads for these files; the first line is ``# `` and a digest of all of them."""
+    """Return the input of ``sha256sum --check`` for these files; the first line is ``# `` and a digest of them all."""
     lines = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
     return f"# {hashlib.sha256(lines.encode()).hexdigest()}\n{lines}".encode()
 
 
 def digest_in(content: bytes) -> str:
-    """Return the digest of all files that the first line of ``checksums`` names."""
+    """Return the digest in the first line of ``checksums``."""
     return content.partition(b"\n")[0].removeprefix(b"# ").decode(errors="replace")

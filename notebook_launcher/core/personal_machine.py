@@ -1,4 +1,4 @@
-"""Whether this machine is one person's: what a decision about security may rest on. Whatever is not known is a no."""
+"""Decides whether only one person uses this machine, for decisions about security: in doubt, the answer is no."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 PROC, ETC = Path("/proc"), Path("/etc")
-#: the numbers of the first namespaces, which are part of Linux's interface (``PROC_PID_INIT_INO`` in its ``nsfs.h``)
+#: the initial namespaces; their inode numbers are part of Linux's interface (``PROC_PID_INIT_INO`` in its ``nsfs.h``)
 FIRST_NAMESPACES = {"pid": "pid:[4026531836]", "user": "user:[4026531837]"}
 LOCAL_SOURCES = {"files", "systemd"}  # of accounts, in nsswitch.conf
 LOCAL_SOURCES_ON_MAC = {"/Local/Default", "/BSD/local"}
-HIGHEST_FIRST_PERSON = 1000  # whatever login.defs says, an account from here on is a person's
+HIGHEST_FIRST_PERSON = 1000  # user ids from here on are people's, whatever login.defs says
 FIRST_PERSON_ON_MAC, GUEST_ON_MAC = 501, 201
 NOBODY = {65534, 65535, 2**32 - 2, -2}
 NO_SHELLS = {"nologin", "false"}
@@ -20,9 +20,9 @@ TIMEOUT = 5.0  # seconds
 
 
 def is_personal_machine() -> bool:
-    """Whether nobody but you and the system has an account on this machine, or runs a program there now.
+    """Whether nobody but this user and the system has an account on this machine, or runs a program there now.
 
-    Only where all accounts and all processes can be seen: on Linux outside containers and WSL, and on macOS.
+    True only where all accounts and all processes can be seen: on Linux outside containers and WSL, and on macOS.
     """
     try:
         if sys.platform == "linux":
@@ -35,17 +35,17 @@ def is_personal_machine() -> bool:
 
 
 def _is_alone(first_person: int, owners: set[int], guest: int | None = None) -> bool:
-    """Whether all accounts of people are ours, and all processes the system's or ours.
+    """Whether this user has the only personal account, and all processes are the system's or this user's.
 
-    ``owners``: the users who own a process. A process whose user has no name is somebody's: of another machine's
-    account, or of a container.
+    ``owners``: the ids of the users who own a process. One without an account here is another person: with an account
+    on another machine, or in a container.
     """
     import pwd
 
     accounts, own = pwd.getpwall(), os.getuid()
     system = {0} | {one.pw_uid for one in accounts if 0 < one.pw_uid < first_person and one.pw_uid != guest}
     for one in accounts:
-        may_log_in = Path(one.pw_shell).name not in NO_SHELLS  # none is /bin/sh
+        may_log_in = Path(one.pw_shell).name not in NO_SHELLS  # an empty field means /bin/sh
         if may_log_in and one.pw_uid not in system | NOBODY | {own}:
             return False
     return own in owners and owners <= system | {own}
@@ -55,11 +55,11 @@ def _is_alone(first_person: int, owners: set[int], guest: int | None = None) -> 
 
 
 def _shows_everything() -> bool:
-    """Whether every process of this machine shows, with its own user, and /etc is the machine's own."""
+    """Whether all processes of this machine are visible, with their owners, and /etc is the machine's own."""
     for name, first in FIRST_NAMESPACES.items():
         if str((PROC / "self" / "ns" / name).readlink()) != first:
             return False
-    if "microsoft" in (PROC / "version").read_text().lower():  # WSL: the users of Windows do not show
+    if "microsoft" in (PROC / "version").read_text().lower():  # WSL: users of Windows are not visible
         return False
     mounts = [line.split(" ") for line in (PROC / "self" / "mounts").read_text().splitlines()]
     options = [word for _, place, _, words, *_ in mounts if place == "/proc" for word in words.split(",")]
@@ -71,14 +71,14 @@ def _shows_everything() -> bool:
 
 
 def _has_local_accounts() -> bool:
-    """Whether all accounts are those of this machine: others, of a directory, may be many and need not be listed."""
+    """Whether all accounts are local: those of a directory service may be many, and need not be listed."""
     lines = (line.partition("#")[0].split() for line in (ETC / "nsswitch.conf").read_text().splitlines())
     sources = [words[1:] for words in lines if words[:1] == ["passwd:"]]
     return len(sources) == 1 and bool(sources[0]) and set(sources[0]) <= LOCAL_SOURCES
 
 
 def _first_person() -> int:
-    """Return the lowest user number of a person. Raises ``ValueError`` if it is not set."""
+    """Return the lowest user id of a person. Raises ``ValueError`` if it is not set."""
     lines = (line.split() for line in (ETC / "login.defs").read_text().splitlines())
     numbers = [int(words[1]) for words in lines if len(words) > 1 and words[0] == "UID_MIN"]
     return min(min(numbers), HIGHEST_FIRST_PERSON)
@@ -99,7 +99,7 @@ def _owners() -> set[int]:
 
 
 def _has_local_accounts_on_mac() -> bool:
-    """Whether accounts are looked up on this Mac alone, and in no directory."""
+    """Whether accounts are looked up on this Mac alone, and in no directory service."""
     name, _, sources = _output("/usr/bin/dscl", "/Search", "-read", "/", "CSPSearchPath").partition(":")
     return name == "CSPSearchPath" and bool(sources.split()) and set(sources.split()) <= LOCAL_SOURCES_ON_MAC
 

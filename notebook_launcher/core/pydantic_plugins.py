@@ -6,10 +6,10 @@ import contextlib
 
 
 def look_for_no_plugins() -> None:
-    """Let pydantic take it that no installed package has a plugin.
+    """Make pydantic assume that no installed package has a plugin for it.
 
-    It asks every package for some when it builds its first model. None is wanted here, and in an environment of some
-    hundred packages this takes longer than everything else that it does.
+    It looks through all installed packages when it builds its first model. No plugin is wanted here, and in an
+    environment of some hundred packages the search takes longer than everything else that pydantic does.
     """
     with contextlib.suppress(ImportError):
         from pydantic.plugin import _loader

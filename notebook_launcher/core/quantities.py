@@ -1,4 +1,4 @@
-"""Durations, sizes and counts as text; several forms for different readers."""
+"""Durations, sizes and counts as text, in several formats for different uses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def time_left(seconds: float) -> str:
 
 
 def time_left_of_warning(seconds: float) -> str:
-    """Return the same to the nearest minute: a warning comes a moment after the time that it is due."""
+    """Return a remaining time to the nearest minute, for a warning, which comes a moment after it is due."""
     return time_left(seconds if seconds < 50 else 60 * round(seconds / 60))
 
 
@@ -39,7 +39,7 @@ def stopwatch(seconds: float) -> str:
 
 
 def largest_unit(seconds: float) -> str:
-    """Return a time in one unit, rounded down, at most two hours in minutes: ``40 s``, ``119 min``, ``3 h``."""
+    """Return a time in one unit, rounded down, in minutes up to two hours: ``40 s``, ``119 min``, ``3 h``."""
     if seconds < 60:
         return f"{max(0, int(seconds))} s"
     if seconds < 2 * 3600:
@@ -75,7 +75,7 @@ def file_size(count: float) -> str:
 
 
 def disk_size(kibibytes: int) -> str:
-    """Return a size of a disk, without a fraction from 10 on: ``12 GiB``, ``1.5 TiB``."""
+    """Return the size of a disk, without a fraction from 10 on: ``12 GiB``, ``1.5 TiB``."""
     value = float(kibibytes)
     for unit in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":

@@ -17,7 +17,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.walltime import DEFAULT_WALLTIME, Walltime
 
-# Flags that mean the same: one from the user replaces all of the profile's.
+# Groups of flags for the same thing: one from the user replaces all of the profile's.
 GPU_FLAGS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"})
 MEMORY_FLAGS = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
 _SAME = (MEMORY_FLAGS, frozenset({"requeue", "no-requeue"}), frozenset({"exclusive", "oversubscribe"}))
@@ -32,7 +32,7 @@ _NAMED_CLOCKS = {"midnight": (0, 0), "noon": (12, 0), "elevenses": (11, 0), "fik
 
 
 def parse_idle(text: str) -> int:
-    """Return the seconds of an idle time: ``30m``, ``2h``, ``90s`` or a walltime's forms; 0 for ``0``: never.
+    """Return an idle time in seconds, from ``30m``, ``2h``, ``90s`` or a format of a walltime; 0, for ``0``: never.
 
     Raises ``UsageError`` for anything else, and for less than a minute, which leaves no time to react to a warning.
     """
@@ -122,7 +122,7 @@ def gpu_items(flag: str, value: str) -> list[tuple[str | None, int]] | None:
     A type is ``None`` if any will do: ``--gres=gpu:t4:1,gpu:2`` → ``[("t4", 1), (None, 2)]``.
     """
     if flag == "gres" and value.strip().lower() == "none":
-        return []  # how sbatch spells none
+        return []  # sbatch's word for none
     if flag in ("gres", "tres-per-task"):
         items = [item for item in parse_gres(value.replace("gres/", "").replace("=", ":")) if _is_gpu(item[0])]
         return [(name.partition(":")[2] or None, count) for name, count in items] or None
@@ -194,7 +194,7 @@ def _remove_gpus(flags: dict[str, str | None], flag: str) -> None:
 class Request(Frozen):
     """One request: ``flags`` by long name (``None``: a flag without a value), validated on creation.
 
-    A walltime in units (``2h``) becomes one that every scheduler's format has. Raises ``UsageError`` for an invalid
+    A walltime in units (``2h``) is converted to a format of ``sbatch --time``. Raises ``UsageError`` for an invalid
     walltime.
     """
 

@@ -21,12 +21,12 @@ class RegexTimeout(Exception):
 def search(
     expression: str, text: str, *, whole: bool = False, any_case: bool = False, timeout: float = TIME_LIMIT
 ) -> regex.Match[str] | None:
-    """Return the match of an expression in a text; ``whole``: it must match all of it. Raises ``RegexTimeout``.
+    """Return the first match of an expression in a text; ``whole``: it must match all of it. Raises ``RegexTimeout``.
 
-    ``timeout``: seconds. Python's own ``re`` has none and blocks all threads: ``(a|aa)*b`` takes years on a line of
-    letters.
+    ``timeout``: seconds. Python's own ``re`` has no timeout and blocks all threads: ``(a|aa)*b`` takes years on a line
+    of letters.
     """
-    import regex  # only for profiles that have an expression
+    import regex  # imported late, because few profiles have expressions
 
     compiled = regex.compile(expression, regex.IGNORECASE if any_case else 0)
     find = compiled.fullmatch if whole else compiled.search

@@ -1,4 +1,4 @@
-"""The ``#SBATCH`` lines of a job script: read as ``sbatch`` reads them, and written. Pure."""
+"""Reads the ``#SBATCH`` lines of a job script as ``sbatch`` does, and writes them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from notebook_launcher.core.sbatch_options import BY_NAME, FLAGS, FULFILLED, is_
 
 _DIRECTIVE = re.compile(r"#SBATCH(?:\s+(?P<words>.*))?")
 _BY_LETTER = {flag.letter: flag for flag in FLAGS if flag.letter}
-_OTHERS = re.compile(r"#(BSUB|PBS|\$)\s", re.A)  # as LSF, PBS and Grid Engine have them
+_OTHERS = re.compile(r"#(BSUB|PBS|\$)\s", re.A)  # for LSF, PBS and Grid Engine
 
 
 class Directives(Frozen):
@@ -27,9 +27,9 @@ class Directives(Frozen):
 
 
 def read_directives(text: str) -> Directives:
-    """Return the flags of a script's ``#SBATCH`` lines: those above its first command, as sbatch's manual has it.
+    """Return the flags of a script's ``#SBATCH`` lines above its first command, as sbatch's manual defines them.
 
-    Of a flag that is there twice the last one counts. Flags that the launcher fulfils by itself are left out. Raises
+    If a flag occurs twice, the last one counts. Flags that the launcher implements itself are left out. Raises
     ``UsageError`` for a line that sbatch would refuse.
     """
     flags: dict[str, str | None] = {}
@@ -50,9 +50,9 @@ def read_directives(text: str) -> Directives:
 
 
 def filled_in(text: str, flags: Mapping[str, str | None]) -> str:
-    """Return a script with these flags as its ``#SBATCH`` lines, beside those that the launcher fulfils by itself.
+    """Return a script with these flags as its ``#SBATCH`` lines; flags that the launcher implements itself are kept.
 
-    Lines that stay as they are, with their comments, keep their place; the other flags follow the last of them.
+    Lines that do not change keep their place and comments; the other flags follow the last ``#SBATCH`` line.
     """
     head, body = _split(text)
     lines: list[str] = []

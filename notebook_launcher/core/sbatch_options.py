@@ -1,4 +1,4 @@
-"""Every flag of ``sbatch`` in its manual (22.05 to 26.05), the closest match, and how flags are typed."""
+"""The flags in ``sbatch``'s manual (22.05 to 26.05), the closest match to a name, and flags as they are typed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FULFILLED = {
     "ignore-pbs": "the job script has no #PBS lines",
 }
 
-# Flags of sbatch that print something and queue nothing, beside those that the launcher has itself.
+# Flags of sbatch that print something and queue nothing.
 _QUEUE_NOTHING = ("autocomplete", "help", "usage", "version")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", re.A)
 _LONGEST_NAME = 60  # characters; Slurm's longest flag has twenty
@@ -75,7 +75,7 @@ BY_NAME = {flag.name: flag for flag in FLAGS}
 def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
     """Return the flag whose name is closest to ``word`` (with its dashes), ``None`` if none is similar.
 
-    The last part of a name counts as well, if no other flag has it: ``--name`` is close to ``--job-name``.
+    The last part of a name is compared, too, if no other flag has it: ``--name`` is close to ``--job-name``.
     """
     name = word.lstrip("-").partition("=")[0]
     names = [*BY_NAME, *(other.lstrip("-") for other in others)]
@@ -96,9 +96,9 @@ def is_flag_name(name: str) -> bool:
 
 
 def may_be_newer(name: str, own: Sequence[str] = ()) -> bool:
-    """Whether a flag that is not listed may be one of a newer sbatch, rather than a slip; ``own``: the launcher's.
+    """Whether an unlisted flag may belong to a newer sbatch, rather than be a typo; ``own``: the launcher's flags.
 
-    Never where sbatch would take it for a flag that is listed: ``--wra`` is ``--wrap`` for its parser.
+    False if sbatch would read it as an abbreviation of a listed flag: its parser takes ``--wra`` for ``--wrap``.
     """
     known = {*BY_NAME, *_QUEUE_NOTHING, *(other.lstrip("-") for other in own)}
     if not is_flag_name(name) or name in known:
@@ -106,20 +106,20 @@ def may_be_newer(name: str, own: Sequence[str] = ()) -> bool:
     return name not in _OTHER_NAMES and not any(_is_slip(name, other) for other in known)
 
 
-# What people write for --mem and --time; no plugin's flags.
+# What people type for --mem and --time; no plugin has these flags.
 _OTHER_NAMES = ("memory", "timelimit")
 
 
 def _is_slip(name: str, known: str) -> bool:
-    """Whether a name is the beginning of a known one, or nearly that one."""
+    """Whether a name is a prefix of a known one, or a likely typo of it."""
     typed, meant = _where_they_differ(name.split("-"), known.split("-"))
-    if len(typed) == len(meant) < 5 and sorted(typed) != sorted(meant):  # another letter is another word: uenv, venv
+    if len(typed) == len(meant) < 5 and sorted(typed) != sorted(meant):  # short words differ by a letter: uenv, venv
         return False
     return known.startswith(name) or slips(typed, meant) <= (1 if len(meant) < 9 else 2)
 
 
 def near_flag(name: str, own: Sequence[str] = ()) -> str | None:
-    """Return the flag that may be meant by one that is not listed: its closest, if one is in the other or nearly so."""
+    """Return the listed flag that an unlisted one may stand for: the closest, if one contains the other, or nearly."""
     near = closest(name, tuple(own))
     if near is None:
         return None
@@ -128,7 +128,7 @@ def near_flag(name: str, own: Sequence[str] = ()) -> str | None:
 
 
 def _where_they_differ(parts: list[str], others: list[str]) -> tuple[str, str]:
-    """Return two names without the parts that both begin or end with: a short one is soon nearly another."""
+    """Return two names without their common first and last parts, which would make them look more alike."""
     for place in (0, -1):
         while parts and others and parts[place] == others[place]:
             parts, others = (parts[1:], others[1:]) if place == 0 else (parts[:-1], others[:-1])
@@ -145,8 +145,8 @@ def no_such_flag(
 ) -> UsageError:
     """Return the error for a flag that does not exist.
 
-    ``known``: those that a cluster has, of which one is named that is as near as ``nearness``, from 0 to 1. ``lists``:
-    where they are listed.
+    ``known``: the flags of a cluster; the message suggests those at least as similar as ``nearness``, from 0 to 1.
+    ``lists``: the command that lists them.
     """
     if known is None:
         near = [found] if (found := closest(name)) else []
@@ -160,12 +160,12 @@ def no_such_flag(
     return UsageError(f"There is no flag --{name}.", why=why, hint=hint or all_flags)
 
 
-# Since 26.05; who types --type means --mail-type.
+# Since 26.05; a user who types --type means --mail-type.
 _SELDOM_MEANT = ("container-type",)
 
 
 def _last_parts(names: Sequence[str]) -> dict[str, str]:
-    """Return the last parts of names that occur once, each with its name."""
+    """Return the last parts that only one name has, each with that name."""
     names = [name for name in names if name not in _SELDOM_MEANT]
     parts = Counter(name.rpartition("-")[2] for name in set(names))
     found = {part: name for name in names if (part := name.rpartition("-")[2]) != name and parts[part] == 1}

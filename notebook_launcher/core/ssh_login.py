@@ -1,4 +1,4 @@
-"""Whether this terminal is an SSH login, and what opens a local port of this machine on the user's own computer."""
+"""Detects an SSH login, and builds the commands that reach a port of this machine from the user's own computer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from notebook_launcher.core.frozen import Frozen
 
 STANDARD_PORT = 22
-NAME_WITHIN = 2.0  # seconds for a name server; without its answer the address does
+NAME_WITHIN = 2.0  # seconds to wait for a name server; without an answer the address is used
 
 
 class SshLogin(Frozen):
@@ -22,16 +22,16 @@ class SshLogin(Frozen):
     port: int = STANDARD_PORT
 
     def forward_command(self, local_port: int) -> str:
-        """Return what is typed on the user's computer, so that a port of 127.0.0.1 there leads to the same one here."""
+        """Return the command for the user's computer that forwards a port of 127.0.0.1 there to the same port here."""
         port = [] if self.port == STANDARD_PORT else ["-p", str(self.port)]
         there = f"{local_port}:127.0.0.1:{local_port}"
         return shlex.join(["ssh", "-N", "-L", there, *port, f"{self.user}@{self.host}"])
 
     def connect_command(self, session: str) -> str:
-        """Return what is typed on the user's computer if it has the launcher, to attach to a session."""
+        """Return the command for the user's computer, if it has the launcher, that attaches to a session."""
         end = session[-4:]
         host = self.host if self.port == STANDARD_PORT else f"{self._in_brackets}:{self.port}"
-        name = session if end.isdecimal() else end  # digits are the number of a job
+        name = session if end.isdecimal() else end  # digits alone would be read as a job id
         return shlex.join(["launch-notebook", "connect", "--host", f"{self.user}@{host}", name])
 
     @property
@@ -44,12 +44,12 @@ def ssh_login(
     user: Callable[[], str | None],
     addresses_of: Callable[[str], set[str]] | None = None,
 ) -> SshLogin | None:
-    """Return the login that this terminal came by; ``None`` if a browser is within reach without another tunnel.
+    """Return the SSH login of this terminal; ``None`` if the user's browser needs no tunnel to this machine.
 
-    That is so on one's own machine, in a graphical session of this one (ThinLinc, X), and in the terminal of Visual
-    Studio Code, which forwards ports by itself. sshd sets ``SSH_CONNECTION`` (ssh(1)): the addresses and ports of both
-    ends. This machine's full name is used only if it leads to that very address; behind the name that was typed may be
-    several login nodes, and the port is open on this one alone.
+    It needs none on the user's own machine, in a graphical session on this one (ThinLinc, X), and in the terminal of
+    Visual Studio Code, which forwards ports by itself. sshd sets ``SSH_CONNECTION`` (ssh(1)): the addresses and ports
+    of both ends. This machine's full name is used only if it resolves to that very address: the name that the user
+    typed may stand for several login nodes, and the port is open on this one only.
     """
     words = environ.get("SSH_CONNECTION", "").split()
     if len(words) != 4 or environ.get("TERM_PROGRAM") == "vscode" or has_display(environ):
@@ -60,12 +60,12 @@ def ssh_login(
         return None
     name = user()
     if name is None or getattr(address, "scope_id", None) or not 0 < port < 65536:
-        return None  # an address with a scope is one of this machine's own network card
+        return None  # the scope of a link-local address names a network card of this machine
     return SshLogin(name, _full_name(str(address), addresses_of or _addresses_of) or str(address), port)
 
 
 def _full_name(address: str, addresses_of: Callable[[str], set[str]]) -> str:
-    """Return this machine's full name if it leads to the address; "": it does not, or no name server answers."""
+    """Return this machine's full name if it resolves to the address; "" if it does not, or no name server answers."""
     found: list[str] = []
 
     def look() -> None:
@@ -80,7 +80,7 @@ def _full_name(address: str, addresses_of: Callable[[str], set[str]]) -> str:
 
 
 def has_display(environ: Mapping[str, str]) -> bool:
-    """Whether this machine shows windows to the user; not where X is forwarded by SSH (``localhost:10.0``)."""
+    """Whether this machine has a display of its own; X forwarded by SSH (``localhost:10.0``) does not count."""
     return environ.get("DISPLAY", "").startswith((":", "unix:")) or bool(environ.get("WAYLAND_DISPLAY"))
 
 

@@ -1,4 +1,4 @@
-"""What a user probably meant by a word that is not known: the names that are close to it. Pure."""
+"""Finds the names that a user probably meant by an unknown word, because they are similar to it. Pure."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from difflib import SequenceMatcher
 
-CLOSE = 0.6  # from 0 to 1: difflib's own limit
-_MOST_COMPARED = 2000  # comparing takes up to 0.1 ms a name, and a server may send a million
+CLOSE = 0.6  # from 0 to 1; difflib's default
+_MOST_COMPARED = 2000  # names; comparing one takes up to 0.1 ms, and a server may send a million
 _MOST_COUNTED, _MOST_NAMED = 20, 3
 _LONGEST = 64  # characters of a word that are compared
-_BY_CHANCE = 0.17  # two names of six letters gain this by a single letter that they share by chance
-_OTHER_PROCESSOR = 0.25  # what a name loses that stands for the other kind of processor
+_BY_CHANCE = 0.17  # what a single letter that two names of six letters share by chance adds to their similarity
+_OTHER_PROCESSOR = 0.25  # subtracted from the similarity of a name for the other kind of processor
 _GPU, _CPU = frozenset({"gpu", "cuda"}), frozenset({"cpu"})
 
 
 def did_you_mean(word: str, known: Iterable[str], form: str = "{}", *, cutoff: float = CLOSE) -> str:
-    """Return a hint with the names that were probably meant, empty if none is close; ``form``: how one is typed."""
+    """Return a hint with the names that were probably meant, empty if none is similar; ``form``: how one is typed."""
     return as_hint(similar(word, known, cutoff=cutoff), form)
 
 
 def as_hint(names: Iterable[str], form: str = "{}") -> str:
-    """Return such a hint for names that ``similar`` has found; empty if there are none."""
+    """Return a hint with the names that ``similar`` has found, empty if there are none."""
     text = " or ".join(form.format(name) for name in names)
     return f"did you mean {text}?" if text else ""
 
 
 def similar(word: str, known: Iterable[str], *, cutoff: float = CLOSE) -> list[str]:
-    """Return the names that were probably meant: the closest, and those that are as close; none below ``cutoff``.
+    """Return the names that were probably meant: the closest, and others about as close; none below ``cutoff``.
 
-    Upper and lower case are the same. A name that stands for another kind of processor (gpu, cpu) is less close.
+    Case is ignored. A name for another kind of processor (gpu, cpu) counts as less similar.
     """
     shares: dict[str, float] = {}
     is_any_close, least = False, cutoff - _BY_CHANCE
@@ -52,12 +52,12 @@ def similar(word: str, known: Iterable[str], *, cutoff: float = CLOSE) -> list[s
 
 
 def _slips_in(word: str, name: str) -> int:
-    """Return how many slips make a name of a word; another kind of processor counts as two."""
+    """Return the edit distance (``slips``) of a word and a name; another kind of processor counts as two more."""
     return slips(word.lower(), name.lower()) + 2 * _stand_for_different_processors(word, name)
 
 
 def closeness(word: str, name: str) -> float:
-    """Return how close a name is to a word, from 0 to 1."""
+    """Return how similar a name is to a word, from 0 to 1."""
     return _match(word, name).ratio()
 
 
@@ -68,7 +68,7 @@ def _match(word: str, name: str) -> SequenceMatcher[str]:
 
 
 def slips(word: str, other: str) -> int:
-    """Return how many letters were left out, added, changed or exchanged with the next one, 3 for more."""
+    """Return the edit distance of two words, a swap of two neighbouring letters counting as one; 3 if it is over 2."""
     if abs(len(word) - len(other)) > 2:
         return 3
     before: list[int] = []

@@ -1,4 +1,4 @@
-"""Whom to ask: hints that name the cluster's support get its address, where the profile or the course has one."""
+"""Adds the support address, if the profile or the course has one, to hints that name the cluster's support."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ _SUPPORT = "the cluster's support"
 
 
 def with_contact(hint: str, contact: str | None) -> str:
-    """Return a hint with the contact behind the first mention of the cluster's support, once."""
+    """Return a hint with the contact after the first mention of the cluster's support, unless it is there already."""
     named = f"{_SUPPORT} ({contact})"
     return hint if not contact or named in hint else hint.replace(_SUPPORT, named, 1)

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 # complete terminal escape sequences, so that no "[31m" remains
 _COMMANDS = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor movements
-    # Strings such as links. One that holds a space or does not end loses its introducer alone: whoever writes a part of
-    # a sentence could otherwise open a string there, and take away what we say behind it. Nor does one hold another:
-    # each of many introducers would be read on to the end, which takes minutes.
+    # Strings, such as links. Of one that contains a space or is not terminated, only the introducer is removed:
+    # otherwise text from elsewhere could open a string in a sentence and swallow the rest of our message. A string
+    # cannot contain another: with many introducers, each would be followed to the end of the text, which takes minutes.
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])(?:[^\s\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c))?"
     r"|\x1b[ -/]*[0-~]",
 )
-# characters that move the cursor, ring, hide or reverse text: control characters, those that set the text direction,
-# and those that nobody sees, with which one name can pass for another. Emoji may be joined, and nothing else.
+# Characters that move the cursor, ring the bell, hide or reverse text: control characters, those that set the text
+# direction, and invisible ones, with which one name can pass for another. Zero-width joiners stay only within emoji.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
     "\u00ad\u034f\u115f\u1160\u180e\u200b\u200c\u2060-\u2064\u206a-\u206f\u3164\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
@@ -45,7 +45,7 @@ def joined(*sentences: str, stop: str = ".") -> str:
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return names for a sentence, only the first few of many."""
+    """Return names as text for a sentence; of more than ``most``, only the first ones, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -56,6 +56,9 @@ def whole_number(text: str | None) -> int | None:
 
 
 def log_lines(data: object, most: int = 5, longest: int = 200) -> tuple[str, ...]:
-    """Return the lines of a log in data from elsewhere, fit to be shown; those that are no text are left out."""
+    """Return at most ``most`` lines of a log in data from elsewhere, safe to show; anything but text is left out.
+
+    ``longest``: characters of each line.
+    """
     lines = data[:most] if isinstance(data, list) else ()
     return tuple(printable(line).replace("\n", " ")[:longest] for line in lines if isinstance(line, str))

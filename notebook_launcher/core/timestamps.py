@@ -8,9 +8,10 @@ from datetime import MAXYEAR, MINYEAR, datetime
 
 
 def parse_iso(text: str | None, now: datetime | None = None) -> datetime | None:
-    """Parse a time in ISO format, ``None`` if it is none; without a zone it is in the zone of ``now``.
+    """Parse a time in ISO format, ``None`` if it is invalid; without a zone it is in the zone of ``now``.
 
-    Times in the first and the last year that Python knows are none: not all of them are in every zone.
+    Times in the first and the last year that Python supports count as invalid, because not all of them exist in every
+    zone.
     """
     # Python reads "Z", and "+0100" without a colon, only from 3.11 on
     text = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", (text or "").strip().replace("Z", "+00:00"), flags=re.A)

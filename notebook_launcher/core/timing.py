@@ -13,7 +13,7 @@ class Timing(Frozen):
     # following a session
     tick: float = 1.0  # one turn of the loop if nothing arrives
     script_starts_within: float = 180.0  # from the job's start to its script's first line; prologs and mounts are slow
-    #: watch.sh prints a line every 2 s; after this long without one it says so, and a new connection is opened
+    #: watch.sh prints a line every 2 s; after this long without one, the user is told and a new connection is opened
     silent_after: float = 5.0
     #: after this long the old connection is closed. Until then, a network that was down for 5 s recovers by itself,
     #: with all data in flight: TCP retransmits after 0.2, 0.4, ... 3.2 s, 8.2 s after the first loss at the latest
@@ -21,10 +21,10 @@ class Timing(Frozen):
 
     # logging in
     address_refused_for: float = 600.0  # after failed logins: sshd's longest PerSourcePenalties, unless configured
-    address_refused_pause: float = 15.0  # between two attempts; its shortest
+    address_refused_pause: float = 15.0  # between two attempts: the shortest of PerSourcePenalties
 
-    address_maybe_busy_for: float = 20.0  # for soon another attempt: sshd says the same to one of a crowd
-    login_busy_for: float = 120.0  # to a login node that closes connections because many are made at the same time
+    address_maybe_busy_for: float = 20.0  # with short pauses: sshd also refuses an address if many log in at once
+    login_busy_for: float = 120.0  # if the login node closes connections because many are made at the same time
     login_busy_pause: float = 1.0  # between two attempts, at random up to this; doubled each time
     longest_login_busy_pause: float = 8.0
 
@@ -43,12 +43,12 @@ class Timing(Frozen):
     poll_pause: float = 2.0  # between two queries; doubled each time, up to the longest
     longest_poll_pause: float = 60.0
     longest_saving_pause: float = 150.0  # the longest pause while few RPCs are left
-    longest_unanswered_pause: float = 20.0  # to a scheduler that does not answer
+    longest_unanswered_pause: float = 20.0  # the longest pause while the scheduler does not answer
     near_start: float = 60.0  # around the estimated start, query more often
     near_start_pause: float = 5.0
     evidence_every: float = 1200.0  # after this time, evidence for the same reason is read again
     evidence_shared_for: float = 300.0  # how long several sessions share it
-    #: that a job has waited when it is worth counting those ahead of it, by a list of all that wait: most jobs have
+    #: a job that has waited this long is worth a query of all pending jobs, to count those ahead of it: most jobs have
     #: started by then
     settled_after: float = 10.0
 
@@ -60,7 +60,7 @@ class Timing(Frozen):
 
     # cancelling
     cancel_within: float = 120.0  # for a cancelled job to end: its grace time and an epilog
-    cancel_at_most: float = 300.0  # the same, with the time that the answers take
+    cancel_at_most: float = 300.0  # the same, including the time that queries take
     cancel_check_pause: float = 0.1  # between two checks whether it has ended; longer each time
     longest_cancel_check_pause: float = 3.0
     cancel_again_after: float = 10.0  # a cancel without effect is repeated after this time
@@ -68,7 +68,7 @@ class Timing(Frozen):
     answer_within: float = 20.0  # for the answer to a cancel; then the connection counts as broken
 
     # reading what a job prints
-    reread_pause: float = 5.0  # before a stream that broke is started again: some login nodes kill what runs for long
+    reread_pause: float = 5.0  # before a broken stream is started again: some login nodes kill long-running commands
 
     # how a job ended
     final_status_within: float = 15.0  # from the job's exit to the scheduler's report of its final state
@@ -80,7 +80,7 @@ class Timing(Frozen):
     longest_accounting_pause: float = 1.5
 
     def with_login_shell(self, seconds: float) -> Timing:
-        """Return the times for a host whose login shell takes so long: each scheduler's command begins with one."""
+        """Return the times for a host whose login shell takes ``seconds``: every scheduler command starts one."""
         return replace(
             self,
             answer_within=self.answer_within + min(2 * seconds, LONGEST_SHELL),
@@ -88,7 +88,7 @@ class Timing(Frozen):
         )
 
 
-LONGEST_SHELL = 30.0  # seconds for a login shell; a broken connection is not to be waited for longer
+LONGEST_SHELL = 30.0  # seconds allowed for a login shell; with more, a broken connection would be noticed too late
 
 
 DEFAULT_TIMING = Timing()

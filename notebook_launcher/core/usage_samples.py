@@ -1,4 +1,4 @@
-"""``usage.csv``: the samples of a session's use, taken by its job. Parsing only; nothing here runs anything.
+"""Parses ``usage.csv``: samples of the resources that a session uses, taken by its job. Pure.
 
 One row for each GPU of each sample, or one without a GPU; the columns are ``COLUMNS``. A value that a node does not
 report is an empty field.
@@ -12,9 +12,9 @@ from datetime import MAXYEAR, MINYEAR, datetime, timezone
 
 from notebook_launcher.core.frozen import Frozen
 
-#: ``time``: UTC, ``2026-11-21T01:44:55Z``; ``seconds``: since the job's script began; ``cpu_cores``: cores kept busy
-#: since the sample before, 1.00 is one whole core; ``memory_mib``: of all processes of the job; ``gpu``: its index on
-#: the node; ``gpu_percent``: share of the time in which something ran on it; ``gpu_watts``: power drawn
+#: ``time``: UTC, ``2026-11-21T01:44:55Z``; ``seconds``: since the job's script began; ``cpu_cores``: mean number of
+#: busy cores since the previous sample; ``memory_mib``: of all processes of the job; ``gpu``: its index on the node;
+#: ``gpu_percent``: share of the time in which something ran on it; ``gpu_watts``: power drawn
 COLUMNS = (
     "time",
     "seconds",

@@ -8,7 +8,7 @@ from datetime import timedelta
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.quantities import counted
 
-DEFAULT_WALLTIME = "0:59:00"  # of a job for which neither the user nor the profile names one
+DEFAULT_WALLTIME = "0:59:00"  # if neither the user nor the profile sets one
 
 _FORMS = (  # the six formats in sbatch's manual for --time, in its order
     re.compile(r"(?P<minutes>[0-9]{1,7})"),
@@ -57,7 +57,7 @@ class Walltime(timedelta):
 
     @staticmethod
     def is_in_units(text: str) -> bool:
-        """Whether a walltime is written as no scheduler reads it: ``2h``, ``90m``."""
+        """Whether a walltime is in units (``2h``, ``90m``), which no scheduler accepts."""
         value = text.strip().lower()
         return value != "" and len(value) <= _LONGEST and _IN_UNITS.fullmatch(value) is not None
 
@@ -75,7 +75,7 @@ class Walltime(timedelta):
         return self == UNLIMITED
 
     def as_text(self) -> str:
-        """Return it as text for people: ``59 minutes``, ``2 hours``, ``1 day 3 hours``, ``no limit``."""
+        """Return it as text for messages: ``59 minutes``, ``2 hours``, ``1 day 3 hours``, ``no limit``."""
         if self.is_unlimited:
             return "no limit"
         days, hours, minutes, seconds = self._parts()
@@ -83,7 +83,7 @@ class Walltime(timedelta):
         return " ".join(counted(n, unit) for n, unit in counts if n)
 
     def as_typed(self) -> str:
-        """Return it as it is typed: ``1:00:00``, ``2-00:00:00``, ``UNLIMITED``."""
+        """Return it in a format of ``sbatch --time``: ``1:00:00``, ``2-00:00:00``, ``UNLIMITED``."""
         if self.is_unlimited:
             return "UNLIMITED"
         days, hours, minutes, seconds = self._parts()

@@ -1,6 +1,6 @@
-"""Alternatives that may start sooner: fewer GPUs, shorter, with another GPU, in another partition. Pure.
+"""Variations of a request that may start sooner: fewer or other GPUs, a shorter walltime, another partition. Pure.
 
-Each variation costs the scheduler a test, so there are few. None is longer or larger than the request.
+The scheduler has to test each variation, so there are few. None is longer or larger than the request.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from notebook_launcher.diagnosis.partition_fit import may_use
 from notebook_launcher.diagnosis.requirements import least_nodes
 from notebook_launcher.schedulers.cluster_info import Node, Partition
 
-MOST = 8  # with the request itself
+MOST = 8  # including the request itself
 
 Changes = dict[str, str | None]
 
 _ROUND = tuple(Walltime(minutes=n) for n in (10, 15, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200))
 _LONG_ENOUGH = Walltime(days=2)  # an unlimited walltime is shortened to this first
-_OF_ONE_NODE = GPU_FLAGS - {"gpus"}  # flags whose count, or more, must be available on one node
+_OF_ONE_NODE = GPU_FLAGS - {"gpus"}  # flags whose count must be available on one node
 
 
 class Variation(Frozen):
-    """A request, and the flags that change the original one to it, as typed; for the original, all of its flags."""
+    """A request, and the flags (as typed) that turn the original request into it; for the original, all its flags."""
 
     request: Request
     flags: str
@@ -43,8 +43,8 @@ def find_alternatives(
 ) -> list[Variation]:
     """Return the request itself and up to seven useful variations, the most promising of each kind first.
 
-    ``partitions`` and ``nodes``: ``None`` if not known; nothing is then guessed about them. ``account`` and ``qos``:
-    the request's, ``None``: not known. ``possible``: returns false for what can never start.
+    ``partitions``, ``nodes``: ``None`` if not known; then nothing is guessed about them. ``account``, ``qos``: those of
+    the request, ``None``: not known. ``possible``: returns ``False`` for a request that can never start.
     """
     cluster = _Cluster(request, partitions or (), nodes or (), account, qos)
     kinds = (
@@ -66,7 +66,7 @@ def find_alternatives(
 
 
 class _Gpus(Frozen):
-    """The requested GPUs, if a single flag describes them: ``type`` is empty if any will do."""
+    """The requested GPUs, if a single flag describes them; ``type`` is empty if any type will do."""
 
     flag: str
     type: str
@@ -93,8 +93,8 @@ class _Cluster(Frozen):
     def others(self) -> list[Partition]:
         """The other partitions in which the request could run, the best first.
 
-        Those with preemption come last, and before them those that may be closed to the user. A reservation and named
-        nodes belong to their partitions.
+        Those where jobs may be preempted come last, and before them those that may be closed to the user. A reservation
+        or a node list ties the request to its own partitions.
         """
         own = self.own
         if not own or self.request.flags.keys() & {"reservation", "nodelist"}:
@@ -118,7 +118,7 @@ class _Cluster(Frozen):
         )
 
     def _is_open(self, partition: Partition) -> bool:
-        """Whether no unread limit could exclude the user."""
+        """Return whether no restriction with unknown values could exclude the user."""
         account = partition.accounts is None or self.account is not None
         qos = partition.qos is None or self.qos is not None
         return account and qos and partition.groups is None
@@ -137,12 +137,12 @@ def _gpu_items(flag: str, value: str) -> list[tuple[str, int]]:
     if flag in ("gres", "tres-per-task"):
         items = parse_gres(value.replace("gres/", "").replace("=", ":"))
         return [(name, count) for name, count in items if re.fullmatch(r"gpu(:.*)?", name)]
-    # --gpus=2 has no name, --gpus=t4:2 has that of the type
+    # --gpus=2 names no type, --gpus=t4:2 does
     return parse_gres(",".join(f"gpu:{part.strip()}" for part in value.split(",")))
 
 
 def _of_type(cluster: _Cluster, gpus: _Gpus, kind: str) -> Changes:
-    """Return the change to the same number of GPUs of another type."""
+    """Return the flags for the same number of GPUs of another type."""
     value = cluster.request.flags[gpus.flag] or ""
     if gpus.flag in ("gres", "tres-per-task"):
         return {gpus.flag: re.sub(rf"(gpu[:=/]){re.escape(gpus.type)}(?=[:=,]|$)", rf"\g<1>{kind}", value, count=1)}
@@ -154,7 +154,7 @@ def _types(nodes: Sequence[Node]) -> list[str]:
 
 
 def _of_count(cluster: _Cluster, gpus: _Gpus, count: int) -> Changes:
-    """Return the change to another number of GPUs of the same type."""
+    """Return the flags for another number of GPUs of the same type."""
     value = cluster.request.flags[gpus.flag] or ""
     if gpus.flag in ("gres", "tres-per-task"):
         counted = rf"(\bgpu(?:[:/=][^,]*)?[:=]){gpus.count}(?=,|$)"
@@ -164,12 +164,12 @@ def _of_count(cluster: _Cluster, gpus: _Gpus, count: int) -> Changes:
 
 
 def _has(nodes: Sequence[Node], gpus: _Gpus, kind: str) -> bool:
-    """Whether there are enough GPUs of a type (``""``: of any), in use or not."""
+    """Return whether there are enough GPUs of a type (``""``: of any), in use or not."""
     return _most(nodes, gpus, kind) >= gpus.count
 
 
 def _most(nodes: Sequence[Node], gpus: _Gpus, kind: str) -> int:
-    """Return how many GPUs of a type the flag could ask for at the most."""
+    """Return the largest number of GPUs of a type that the flag could request."""
     counts = [sum(n for name, n in node.gpus.items() if kind in ("", name)) for node in nodes]
     return max(counts, default=0) if gpus.flag in _OF_ONE_NODE else sum(counts)
 
@@ -178,8 +178,8 @@ def _most(nodes: Sequence[Node], gpus: _Gpus, kind: str) -> int:
 
 
 def _shorter(cluster: _Cluster) -> Iterator[Changes]:
-    """The partition's limit if the request exceeds it; then about half, and about a quarter of it."""
-    if "time-min" in cluster.request.flags:  # the request itself says how short it may be
+    """Yield the partition's limit if the request exceeds it, and then about half and a quarter of the walltime."""
+    if "time-min" in cluster.request.flags:  # Slurm shortens the walltime itself
         return
     limits = [partition.walltime for partition in cluster.own if partition.walltime is not None]
     limit = max(limits, default=UNLIMITED)
@@ -195,7 +195,7 @@ def _shorter(cluster: _Cluster) -> Iterator[Changes]:
 
 
 def _fewer_gpus(cluster: _Cluster) -> Iterator[Changes]:
-    """As many GPUs as there are, if the requested partitions do not have that many."""
+    """Yield the most GPUs that one of the requested partitions has, if none has enough."""
     gpus = _gpus(cluster.request)
     if gpus is None:
         return
@@ -205,7 +205,7 @@ def _fewer_gpus(cluster: _Cluster) -> Iterator[Changes]:
 
 
 def _other_gpus(cluster: _Cluster) -> Iterator[Changes]:
-    """The same number of GPUs of another type, if one was named; in other partitions for types that are only there."""
+    """Yield the same number of GPUs of other types, if a type was named; in other partitions if found only there."""
     gpus = _gpus(cluster.request)
     if gpus is None or not gpus.type:
         return
@@ -225,7 +225,7 @@ def _long_enough(cluster: _Cluster) -> list[Partition]:
 
 
 def _other_partitions(cluster: _Cluster) -> Iterator[Changes]:
-    """Another partition for the same request; one with GPUs on every node only if GPUs are requested."""
+    """Yield other partitions for the same request; those with GPUs on every node only if GPUs are requested."""
     gpus = _gpus(cluster.request)
     for partition in _long_enough(cluster):
         nodes = cluster.usable(partition)
@@ -238,7 +238,7 @@ def _other_partitions(cluster: _Cluster) -> Iterator[Changes]:
 
 
 def _quick_trial(cluster: _Cluster) -> Iterator[Changes]:
-    """A quick trial: no GPU, and no longer than in the partition for the shortest jobs."""
+    """Yield a request for a quick test: without GPUs, in the partition with the shortest limit, and within that."""
     gpus: Changes = {"gpus": "0"} if cluster.request.gpus else {}
     places = [
         partition

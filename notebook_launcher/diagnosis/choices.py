@@ -1,4 +1,4 @@
-"""What a user may choose from instead of what was refused: few names, and the closest first. Pure."""
+"""What a user may choose instead of what was refused: a few names, the closest first. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.partition_fit import may_use
 from notebook_launcher.schedulers.cluster_info import Partition, ReservationInfo
 
-MOST_NAMES = 8  # a sentence with more is not read
-# Others make these names, and the user is to type them: nothing that a terminal, a shell or an option parser would take
-# for something else, and nothing endless.
+MOST_NAMES = 8  # nobody reads a sentence with more
+# Others choose these names, and the user is asked to type them: so none that a terminal, a shell or an option parser
+# would interpret, and none that is very long.
 _NAME = re.compile(r"\w[\w.:+@=/-]{0,63}")
-_MOST_COMPARED = 2000  # comparing takes up to 0.1 ms a name, and a server may send a million
+_MOST_COMPARED = 2000  # comparing takes up to 0.1 ms per name, and a server may send a million
 
 
 def names_for(word: str, names: Sequence[str]) -> str:
-    """Return names for a sentence, the closest to ``word`` first; only the first few, and only those to be typed."""
+    """Return the first few names that can be typed, as text for a sentence, those closest to ``word`` first."""
     return listed(closest_first(word, names), MOST_NAMES) or ("names that cannot be typed" if names else "")
 
 
 def nearest(word: str, names: Sequence[str]) -> list[str]:
-    """Return the names that were probably meant, of those that can be typed; none if none is close to ``word``."""
+    """Return the names that were probably meant and can be typed; an empty list if none is close to ``word``."""
     return similar(word, _usable(names))
 
 
 def closest_first(word: str, names: Sequence[str]) -> list[str]:
-    """Return those names that can be typed, each once: those close to ``word`` first, the others as they come.
+    """Return the names that can be typed, each once: those close to ``word`` first, then the others in their order.
 
-    Only the first two thousand are looked at.
+    Only the first two thousand names are considered.
     """
     usable = _usable(names)
     scores = {name: closeness(word, name) for name in usable}
@@ -44,14 +44,14 @@ def _usable(names: Sequence[str]) -> list[str]:
 
 
 def name_one(flag: str, near: Sequence[str]) -> str:
-    """Return the hint where the names that there are have just been listed. ``near``: what was probably meant."""
+    """Return the hint that follows a list of valid names. ``near``: those that were probably meant."""
     return as_hint(near, f"{flag} {{}}") or f"name one of these with {flag}, or none"
 
 
 def open_partitions(
     partitions: Sequence[Partition], requested: str | None, yours: Sequence[str] | None
 ) -> tuple[list[str], bool]:
-    """Return the partitions that take jobs of the user, and whether others were left out; all of them if none does.
+    """Return the partitions that accept the user's jobs, and whether others were left out; if none does, return all.
 
     ``requested``: the account of the request. ``yours``: the user's accounts, ``None``: not known.
     """
@@ -69,7 +69,7 @@ def open_partitions(
 
 
 def own_qos(account: str | None, by_account: Mapping[str, Sequence[str]] | None) -> tuple[str | None, tuple[str, ...]]:
-    """Return the account and the QOS that the user has with it; ``None`` and those of all accounts if it has none."""
+    """Return the account and the user's QOS with it; if these are not known, ``None`` and the QOS of all accounts."""
     if account and by_account and account in by_account:
         return account, tuple(by_account[account])
     return None, tuple(dict.fromkeys(name for names in (by_account or {}).values() for name in names))
@@ -78,9 +78,9 @@ def own_qos(account: str | None, by_account: Mapping[str, Sequence[str]] | None)
 def usable_reservations(
     reservations: Sequence[ReservationInfo], user: str, accounts: Sequence[str] | None, now: datetime
 ) -> list[str]:
-    """Return the reservations that are not over, and that this user may use as far as is known.
+    """Return the reservations that have not ended, and that this user may use as far as is known.
 
-    A job must match both the users and the accounts, if both are named (scontrol's manual).
+    If a reservation names users and accounts, a job has to match both (scontrol's manual).
     """
     return [
         one.name
@@ -92,7 +92,7 @@ def usable_reservations(
 
 
 def _is_for(own: Sequence[str] | None, named: str) -> bool:
-    """Whether one of these is named; names with a ``-`` are those that may not."""
+    """Return whether one of these is allowed by the names in a list; names with a ``-`` are denied."""
     names = [name for name in named.split(",") if name]
     if not own or not names:
         return True

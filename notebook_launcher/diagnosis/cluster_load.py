@@ -15,7 +15,7 @@ def count_load(
     hidden: bool | None,
     user: str,
 ) -> events.Queue:
-    """Return the counts. A node in several partitions, and a job that may run in several, counts once in the totals.
+    """Return the counts. A node or a pending job in several partitions counts only once in the totals.
 
     ``partitions`` and ``waiting`` are ``None`` if not reported.
     """
@@ -49,7 +49,7 @@ def _partition(
 
 
 def _waiting(jobs: Sequence[QueuedJob] | None, user: str) -> tuple[int | None, int | None, int | None]:
-    """Return how many are pending, how many GPUs they request, and how many are the user's; ``None``: not reported."""
+    """Return the number of jobs, of the GPUs that they request, and of the user's own jobs; ``None``: not reported."""
     if jobs is None:
         return None, None, None
     yours = sum(job.tasks for job in jobs if job.user == user)

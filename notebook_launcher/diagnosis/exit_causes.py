@@ -1,4 +1,4 @@
-"""Causes of a job's end: the meaning of the job script's record, exit codes and log messages. Pure tables."""
+"""Why jobs end: tables of what the job script's record, exit codes and log messages mean. Pure."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from notebook_launcher.schedulers.base import State
 
 
 class Cause(Frozen):
-    """One cause: the error for it, what to do, and what happened (after “Job 7 …”), if that is always the same."""
+    """One cause: the error for it, what to do, and what happened (to follow “Job 7 …”), if that is always the same."""
 
     kind: type[LauncherError]
     hint: str
     what: str = ""
 
 
-#: causes that the scheduler may explain better: it sent the signal, or a crash was caused by a lack of memory; no set,
-#: as what a job has recorded may be a list
+#: causes that the scheduler may explain better: it sent the signal, or a lack of memory caused the crash. A tuple, not
+#: a set, since the recorded cause may be anything, even unhashable
 SCHEDULER_KNOWS_BETTER = (None, "stopped", "jupyter-failed", "container-failed", "kernel-died", "script-failed")
 #: causes that are only symptoms; the log may name the real one
 MAYBE_IN_THE_LOG = frozenset({"jupyter-failed", "container-failed", "jupyter-silent", "activate-failed", "kernel-died"})
@@ -58,7 +58,7 @@ _AGAIN = "start again"
 LOG = "read the last lines of its log"
 _TO_START = "check that you may write in the log's folder on the compute nodes; -o and session_root name another one"
 
-#: by the cause in ``exit.json``, see docs/job-script.md; the script itself describes what happened
+#: by the cause in ``exit.json``, see docs/job-script.md; the job script itself describes what happened
 BY_SCRIPT: dict[str, Cause] = {
     "finished": Cause(JobFailed, LOG),
     "jupyter-missing": Cause(
@@ -104,7 +104,7 @@ BY_SCRIPT: dict[str, Cause] = {
     "session-unusable": Cause(HomeUnusable, _DISK_SPACE),
 }
 
-#: by the state that the scheduler reports, if that is more specific than the job's own record
+#: by the state that the scheduler reports, where that is more specific than the job's own record
 BY_STATE: dict[State, Cause] = {
     State.OUT_OF_MEMORY: Cause(OutOfMemory, _MEMORY, "needed more memory than it had asked for"),
     State.NODE_FAIL: Cause(NodeFailed, _AGAIN, "ended because its node failed"),
@@ -126,7 +126,7 @@ BY_REASON: dict[str, Cause] = {
     "JobLaunchFailure": Cause(JobFailed, _TO_START, "was killed, or could not be started"),
 }
 
-#: causes that are not failures; the job's own message is complete
+#: causes that are not failures; the job's own message says all
 IDLE = "idle"
 CLASS_ENDED = "class-ended"  # by the teacher of a course
 
@@ -137,7 +137,7 @@ NO_OUTPUT = Cause(
     BootFailed, _TO_START, "could not be started: Slurm could not open the file for its output on the node"
 )
 
-#: where the scheduler's history does not tell the two apart
+#: where the scheduler's history does not distinguish between a lack of memory and a cancellation
 KILLED = Cause(
     JobFailed,
     "unless somebody cancelled it, ask for more memory with --mem",
@@ -161,7 +161,7 @@ _CODES = {126: "something that should run may not be executed", 127: "a command 
 
 
 def signal_name(number: int) -> str:
-    """Return a signal's name where this system has one, else its number."""
+    """Return a signal's name, or its number if this system does not know it."""
     try:
         return signals.Signals(number).name
     except ValueError:
@@ -169,12 +169,12 @@ def signal_name(number: int) -> str:
 
 
 def signal_meaning(number: int) -> str:
-    """Return the meaning of a signal; nothing if its name says it all."""
+    """Return the meaning of a signal; empty if its name says enough."""
     return _SIGNALS.get(number, "")
 
 
 def exit_code_meaning(code: int) -> str:
-    """Return the meaning of an exit code, as a shell sets it; nothing if it only means failure.
+    """Return the meaning of an exit code that a shell sets; empty if it only means failure.
 
     Slurm subtracts 128 from larger codes, so a shell's 137 is reported as 9.
     """
@@ -187,7 +187,7 @@ def exit_code_meaning(code: int) -> str:
 
 
 def missing_module_hint(message: str) -> str:
-    """Return what to do about Python's message that a module is missing; nothing for another message."""
+    """Return what to do about Python's message that a module is missing; empty for any other message."""
     missing = re.search(r"\bNo module named '([\w.]+)'", message)
     if missing is None:
         return ""
@@ -198,13 +198,13 @@ def missing_module_hint(message: str) -> str:
 # --- messages in a log ---------------------------------------------------------------------------------------------
 
 _LAST_LINES = 10  # earlier lines may belong to an earlier run
-# How a line of Slurm's step daemon begins in a job's log. Since 26.05 the time stands in place of the program, as in
-# the logs of many programs, so what the daemon reports has to follow.
+# The beginning of a line of Slurm's step daemon in a job's log. Since 26.05 it is the time instead of the program's
+# name, as in many programs' logs, so the words that follow have to be the daemon's.
 _STEP_DAEMONS_LINE = re.compile(
     r"\s*(?:slurmstepd|\[[^]]{1,80}\] error: "
     r"(?:\*\*\* (?:JOB|STEP) |StepId=|Detected \d+ oom_kill |Exceeded job memory))"
 )
-# Messages of Slurm's step daemon in a job's log.
+# Messages of Slurm's step daemon in a job's log about a lack of memory.
 _MEMORY_SHORT: tuple[tuple[str, Cause], ...] = (
     (r"oom[-_]kill|out-of-memory handler|exceeded (job |step )?memory limit", BY_STATE[State.OUT_OF_MEMORY]),
 )
@@ -215,7 +215,7 @@ _STEP_DAEMON: tuple[tuple[str, Cause], ...] = (
     (r"CANCELLED AT .* DUE TO NODE FAILURE", BY_STATE[State.NODE_FAIL]),
     (r"CANCELLED AT \S+ (\*\*\*|DUE to SIGNAL)", Cause(JobCancelled, "start again when you like", "was cancelled")),
 )
-# Messages of programs that fail.
+# Messages of failing programs.
 _PROGRAMS: tuple[tuple[str, Cause], ...] = (
     (r"No space left on device", Cause(HomeUnusable, _DISK_SPACE, "failed because a disk is full")),
     (r"Disk quota exceeded", Cause(HomeUnusable, _DISK_SPACE, "failed because a disk quota is used up")),
@@ -239,17 +239,17 @@ _PROGRAMS: tuple[tuple[str, Cause], ...] = (
 
 
 def cause_in_log(log: Sequence[str]) -> tuple[Cause, str] | None:
-    """Return the cause that the log's last lines name, with the line."""
+    """Return the cause that one of the log's last lines names, with that line."""
     return memory_shortage(log) or _last(_PROGRAMS, log)
 
 
 def memory_shortage(log: Sequence[str]) -> tuple[Cause, str] | None:
-    """Return the line in which Slurm's step daemon reports an out-of-memory event."""
+    """Return the cause and the line if Slurm's step daemon reports an out-of-memory event; else ``None``."""
     return _last(_MEMORY_SHORT, _by_step_daemon(log))
 
 
 def step_daemon_message(log: Sequence[str]) -> tuple[Cause, str] | None:
-    """Return the cause in the last message of Slurm's step daemon in the log, with its line, if there is one."""
+    """Return the cause in the last message of Slurm's step daemon in the log, with that line, if there is one."""
     return _last(_STEP_DAEMON, _by_step_daemon(log))
 
 
@@ -266,7 +266,7 @@ def _last(table: Sequence[tuple[str, Cause]], lines: Sequence[str]) -> tuple[Cau
 
 
 def script_message(log: Sequence[str]) -> str:
-    """Return the message that the job script left in the log if it could not write anywhere else."""
+    """Return the message that the job script left in the log because it could not write anywhere else, if any."""
     for line in reversed(log):
         if match := re.match(r"\s*notebook-launcher: (.*session directory.*)", line, re.I):
             return match[1].strip()

@@ -22,7 +22,7 @@ from notebook_launcher.schedulers.slurm import limit_reasons, pending_reasons
 from notebook_launcher.schedulers.slurm.limit_reasons import RESOURCES, LimitReason
 from notebook_launcher.schedulers.slurm.pending_reasons import ReasonMeaning, Topic
 
-#: the evidence that concerns other jobs as well
+#: kinds of evidence beyond the job itself, which have to be queried
 Worth = Literal["partitions", "limits", "ahead"]
 
 
@@ -42,14 +42,14 @@ _WORTH: dict[Topic, frozenset[Worth]] = {
     "nodes": frozenset({"ahead", "partitions"}),
     "partition": frozenset({"partitions"}),
     "limit": frozenset({"limits"}),
-    # what the scheduler reports only when these are over
+    # an obstacle that the scheduler reports only once the present reason no longer applies
     "later": frozenset({"partitions", "limits"}),
     "": frozenset(),
 }
 _LIMITED_BY = {"account": "account", "qos": "QOS"}
-# Slurm's name for the first QOS (sacctmgr's manual), which hardly ever has limits of its own.
+# Slurm's default QOS (sacctmgr's manual), which hardly ever has limits of its own.
 _ORDINARY_QOS = "normal"
-# Reasons about one limit of a partition; the others may be about any.
+# What to check for each reason that is about a partition's limits.
 _CHECKS: dict[str, tuple[Callable[[Request, Partition], partition_fit.Obstacle | None], ...]] = {
     "partitiontimelimit": (partition_fit.too_long,),
     "partitionnodelimit": (partition_fit.wrong_size,),
@@ -60,7 +60,7 @@ _CHECKS: dict[str, tuple[Callable[[Request, Partition], partition_fit.Obstacle |
 
 
 def evidence_needed(reason: str | None) -> frozenset[Worth]:
-    """Return what evidence to read to explain a reason."""
+    """Return which evidence has to be read to explain a reason."""
     meaning = _meaning(reason)
     return _WORTH[meaning.topic] if meaning else frozenset()
 
@@ -68,10 +68,10 @@ def evidence_needed(reason: str | None) -> frozenset[Worth]:
 def pending(
     reason: str | None, evidence: Evidence | None = None, *, job: str = "JOB", meaning: Meaning | None = None
 ) -> Explanation:
-    """Return why a job is pending, from the scheduler's reason; an unknown reason is shown as it is.
+    """Return why a job is pending, from the scheduler's reason; an unknown reason is quoted.
 
     ``evidence``: what else was read; missing parts are mentioned if they matter. ``job``: its id, for the suggested
-    commands; ``meaning``: what the scheduler's own package makes of the reason. If several partitions were requested,
+    commands; ``meaning``: the reason's meaning, for schedulers other than Slurm. If several partitions were requested,
     a reason is about one of them.
     """
     if meaning is not None:
@@ -102,10 +102,10 @@ def _meaning(reason: str | None) -> ReasonMeaning | None:
 
 
 def never_starts(request: Request, evidence: Evidence) -> Explanation | None:
-    """Return why a request seems never to start, judged from the evidence alone; ``None`` if there is little evidence.
+    """Return why a request can apparently never start, judged from the evidence alone; ``None`` if nothing shows that.
 
-    A QOS may override a partition's limits (sacctmgr's manual: PartitionTimeLimit and others), and each of several
-    partitions may have limits of its own.
+    Partition limits are not judged with a special QOS, which may override them (sacctmgr's manual: PartitionTimeLimit
+    and others), nor other limits with several partitions, each of which may have its own.
     """
     is_ordinary = request.flags.get("qos") in (None, _ORDINARY_QOS)
     known = Evidence(request, evidence.partition, evidence.partitions, evidence.limits, evidence.ahead)
@@ -121,7 +121,7 @@ def never_starts(request: Request, evidence: Evidence) -> Explanation | None:
 
 
 def _queue(meaning: ReasonMeaning, known: Evidence, *, asked_for_more: bool) -> str:
-    """Add how many jobs are ahead, if known."""
+    """Return the summary of a reason, with the number of jobs ahead if known."""
     named = partition_fit.partition_names(known) if known.partition else ()
     where = f" in partition{'s' if len(named) > 1 else ''} {' and '.join(named)}" if named else ""
     ahead = known.ahead
@@ -138,7 +138,7 @@ def _queue(meaning: ReasonMeaning, known: Evidence, *, asked_for_more: bool) -> 
 
 
 def _partition(meaning: ReasonMeaning, known: Evidence) -> Explanation:
-    """Add the partition's name and its limit, if read."""
+    """Explain a reason that is about a partition, with its name and its limit if they were read."""
     if obstacles := _obstacles(known, _CHECKS.get(meaning.word, ())):
         return _blocked(obstacles, known)
     several = len(partition_fit.partition_names(known)) > 1
@@ -147,9 +147,9 @@ def _partition(meaning: ReasonMeaning, known: Evidence) -> Explanation:
     if too_long and known.partitions is None:
         summary += " (how long that is was not read)"
         action += "; it is listed by: sinfo -o '%P %l'"
-    # if the walltime does not exceed the limit that was read, one of them has just been changed
+    # the walltime does not exceed the limit that was read, so one of the two must have just been changed
     is_contradicted = too_long and known.request is not None and partition_fit.known_partitions(known) is not None
-    # if it has no nodes now, they may be added when needed
+    # a partition without nodes may get some when they are needed
     is_empty = meaning.word == "partitionconfig" and any(
         place.nodes == 0 for place in partition_fit.known_partitions(known) or ()
     )
@@ -164,11 +164,11 @@ def _partition(meaning: ReasonMeaning, known: Evidence) -> Explanation:
 def _obstacles(
     known: Evidence, checks: Sequence[Callable[[Request, Partition], partition_fit.Obstacle | None]]
 ) -> list[partition_fit.Obstacle]:
-    """Return what excludes the request from each of its partitions; nothing if one may accept it."""
+    """Return what excludes the request from each of its partitions; an empty list if one of them may accept it."""
     partitions = partition_fit.known_partitions(known)
     if known.request is None or not partitions:
         return []
-    # the partition with the longest limit comes first, as the best suggestion
+    # the partition with the longest limit comes first: it makes the best suggestion
     found = []
     for partition in sorted(partitions, key=lambda one: one.walltime or timedelta(0), reverse=True):
         obstacle = next(filter(None, (check(known.request, partition) for check in checks)), None)
@@ -190,7 +190,7 @@ def _blocked(obstacles: Sequence[partition_fit.Obstacle], known: Evidence) -> Ex
 
 
 def _with_others(action: str, known: Evidence) -> str:
-    """Add the partitions that would accept the request."""
+    """Return the action with other partitions that would accept the request."""
     others = " or ".join(f"-p {name}" for name in partition_fit.other_partitions(known))
     if not others:
         return action
@@ -201,7 +201,7 @@ def _with_others(action: str, known: Evidence) -> str:
 
 
 def _limit(meaning: ReasonMeaning, reason: LimitReason, known: Evidence) -> Explanation:
-    """Add the limit and how much of it is in use, if read."""
+    """Explain a reason that names a limit, with its size and how much of it is in use if they were read."""
     several = len(partition_fit.partition_names(known)) > 1
     never = meaning.never and not several
     account = known.request.flags.get("account") if known.request else None
@@ -224,14 +224,14 @@ def _limit(meaning: ReasonMeaning, reason: LimitReason, known: Evidence) -> Expl
 
 
 def _whose_is_unknown(request: Request | None) -> str:
-    """Return which of account and QOS, which determine the limits, is not known."""
+    """Return which of the job's account and QOS (which determine its limits) are not known."""
     return " and ".join(
         word for flag, word in _LIMITED_BY.items() if request is not None and not request.flags.get(flag)
     )
 
 
 def _may_be_named(limit: Limit, reason: LimitReason) -> bool:
-    """Whether a limit may be the one that the reason names; for GRES the reason does not say which."""
+    """Return whether a limit may be the one that the reason names; a reason does not say which GRES it means."""
     if (limit.of.lower().startswith("account")) != (reason.by == "account") or limit.per != reason.per:
         return False
     running, minutes = limit.on.startswith("running "), limit.on.endswith(" minutes")
@@ -259,7 +259,7 @@ def _limit_text(limit: Limit) -> str:
 
 
 def _too_much(request: Request, limit: Limit) -> Explanation:
-    """Add that it does not help that other jobs end."""
+    """Explain that the request alone exceeds a limit, so that it does not help if other jobs end."""
     other = "try another account with -A" if limit.of.lower().startswith("account") else "try another QOS with -q"
     if limit.on == "walltime":
         why = f"its walltime of {request.walltime.as_text()} is longer than {limit.of} allows ({limit.value})"
@@ -280,7 +280,7 @@ def _share(limit: Limit) -> str:
 
 
 def _less(limit: Limit) -> str:
-    """Return the flags that request what the limit allows, if it allows any."""
+    """Return the suggestion to request only what the limit allows; empty if it allows nothing."""
     if not (parse_amount(limit.on, limit.value) or 0):
         return ""
     kind = limit.on.partition("gres/gpu")[2].removeprefix(":")
@@ -292,7 +292,7 @@ def _less(limit: Limit) -> str:
 
 # --- ended jobs ----------------------------------------------------------------------------------------------------
 
-#: causes that the scheduler may explain better: it sent the signal, or a crash was caused by a lack of memory
+#: see ``exit_causes.SCHEDULER_KNOWS_BETTER``
 SCHEDULER_KNOWS_BETTER = exit_causes.SCHEDULER_KNOWS_BETTER
 
 
@@ -311,13 +311,13 @@ def ended(
 ) -> LauncherError:
     """Return the error for how a job ended, from its own record, the scheduler's status and its log.
 
-    The job's own record has precedence, except that ``stopped`` (it received a signal) is explained by the scheduler;
-    if neither names a cause, the log may. ``user``: the present user. ``who``: who cancelled it, ``None`` if not known.
-    ``walltime``: the job's limit. ``output``: the path of its output file. ``program``: as in the session's record.
-    ``see``: the command that shows what the scheduler knows.
+    A specific state of the scheduler's has precedence, then the job's own record; the record ``stopped`` (it received a
+    signal) only counts last. If none of them names a cause, the log may. ``user``: the present user. ``who``: who
+    cancelled it, ``None`` if not known. ``walltime``: the job's limit. ``output``: the path of its output file.
+    ``program``: as in the session's record. ``see``: the command that shows what the scheduler knows.
     """
     end = _ExitEvidence(job, exit_record or {}, status, log, user, who, walltime, output, program)
-    for explained in (end.by_state, end.by_its_own_word, end.cancelled, end.by_the_log, end.failed, end.by_a_signal):
+    for explained in (end.by_state, end.by_own_record, end.cancelled, end.by_log, end.failed, end.by_signal):
         if (error := explained()) is not None:
             return error
     return JobLost(
@@ -333,7 +333,7 @@ _BEFORE = {"notebook": "the notebook was run", "script": "the script was run"}
 
 
 class _ExitEvidence(Frozen):
-    """Everything known about a job's end; each method returns the error if it can determine the cause."""
+    """Everything known about a job's end; each public method returns the error if it can determine the cause."""
 
     job: JobRef
     record: Mapping[str, object]
@@ -358,7 +358,7 @@ class _ExitEvidence(Frozen):
         return str(self.record.get("message") or "")
 
     def _error(self, cause: Cause, *, why: str = "", lines: int = 0) -> LauncherError:
-        """``lines``: how many of the log's last lines to show; 0: all that were read."""
+        """Return the error for a cause; ``lines``: how many of the log's last lines to show, 0: all that were read."""
         what = f"Job {self.job} {cause.what}{self._which(cause)}."
         return cause.kind(what, why=why, hint=cause.hint, log=self.log[-lines:])
 
@@ -369,12 +369,12 @@ class _ExitEvidence(Frozen):
         return f" ({self.output})" if cause is exit_causes.NO_OUTPUT and self.output else ""
 
     def by_state(self) -> LauncherError | None:
-        """From a state that says more than the job itself can know."""
+        """Explain the end by a state that says more than the job itself can know."""
         cause = exit_causes.BY_STATE.get(self._state)
         return self._error(cause, lines=5) if cause else None
 
-    def by_its_own_word(self) -> LauncherError | None:
-        """From the job script's record; the log may name the underlying cause."""
+    def by_own_record(self) -> LauncherError | None:
+        """Explain the end by the job script's record; the log may name the underlying cause."""
         if self._cause in ("", "stopped"):
             return None
         cause = exit_causes.BY_SCRIPT.get(self._cause, Cause(JobFailed, exit_causes.LOG))
@@ -389,7 +389,7 @@ class _ExitEvidence(Frozen):
         return cause.kind(what, why=why, hint=hint or cause.hint, log=self.log)
 
     def cancelled(self) -> LauncherError | None:
-        """From a cancellation, by name if known; an out-of-memory event may look the same."""
+        """Explain a cancellation, with who did it if known; an out-of-memory event may look the same."""
         if self._state is not State.CANCELLED:
             return None
         if shortage := exit_causes.memory_shortage(self.log):
@@ -402,12 +402,12 @@ class _ExitEvidence(Frozen):
         return error
 
     def _was_only_killed(self) -> bool:
-        """Whether nothing but SIGKILL is known, of which a job that is cancelled has a warning to write down."""
+        """Return whether only SIGKILL is known: a cancelled job first gets a signal, and would have recorded it."""
         status = self.status
         return status is not None and status.signal == signals.SIGKILL and not (self._cause or self.who or status.by)
 
     def _by(self) -> tuple[str, str]:
-        """Return who cancelled it, and what to do then."""
+        """Return who cancelled it, and what to do about it."""
         uid_or_name = self.status.by if self.status else None
         name = self.who or ("root" if uid_or_name == "0" else f"user {uid_or_name}" if uid_or_name else None)
         again = "start again when you like"
@@ -422,8 +422,8 @@ class _ExitEvidence(Frozen):
             return " by root: an operator", "ask the cluster's support why, before you start again"
         return f" by {name}", again
 
-    def by_the_log(self) -> LauncherError | None:
-        """From the last lines of its log, if the scheduler reports nothing more specific."""
+    def by_log(self) -> LauncherError | None:
+        """Explain the end by the last lines of the log, if the scheduler reports nothing more specific."""
         if self._state is State.COMPLETED:
             return None
         found = exit_causes.cause_in_log(self.log)
@@ -432,7 +432,7 @@ class _ExitEvidence(Frozen):
         return self._error(found[0], why=f"The log says “{found[1]}”.") if found else None
 
     def failed(self) -> LauncherError | None:
-        """From the scheduler's exit code, signal and reason."""
+        """Explain the end by the scheduler's exit code, signal and reason."""
         if self._state is State.COMPLETED:
             before = _BEFORE.get(self.program, "JupyterLab could be used")
             return self._error(Cause(JobFailed, exit_causes.LOG, f"ended by itself before {before}"))
@@ -456,14 +456,14 @@ class _ExitEvidence(Frozen):
         return self._error(Cause(JobFailed, exit_causes.LOG, what), why=why)
 
     def _signal(self) -> int | None:
-        """Return the signal that ended it: from the history, or from squeue's reason ``RaisedSignal:9(Killed)``."""
+        """Return the signal that ended it, from the history or from squeue's reason ``RaisedSignal:9(Killed)``."""
         if self.status is None or self.status.signal:
             return self.status.signal if self.status else None
         match = re.match(r"RaisedSignal:(\d{1,3})", self.status.reason or "", re.A)
         return int(match[1]) if match else None
 
-    def by_a_signal(self) -> LauncherError | None:
-        """From the job's own record that it received a signal, if its sender is unknown."""
+    def by_signal(self) -> LauncherError | None:
+        """Explain the end by the job's own record that it received a signal, whose sender is unknown."""
         if self._cause != "stopped":
             return None
         return JobCancelled(f"Job {self.job} was stopped from outside.", why=self._message, log=self.log)

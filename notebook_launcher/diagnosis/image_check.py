@@ -1,4 +1,4 @@
-"""Whether there is a container image, as the login node sees the path to it. Pure: a script, and what it printed."""
+"""Whether a container image exists, as seen on the login node. Pure: a script, and a parser of what it printed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from notebook_launcher.core.quantities import disk_size
 from notebook_launcher.core.suggestions import as_hint, similar
 from notebook_launcher.core.text import whole_number
 
-# what names a file; other commands keep their images in a store of their own, by names as of a registry
+# the container commands whose images are files; others keep images in a store of their own, under registry names
 BY_FILE = (None, "apptainer", "singularity", "charliecloud", "enroot")
 
-# POSIX sh, read from standard input. Each step: whether we get further, mode, owner, group, path.
+# POSIX sh, read from standard input. It prints for each part of the path: whether it can be entered, mode, owner, group
+# and path.
 INSPECT_IMAGE = r"""
 path=$1
 case $path in /*) ;; *) path=$PWD/$path ;; esac
@@ -21,7 +22,7 @@ step() {
   set -- $(ls -ldL -- "$place" 2>/dev/null)
   printf 'step %s %s %s %s %s\n' "$answer" "${1:--}" "${3:--}" "${4:--}" "$place"
 }
-# Do the compute nodes have this folder as well? Sure of a network's file system, and of the one of the homes.
+# Whether the compute nodes surely have this folder as well: it is on a network file system, or on that of the home.
 is_shared() {
   case $1/ in "$HOME"/*) return 0 ;; esac
   case $(stat -f -L -c %T -- "$1" 2>/dev/null) in
@@ -66,7 +67,7 @@ fi
 
 
 class Step(Frozen):
-    """One part of the path to an image. ``mode`` as ls writes it; ``enters``: whether this user can access it."""
+    """One part of the path to an image. ``mode``: as ls prints it; ``enters``: whether this user can enter it."""
 
     path: str
     mode: str = ""
@@ -76,10 +77,10 @@ class Step(Frozen):
 
 
 class Image(Frozen):
-    """An image as the login node sees it. ``kind``: sif, squashfs, folder, other, missing, or unreadable.
+    """An image as seen on the login node. ``kind``: sif, squashfs, folder, other, missing, unreadable or unknown.
 
-    ``beside``: where the path does not exist, the names that exist there; ``shared``: whether the compute nodes surely
-    see that folder as the login node does.
+    ``beside``: if the image is missing, the names in the last folder that exists; ``shared``: whether the compute nodes
+    are sure to see that folder as well.
     """
 
     path: str
@@ -91,7 +92,7 @@ class Image(Frozen):
 
 
 def read_image(path: str, text: str) -> Image:
-    """Read what ``INSPECT_IMAGE`` printed."""
+    """Parse what ``INSPECT_IMAGE`` printed."""
     kind, count, shared = "unknown", None, False
     steps, beside = [], []
     for line in text.splitlines():
@@ -111,7 +112,7 @@ def read_image(path: str, text: str) -> Image:
 
 
 def judge_image(image: Image) -> Finding:
-    """Judge whether this user can read an image, and whether it is one."""
+    """Judge whether this user can read the image, and whether it is one."""
     closed = next((step for step in image.steps if not step.enters), None)
     if closed is not None:
         return fault(

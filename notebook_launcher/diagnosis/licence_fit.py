@@ -10,17 +10,17 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.diagnosis.choices import name_one, names_for, nearest
 from notebook_launcher.schedulers.cluster_info import Licence
 
-# matlab, matlab:2, matlab=2, matlab@server:2, separated by commas, or by signs of which any one will do
+# matlab, matlab:2, matlab=2, matlab@server:2; separated by commas, or by ; or | for alternatives
 _ITEM = re.compile(r"\s*(?P<name>[^:=\s]+)(?:[:=](?P<count>\d+))?\s*", re.A)
 
 
 def judge_licences(typed: str | None, licences: Sequence[Licence] | None) -> Finding | None:
-    """Return the fault if ``-L`` names a licence that does not exist, or more than there are; ``None`` if unknown."""
+    """Return the fault if ``-L`` names a licence that does not exist, or more than there are; else ``None``."""
     if not typed or licences is None:
         return None
     totals = {one.name: one.total for one in licences}
     for item in map(_ITEM.fullmatch, re.split(r"[,;|]", typed)):
-        if item is None:  # another way to write it: sbatch's own message has to do
+        if item is None:  # a notation that is not known here: sbatch's own message has to do
             return None
         name, count = item["name"], whole_number(item["count"]) or 1
         if name not in totals:

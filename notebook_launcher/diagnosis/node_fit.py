@@ -1,4 +1,4 @@
-"""Whether some node is large enough for a request, and how large the largest are. Pure."""
+"""Whether any node is large enough for a request, and how large the largest one is. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from notebook_launcher.diagnosis.choices import closest_first
 from notebook_launcher.diagnosis.requirements import amount_requested, cores_of_node, memory_of_node
 from notebook_launcher.schedulers.cluster_info import Node, NodeSize
 
-#: flags that need a node of a certain size
+#: flags that require nodes of a certain size
 SIZE_FLAGS = frozenset(
     {"cpus-per-task", "ntasks", "ntasks-per-node", "mem", "mem-per-cpu", "mincpus", "cores-per-socket"}
 )
-MOST_OTHERS = 3  # partitions that are named
+MOST_OTHERS = 3  # the most other partitions that are suggested
 
 
 def judge_node_size(
@@ -24,7 +24,7 @@ def judge_node_size(
 ) -> Finding | None:
     """Return the fault if no node of these partitions is large enough; ``None`` if nothing shows that.
 
-    ``names``: the partitions of the request, empty: any. ``usable``: those that the user may name instead.
+    ``names``: the partitions of the request, empty: any. ``usable``: those that the user may use instead.
     """
     cores, memory = cores_of_node(request), memory_of_node(request)
     if cores and (found := _too_large(cores, names, sizes, usable, lambda size: size.cores, _cores_text)):
@@ -40,7 +40,7 @@ def judge_node_size(
 
 
 def judge_cores(request: Request, names: Sequence[str], nodes: Sequence[Node], usable: Sequence[str]) -> Finding | None:
-    """Return the fault if all nodes of each of these partitions together have fewer cores than the request needs."""
+    """Return the fault if each of these partitions has fewer cores in total than the request needs; else ``None``."""
     wanted = amount_requested(request, "cpu")
     totals: dict[str, int] = {}
     for node in nodes:
@@ -66,7 +66,7 @@ def _too_large(
     amount: Callable[[NodeSize], int],
     text: Callable[[int], str],
 ) -> tuple[int, list[str]] | None:
-    """Return the largest amount that these partitions have, and others with enough; ``None`` if it is enough."""
+    """Return the largest amount in these partitions, and other partitions with enough; ``None`` if it is enough."""
     largest: dict[str, int] = {}
     for size in sizes:
         largest[size.partition] = max(largest.get(size.partition, 0), amount(size))

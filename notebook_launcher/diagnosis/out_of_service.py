@@ -1,4 +1,4 @@
-"""Whether a request is refused only because its nodes are out of service now. Pure: reports in, a sentence out."""
+"""Whether a request is refused only because its nodes are out of service. Pure: reports in, a sentence out."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from notebook_launcher.core.request import Request, gpu_items
 from notebook_launcher.diagnosis.request_check import SchedulerReport, explain_refusal
 from notebook_launcher.schedulers.cluster_info import Node
 
-#: what helps then, for a finding
+#: the hint for that finding
 HINT = "see which nodes are free: launch-notebook queue; ask the cluster's support when these are back"
 
-# The answer of ``sbatch --test-only``, which counts only nodes in service; sbatch itself queues such a job.
+# The answer of ``sbatch --test-only``, which considers only nodes in service; a real submission would be queued.
 _NO_SUCH_NODE = "configuration is not available"
 
 
 def waits_for_nodes(refusal: LauncherError | None, request: Request, report: SchedulerReport, now: datetime) -> str:
-    """Return that a request waits until nodes are back, if no more is behind its refusal; else an empty text.
+    """Return a sentence that the job will wait until nodes are back, if that is the only cause of its refusal.
 
-    Empty as well if no nodes were reported, or if one in service could take the request. Arguments as for
-    ``explain_refusal``.
+    Otherwise the text is empty; so it is if no nodes were reported, or one in service could run the job. Arguments as
+    for ``explain_refusal``.
     """
     if not isinstance(refusal, SizeRefused) or _NO_SUCH_NODE not in refusal.why:
         return ""

@@ -1,4 +1,4 @@
-"""Whether a partition allows a request, and which others do. Pure: limits that were not reported exclude nothing."""
+"""Whether a partition accepts a request, and which others do. Pure: limits that were not reported exclude nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_OTHERS = 2  # the most partitions to suggest
 
 
 class Obstacle(Frozen):
-    """Why a partition does not accept a request: what it requests, what is allowed; and what to type instead."""
+    """Why a partition does not accept a request: what is requested, what is allowed, and what to type instead."""
 
     asks: str
     allows: str
@@ -22,7 +22,7 @@ class Obstacle(Frozen):
 
     @property
     def why(self) -> str:
-        """Both in one sentence."""
+        """What is requested and what is allowed, in one sentence."""
         return f"{self.asks} {self.allows}"
 
 
@@ -57,12 +57,12 @@ def too_long(request: Request, partition: Partition) -> Obstacle | None:
 
 
 def wrong_size(request: Request, partition: Partition) -> Obstacle | None:
-    """Return the obstacle if the partition does not accept jobs with as many, or as few, nodes."""
+    """Return the obstacle if the partition does not accept jobs with so many, or so few, nodes."""
     least, most, name = least_nodes(request), most_nodes(request), f"partition {partition.name}"
     asks = f"it asks for {counted(least, 'node')}, and"
     if partition.max_nodes is not None and least > partition.max_nodes:
         return Obstacle(asks, f"{name} allows {partition.max_nodes} at most", f"-N {partition.max_nodes}")
-    # no nodes at all means nothing: they may be added when needed
+    # a partition without nodes may get some when they are needed
     if partition.nodes and least > partition.nodes:
         return Obstacle(asks, f"{name} has {partition.nodes}", f"-N {partition.nodes}")
     if partition.min_nodes is not None and most is not None and most < partition.min_nodes:
@@ -74,8 +74,8 @@ def wrong_size(request: Request, partition: Partition) -> Obstacle | None:
 def closed_to(request: Request, partition: Partition) -> Obstacle | None:
     """Return the obstacle if the request's account or QOS may not use the partition.
 
-    An account that inherits its permission looks as if it had none (slurm.conf's manual), so this explains a refusal,
-    but does not prove one.
+    An account that inherits its permission appears to have none (slurm.conf's manual), so this can explain a refusal
+    but not predict one.
     """
     account, qos = request.flags.get("account"), request.flags.get("qos")
     if not may_use(account, partition.accounts, partition.denied_accounts):
@@ -86,14 +86,14 @@ def closed_to(request: Request, partition: Partition) -> Obstacle | None:
 
 
 def may_use(own: str | None, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
-    """Return whether an account or a QOS is, or may be, allowed: what is not known excludes nothing."""
+    """Return whether an account or a QOS is allowed; what is not known excludes nothing."""
     return not own or (own not in denied and (allowed is None or own in allowed))
 
 
 def other_partitions(evidence: Evidence) -> Sequence[str]:
-    """Return other partitions that are up, long and large enough, and open to the request's account and QOS.
+    """Return other partitions that are up, allow the walltime and the size, and are open to the account and QOS.
 
-    None if that depends on what is not known here: GPUs, features, or named nodes.
+    It is empty if that depends on what is not known here: GPUs, features, or named nodes.
     """
     request = evidence.request
     if request is None or request.gpus or request.flags.keys() & {"constraint", "nodelist", "reservation", "gres"}:

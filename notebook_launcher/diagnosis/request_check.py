@@ -1,4 +1,4 @@
-"""Whether a scheduler takes each part of a request, and why it refused the whole. Pure: reports in, findings out."""
+"""Whether a scheduler accepts each part of a request, and why it refused the whole. Pure: reports in, findings out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from notebook_launcher.schedulers.cluster_info import (
     StartEstimate,
 )
 
-#: the refusals of a name, instead of which the cluster has others
+#: refusals of a name for which the cluster has alternatives
 NAMED = (
     AccountRefused,
     PartitionRefused,
@@ -62,7 +62,7 @@ NAMED = (
     LicenceRefused,
     ClusterRefused,
 )
-#: all refusals that may be explained by what the scheduler reports: partitions, nodes, accounts, licences and the like
+#: all refusals that the scheduler's reports on partitions, nodes, accounts, licences and the like may explain
 EXPLAINED = (*NAMED, WalltimeRefused, GresRefused, SizeRefused)
 
 
@@ -70,8 +70,9 @@ EXPLAINED = (*NAMED, WalltimeRefused, GresRefused, SizeRefused)
 class SchedulerReport:
     """What the scheduler reported. ``None``: no answer.
 
-    ``user``: the user's name there. ``own_qos``: the QOS that the user has with each account. ``features``: those of
-    each partition's nodes. ``clusters``: those to which jobs can be sent.
+    ``tests``: requests, one for each partition, with what the scheduler answered when it tested them. ``user``: the
+    user's name there. ``own_qos``: the user's QOS with each account. ``features``: those of each partition's nodes.
+    ``clusters``: those to which jobs can be sent.
     """
 
     partitions: tuple[Partition, ...] | None = None
@@ -100,12 +101,12 @@ class SchedulerReport:
         return self.refusal if isinstance(self.refusal, kind) else None
 
     def partitions_of(self, request: Request) -> list[str]:
-        """Return the partitions that a request names, else the default one; empty if that is not known."""
+        """Return the partitions that a request names, or else the default one; empty if that is not known."""
         names = [name.strip() for name in (request.flags.get("partition") or "").split(",") if name.strip()]
         return names or [partition.name for partition in self.partitions or () if partition.is_default]
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Return the partitions that do not exist; none if the partitions are not known."""
+        """Return those of these partitions that do not exist; none if the partitions are not known."""
         known = None if self.partitions is None else {partition.name for partition in self.partitions}
         return [name for name in names if known is not None and name not in known]
 
@@ -147,11 +148,11 @@ def judge_partition(names: Sequence[str], report: SchedulerReport, account: str 
 
 
 def judge_walltime(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
-    """Judge the walltime by the limits of its partitions; not at all where one of them does not exist."""
+    """Judge the walltime by the limits of its partitions; it is not checked if one of them does not exist."""
     refusal = report.refused(WalltimeRefused)
     if missing := report.missing(names):
         return _not_checked(missing)
-    by_least = refusal is not None and "time-min" in request.flags  # which may be what is wrong
+    by_least = refusal is not None and "time-min" in request.flags  # then that flag may be what is wrong
     if not by_least and (obstacle := _everywhere(too_long, request, names, report)):
         forever = "" if refusal else " It would wait for ever."
         return fault(f"{_sentence(obstacle)}{forever}", f"ask for less: {obstacle.instead}")
@@ -189,7 +190,7 @@ def judge_gpus(request: Request, names: Sequence[str], report: SchedulerReport) 
 def _lacking(
     request: Request, names: Sequence[str], nodes: Sequence[Node], everywhere: Sequence[Node]
 ) -> Finding | None:
-    """Return the fault if these nodes have no such GPU, or too few of them."""
+    """Return the fault if these nodes have no such GPUs, or too few of them."""
     there, where = gpus_of(nodes), _where(names)
     unknown_types = gpu_types(request) - there.keys() if "" not in there else set()
     if request.gpus and (unknown_types or not there):
@@ -220,7 +221,7 @@ def _lacking(
 
 
 def kinds_of(gpus: Mapping[str, int]) -> str:
-    """Return how many GPUs of each type there are, as text."""
+    """Return the number of GPUs of each type, as text."""
     return listed([f"{count} × {kind or 'GPU'}" for kind, count in gpus.items()], MOST_NAMES) or "none"
 
 
@@ -234,7 +235,7 @@ def _everywhere(
     names: Sequence[str],
     report: SchedulerReport,
 ) -> Obstacle | None:
-    """Return the first obstacle if all partitions of the request have one."""
+    """Return the first obstacle if the request meets one in each of its partitions."""
     places = [partition for partition in report.partitions or () if partition.name in names]
     obstacles = [obstacle for place in places if (obstacle := check(request, place))]
     return obstacles[0] if places and len(obstacles) == len(places) else None
@@ -245,7 +246,7 @@ def _sentence(obstacle: Obstacle) -> str:
 
 
 def account_refusal(request: Request, report: SchedulerReport) -> LauncherError | None:
-    """Return the refusal if the account is its cause: Slurm may name the partition instead."""
+    """Return the refusal if the account is its cause, which Slurm may report as a refusal of the partition."""
     account, yours = request.flags.get("account"), report.accounts
     if report.refusal is not None and account and yours and account not in yours:
         return report.refusal
@@ -253,7 +254,10 @@ def account_refusal(request: Request, report: SchedulerReport) -> LauncherError 
 
 
 def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
-    """Judge the account. ``yours``: those that the user may use, ``None``: not known. ``refusal``: of the account."""
+    """Judge the account.
+
+    ``yours``: the accounts that the user may use, ``None``: not known. ``refusal``: that of the account, if any.
+    """
     there = f"Yours are: {names_for(requested or '', yours)}." if yours else ""
     if refusal is None:
         if requested is None:
@@ -281,9 +285,9 @@ def judge_reservation(
     refusal: LauncherError | None,
     usable: Sequence[str] | None = None,
 ) -> Finding:
-    """Judge a reservation. ``refusal``: of this reservation, if the scheduler was queried with it.
+    """Judge a reservation. ``refusal``: that of a request with this reservation, if the scheduler tested one.
 
-    ``usable``: the names of those that the user may use, ``None``: not known.
+    ``usable``: the names of the reservations that the user may use, ``None``: not known.
     """
     if reservations is None:
         return unknown(f"The scheduler did not report its reservations; {name} could not be checked.")
@@ -311,10 +315,10 @@ def judge_reservation(
 
 
 def judge_qos(request: Request, report: SchedulerReport, refusal: LauncherError) -> Finding:
-    """Judge the QOS of a request, which was refused for it."""
+    """Judge the QOS of a request that was refused because of it."""
     name, places = request.flags.get("qos"), report.partitions_of(request)
     account, yours = own_qos(request.flags.get("account") or report.account, report.own_qos)
-    if not name or not yours or "-p" in refusal.hint:  # one that is for a partition
+    if not name or not yours or "-p" in refusal.hint:  # the QOS is only for one partition
         return of_error(refusal)
     allowing = [one for one in report.partitions or () if one.name in places]
     usable = [qos for qos in yours if all(may_use(qos, one.qos, one.denied_qos) for one in allowing)] or list(yours)
@@ -337,7 +341,7 @@ def judge_features(request: Request, names: Sequence[str], report: SchedulerRepo
         return None
     there = [feature for name in names or report.features for feature in report.features.get(name, ())]
     constraint = re.sub(r"\*\d+", "", request.flags.get("constraint") or "")
-    # where some will do, those of other partitions are no fault, and those that no node has are
+    # With alternatives, a feature that only nodes of other partitions have is no fault; one that no node has is.
     known = {*there, *(one for features in report.features.values() for one in features if _SOME.search(constraint))}
     missing = next((feature for feature in _FEATURES.findall(constraint) if feature not in known), None)
     if missing is None or report.missing(names):
@@ -352,7 +356,7 @@ def judge_features(request: Request, names: Sequence[str], report: SchedulerRepo
     return fault(found, hint)
 
 
-# the signs between features, and those with which not all are needed: sbatch's manual, --constraint
+# the features between the operators, and the operators with which not all are needed: sbatch's manual, --constraint
 _FEATURES, _SOME = re.compile(r"[^\s&|,!*()\[\]]+"), re.compile(r"[|!\[]")
 
 
@@ -376,7 +380,7 @@ _NODE = re.compile(r"[\w.-]+")
 def judge_clusters(typed: str | None, clusters: Sequence[str] | None) -> Finding | None:
     """Return the fault if ``-M`` names a cluster that does not exist; ``None`` if nothing shows that."""
     names = [name.strip() for name in (typed or "").split(",") if name.strip()]
-    there = {name.lower() for name in clusters or ()}  # Slurm reads a name in capitals as well
+    there = {name.lower() for name in clusters or ()}  # Slurm also accepts names in capitals
     missing = next((name for name in names if name.lower() not in {*there, "all"}), None)
     if missing is None or not clusters:
         return None
@@ -389,7 +393,7 @@ def _where(partitions: Sequence[str]) -> str:
 
 
 def _meaning_of(refusal: LauncherError) -> str:
-    """Return what a refusal means, without its first sentence: “Slurm refused the job”."""
+    """Return what a refusal means, without its first sentence, “Slurm refused the job”."""
     return refusal.what.partition(". ")[2] or refusal.what
 
 
@@ -407,12 +411,12 @@ def whom(reservation: ReservationInfo) -> str:
 
 
 def gpu_types(request: Request) -> set[str]:
-    """Return the types of GPU that a request names; none if any will do."""
+    """Return the types of GPUs that a request names; none if any type will do."""
     return {kind for flag, value in request.flags.items() for kind, _ in gpu_items(flag, value or "") or () if kind}
 
 
 def gpus_of(nodes: Iterable[Node]) -> dict[str, int]:
-    """Return how many GPUs of each type some nodes have, sorted by type; a node that is listed twice counts once."""
+    """Return the number of GPUs of each type, sorted by type; a node that is listed twice counts once."""
     found: dict[str, int] = {}
     for node in _once(nodes):
         for kind, count in node.gpus.items():
@@ -421,7 +425,7 @@ def gpus_of(nodes: Iterable[Node]) -> dict[str, int]:
 
 
 def _once(nodes: Iterable[Node]) -> list[Node]:
-    """Return each node once; one that is in several partitions is listed for each of them."""
+    """Return each node once; nodes in several partitions are listed for each of them."""
     return list({node.name: node for node in nodes}.values())
 
 
@@ -429,7 +433,7 @@ def _once(nodes: Iterable[Node]) -> list[Node]:
 
 
 def reword_refusal(refusal: SubmitRefused, request: Request, report: SchedulerReport, now: datetime) -> None:
-    """Replace what a refusal means in general, and its hint, by what the cluster reports, if that shows the cause.
+    """Replace a refusal's general meaning and its hint by specific ones, if the cluster's report shows the cause.
 
     Arguments as for ``explain_refusal``.
     """
@@ -439,9 +443,9 @@ def reword_refusal(refusal: SubmitRefused, request: Request, report: SchedulerRe
 
 
 def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerReport, now: datetime) -> Finding | None:
-    """Return why the scheduler refused a request, and a hint, by what it reports; ``None`` if that does not show it.
+    """Return why the scheduler refused a request, with a hint, according to its report; ``None`` if that is unclear.
 
-    ``report``: without tests. The scheduler's own message is not repeated. ``now``: on the cluster's clock.
+    ``report``: its ``tests`` are ignored. The scheduler's own message is not repeated. ``now``: on the cluster's clock.
     """
     named = copy.copy(refusal)
     named.why = ""

@@ -1,6 +1,6 @@
-"""What a request needs at least, in the units of the limits, and both as text. Pure.
+"""The minimum that a request needs, in the units of limits, and amounts as text. Pure.
 
-At least, because a scheduler may count more: whole nodes, hardware threads, a partition's defaults.
+It is a minimum because a scheduler may count more: whole nodes, hardware threads, a partition's defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PER_TASK = frozenset({"gpus-per-task", "tres-per-task"})
 def amount_requested(request: Request, on: str) -> float | None:
     """Return how much of a resource a request needs at least; ``None`` if not known.
 
-    ``on`` as in ``Limit.on``. Memory in MiB, the walltime in seconds, the rest by count.
+    ``on``: as in ``Limit.on``. Memory is in MiB, the walltime in seconds, and all others are counts.
     """
     if match := _GPU.fullmatch(on):
         return _gpus(request, match["type"])
@@ -56,9 +56,9 @@ def least_walltime(request: Request) -> Walltime | None:
 
 
 def least_nodes(request: Request) -> int:
-    """Return the smallest number of nodes that the request accepts: of ``2-4``, 2.
+    """Return the smallest number of nodes that the request accepts: 2 for ``2-4``.
 
-    sbatch itself reduces the number of nodes to that of tasks, if that is given and smaller.
+    sbatch reduces the number of nodes to that of tasks, if that is given and smaller.
     """
     text = request.flags.get("nodes") or ""
     if re.search(r"[a-zA-Z]", text):  # 1k
@@ -74,7 +74,7 @@ def most_nodes(request: Request) -> int | None:
 
 
 def cores_of_node(request: Request) -> int | None:
-    """Return how many cores one node needs at least: for one task, or for all that have to be on it."""
+    """Return how many cores a node needs at least, for all tasks that have to be on it; ``None`` if not known."""
     if "overcommit" in request.flags:  # several tasks on one core
         return None
     per_task = _count(request, "cpus-per-task") or 1
@@ -82,7 +82,10 @@ def cores_of_node(request: Request) -> int | None:
 
 
 def _tasks_of_node(request: Request) -> int:
-    """Return how many tasks have to be on one node; with ``--ntasks``, ``--ntasks-per-node`` is a maximum (sbatch)."""
+    """Return the number of tasks that have to be on one node.
+
+    With ``--ntasks``, ``--ntasks-per-node`` is a maximum (sbatch's manual).
+    """
     tasks, on_node = _count(request, "ntasks"), _count(request, "ntasks-per-node")
     if tasks is None:
         return on_node or 1
@@ -92,7 +95,7 @@ def _tasks_of_node(request: Request) -> int:
 
 
 def memory_of_node(request: Request) -> int | None:
-    """Return the MiB that one node needs at least; ``None``: not known, or all that the node has (``--mem=0``)."""
+    """Return the MiB that a node needs at least; ``None``: not known, or all that the node has (``--mem=0``)."""
     if size := parse_amount("mem", request.flags.get("mem") or ""):
         return int(size)
     size, cores = parse_amount("mem", request.flags.get("mem-per-cpu") or ""), cores_of_node(request)
@@ -120,7 +123,7 @@ def _cores(request: Request) -> int | None:
 
 
 def _gpus(request: Request, kind: str | None) -> int | None:
-    """Return how many GPUs, of the type ``kind`` if given; the request may not name a type."""
+    """Return the number of GPUs, or of those of the type ``kind``; ``None`` if the request does not name that type."""
     counts = [_gpus_in(request, flag, kind) for flag in GPU_FLAGS & request.flags.keys()]
     if kind is not None and not any(counts):
         return None
@@ -153,7 +156,7 @@ def _memory(request: Request) -> float | None:
 
 
 def parse_amount(on: str, text: str) -> float | None:
-    """Read a limit's value as the scheduler writes it, in the unit of ``amount_requested``; ``None`` otherwise."""
+    """Parse a limit's value as the scheduler writes it, to the unit of ``amount_requested``; ``None`` if invalid."""
     if on == "walltime":
         try:
             walltime = Walltime.parse(text)
@@ -166,14 +169,14 @@ def parse_amount(on: str, text: str) -> float | None:
 
 
 def is_beyond(request: Request, limit: Limit) -> bool:
-    """Whether the request by itself asks for more than a limit allows, so that no other job's end will help.
+    """Return whether the request alone exceeds a limit, so that it does not help if other jobs end.
 
-    Only where both are known, and the limit is on what is held at one time: what is used up in the course of time
-    may come back.
+    ``False`` if either is not known. A walltime limit counts only if it is per job, since others are used up over time,
+    and may be replenished.
     """
     if limit.on == "walltime" and limit.per != "job":
         return False
-    if limit.per == "node":  # on how many nodes it will be is the scheduler's choice
+    if limit.per == "node":  # the scheduler chooses the number of nodes
         return False
     wanted, allowed = amount_requested(request, limit.on), parse_amount(limit.on, limit.value)
     return wanted is not None and allowed is not None and wanted > allowed
@@ -183,7 +186,7 @@ def is_beyond(request: Request, limit: Limit) -> bool:
 
 
 def amount_text(on: str, value: str) -> str:
-    """Return an amount as people say it: ``2 GPUs``, ``5G of memory``, ``600 CPU minutes``."""
+    """Return an amount in words: ``2 GPUs``, ``5G of memory``, ``600 CPU minutes``."""
     if on == "walltime":
         return f"a walltime of {value}"
     running = on.startswith("running ")

@@ -1,4 +1,4 @@
-"""What a scheduler's test leaves out when it predicts a start: what partitions allow, and limits. Pure."""
+"""What a scheduler ignores when it estimates a start: the rules of partitions, and limits. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FOR = {"user": "for you", "account": "for your account", "group": "for all who 
 
 
 class StartConstraints(Frozen):
-    """The rules as far as they are known.
+    """These rules, as far as they are known.
 
-    ``limits``: returns those that a request counts on, ``None`` where they are not known. ``account`` and ``qos``: what
-    is meant where a request names none.
+    ``limits``: returns the limits that apply to a request, ``None`` if they are not known. ``account``, ``qos``: the
+    defaults of a request that names none.
     """
 
     partitions: Sequence[Partition] | None
@@ -27,11 +27,11 @@ class StartConstraints(Frozen):
     qos: str | None = None
 
     def never(self, request: Request, partition: str | None) -> explain.Explanation | None:
-        """Return why a request can never start in a partition (``None``: the one it names), by what was read."""
+        """Return why a request can never start in a partition (``None``: the one it names); ``None`` if it may."""
         return explain.never_starts(request, Evidence(request, partition, self.partitions, self.limits(request)))
 
     def delays(self, request: Request, partition: str | None) -> str:
-        """Return a sentence on what keeps a request waiting for longer than a test says; empty where nothing does."""
+        """Return a sentence on what delays a request beyond the scheduler's estimate; empty if nothing does."""
         return self._closed(request, partition) or self._used_up(request)
 
     def may_be_preempted(self, partition: str | None) -> bool:
@@ -39,8 +39,10 @@ class StartConstraints(Frozen):
         return any(known.preemptible for known in self.partitions or () if known.name == partition)
 
     def _closed(self, request: Request, partition: str | None) -> str:
-        """Say so where the partition is closed to all, or to this account (unless it has its right from one above it,
-        which slurm.conf's manual allows) or QOS."""
+        """Return a sentence if the partition is closed to all, or to this account or QOS; else an empty text.
+
+        An account may inherit the permission from one above it (slurm.conf's manual).
+        """
         name = partition or request.flags.get("partition")
         account, qos = request.flags.get("account") or self.account, request.flags.get("qos") or self.qos
         for place in (place for place in self.partitions or () if place.name == name):

@@ -1,6 +1,6 @@
-"""What is known of a request's start where the scheduler estimates it only for jobs in its queue. Pure.
+"""What is known about a request's start if the scheduler estimates it only for jobs in its queue. Pure.
 
-What partitions do not allow is a refusal; what is free now is told as it is, and no time is made of it.
+A request that its partitions do not allow counts as refused; otherwise the free resources are reported, without a time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from notebook_launcher.schedulers.cluster_info import Node, QueuedJob, StartEsti
 def estimate_unqueued(
     request: Request, report: SchedulerReport, waiting: Sequence[QueuedJob] | None, scheduler: str
 ) -> StartEstimate:
-    """Return why the request would be refused, or what is free for it now, as the estimate's message.
+    """Return why the request would be refused, or a message that says what is free for it now.
 
-    ``waiting``: all jobs that wait, ``None``: not reported. ``scheduler``: its name in sentences.
+    ``waiting``: all pending jobs, ``None``: not reported. ``scheduler``: its name in sentences.
     """
     names = report.partitions_of(request)
     if refusal := _refusal(request, names, report):
         return StartEstimate(refusal=refusal, message=refusal.what)
-    told = f"{scheduler} estimates the start of a job only once it is queued."
-    return StartEstimate(message=f"{told} {_free(request, names, report)}{_ahead(names, waiting)}.", is_later=True)
+    opening = f"{scheduler} estimates the start of a job only once it is queued."
+    return StartEstimate(message=f"{opening} {_free(request, names, report)}{_ahead(names, waiting)}.", is_later=True)
 
 
 def _refusal(request: Request, names: Sequence[str], report: SchedulerReport) -> LauncherError | None:
@@ -60,7 +60,7 @@ def _has_free(node: Node, cores: int, gpus: int) -> bool:
 
 
 def _ahead(names: Sequence[str], waiting: Sequence[QueuedJob] | None) -> str:
-    """Return how many jobs wait for these partitions; nothing if that is not reported."""
+    """Return how many jobs are pending for these partitions, as text; empty if that is not reported."""
     if waiting is None or not names:
         return ""
     count = sum(job.tasks for job in waiting if not set(job.partition.split(",")).isdisjoint(names))

@@ -1,6 +1,6 @@
 """A cluster's report about itself: parses the parts that ``survey.sh`` printed. Pure.
 
-The text is not trusted. Values are validated, or left out; ``None`` means not read, which is not the same as none.
+The text is not trusted: values are validated, or left out. ``None`` means not read, which is not the same as none.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from notebook_launcher.schedulers.kinds import Kind, kind_by_command
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 from notebook_launcher.schedulers.slurm.limits import pairs
 
-# names of partitions, accounts, clusters and GPU types: Slurm allows more, but no site uses it
+# names of partitions, accounts, clusters and GPU types; Slurm allows other characters, but no site uses them
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,127}")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/-]{0,127}")
 _GPUS = re.compile(r"(?:^|,)gpu(?::(?P<type>[^:,()=]+))?:(?P<count>\d{1,4})(?=,|$)", re.A)
-_MESSAGE_LENGTH = 200  # characters of a command's message
+_MESSAGE_LENGTH = 200  # the most characters of a command's message
 
-#: the commands behind the parts, as a user would type them
+#: the command of each part, as a user would type it
 COMMANDS = {
     "machine": "uname -m",
     "hostname": "hostname",
@@ -58,7 +58,7 @@ RUNTIMES = {
     "enroot": "enroot",
     "shifter": "shifter",
 }
-# programs with "quota" in their names that come with every system; they report nothing to a user
+# administrators' programs with "quota" in their names, which every system has; they report nothing to users
 _ADMINISTRATORS = frozenset(
     {
         "quotacheck",
@@ -83,7 +83,7 @@ _ADMINISTRATORS = frozenset(
 class SurveyPart(Frozen):
     """The output of one command. ``code``: its exit code; ``None`` if it was not run, or did not end.
 
-    ``command``: as a user would type it, if not as in ``COMMANDS``.
+    ``command``: the command as a user would type it, if it is not the one in ``COMMANDS``.
     """
 
     name: str
@@ -94,7 +94,7 @@ class SurveyPart(Frozen):
 
     @property
     def ok(self) -> bool:
-        """Whether it reported anything."""
+        """Whether the command succeeded."""
         return self.code == 0
 
     @property
@@ -104,11 +104,11 @@ class SurveyPart(Frozen):
 
     @property
     def failure_of(self) -> str:
-        """Why it printed nothing, as text."""
+        """Why the command failed, as text."""
         command = self.typed
         if self.code is None:
             return f"{command}: there was no time left for it"
-        if self.code in (124, 137):  # timeout's own code, and that of a command that had to be killed
+        if self.code in (124, 137):  # from timeout: the command was ended, or had to be killed
             return f"{command} took too long"
         if self.code == 127:
             return f"there is no {command.split()[0]}"
@@ -117,8 +117,8 @@ class SurveyPart(Frozen):
 
 
 def read_parts(text: str) -> dict[str, SurveyPart]:
-    """Return the output of ``survey.sh``, by part; empty if it is not that script's."""
-    # the script's lines end with \n; a command's output may contain the other line ends of splitlines()
+    """Return the output of ``survey.sh``, by part; empty if the text is not from that script."""
+    # the script's lines end with \n; a command's output may contain the other line endings of splitlines()
     lines = iter(text.split("\n"))
     parts: dict[str, list[str]] = {}
     if "survey 1" not in (line.strip() for line in lines):
@@ -150,7 +150,7 @@ def one_line(text: str, most: int = _MESSAGE_LENGTH) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether this is a valid name of a partition, an account or the like."""
+    """Return whether this is a valid name of a partition, an account or the like."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -158,10 +158,11 @@ def is_name(text: str) -> bool:
 
 
 class SurveyedPartition(Frozen):
-    """One partition. ``gpus``: of one node, by type (``""`` if it has no name); ``gpu_nodes``: how many have any.
+    """One partition.
 
-    ``longest`` and ``usual``: the maximum walltime, and the default, as sbatch accepts them; ``None`` without a limit,
-    or if not reported. ``accounts`` and ``groups``: those allowed, ``None``: all.
+    ``gpus``: the most on one node, by type (``""`` if it has no name); ``gpu_nodes``: how many nodes have any.
+    ``longest``, ``usual``: the maximum and the default walltime as sbatch accepts them; ``None`` if unlimited, or not
+    reported. ``accounts``, ``groups``: those allowed, ``None``: all.
     """
 
     name: str
@@ -186,9 +187,9 @@ class SurveyedPartition(Frozen):
 
 
 class Software(Frozen):
-    """The software of one machine. ``runtimes``: commands for images, by their profile names, the best first.
+    """The software of one machine. ``runtimes``: the container commands, by their names in profiles, the best first.
 
-    ``modules``: those that may contain Jupyter and related software; ``hidden``: those that need others first.
+    ``modules``: those that may contain Jupyter and related software; ``hidden``: those that need other modules first.
     """
 
     machine: str | None = None
@@ -201,11 +202,11 @@ class Software(Frozen):
 
 
 class ClusterSurvey(Frozen):
-    """The report of a login node on a day. ``None``: not read; ``parts`` say why.
+    """The report of a login node. ``None``: not read; ``parts`` say why.
 
-    ``cluster``: Slurm's name for it; ``other``: whether it is another one than the login node's own (``-M``).
-    ``strange``: invalid names, left out. ``another``: the scheduler that is there in Slurm's place. ``source``: the
-    command that lists the partitions; ``options``: the profile's ``scheduler_options``.
+    ``cluster``: Slurm's name for it; ``other``: whether it is a cluster other than the login node's own (``-M``).
+    ``strange``: the number of invalid names, which are left out. ``another``: the scheduler if it is not Slurm.
+    ``source``: the command that lists the partitions; ``options``: the profile's ``scheduler_options``.
     """
 
     day: date
@@ -229,7 +230,7 @@ class ClusterSurvey(Frozen):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def failure_of(self, *names: str) -> str:
-        """Why the first of these parts that failed reported nothing."""
+        """Return why the first of these parts that failed did so."""
         failed = [part.failure_of for name in names if not (part := self.part(name)).ok]
         return failed[0] if failed else f"{self.part(names[0]).typed} reported nothing"
 
@@ -272,7 +273,7 @@ def read_survey(text: str, day: date, other: str | None = None) -> ClusterSurvey
 
 
 def read_node(text: str) -> Software | None:
-    """Parse the output of ``survey.sh node``, ``None`` without an answer."""
+    """Parse the output of ``survey.sh node``; ``None`` if there is none."""
     parts = read_parts(text)
     return _software(parts) if parts else None
 
@@ -291,7 +292,7 @@ def _first_name(lines: Iterable[str]) -> str | None:
 
 
 def _hostname(survey: ClusterSurvey) -> str | None:
-    """Return the login node's own name, with its domain if known."""
+    """Return the login node's host name, with its domain if known."""
     name, full = _first_name(_lines(survey, "hostname")), _first_name(_lines(survey, "hostname_f"))
     return full if name and full and full.startswith(f"{name.partition('.')[0]}.") else name
 
@@ -364,7 +365,7 @@ def _partitions(survey: ClusterSurvey) -> tuple[tuple[SurveyedPartition, ...] | 
 
 
 def _with_nodes(partition: SurveyedPartition, fields: Sequence[str]) -> SurveyedPartition:
-    """Add a line of sinfo, which covers nodes with the same resources."""
+    """Return the partition with a line of sinfo added, which covers nodes with the same resources."""
     _, marked, state, longest, count, _, gres, features, _, _ = fields
     nodes = int(count) if re.fullmatch(r"\d{1,6}", count, re.A) else 0
     gpus = _gpus(gres)
@@ -381,7 +382,7 @@ def _with_nodes(partition: SurveyedPartition, fields: Sequence[str]) -> Surveyed
 
 
 def _gpus(gres: str) -> dict[str, int]:
-    """Return GPUs by type; a type may occur several times, once for each socket."""
+    """Return the number of GPUs by type; a type may occur several times, once for each socket."""
     counts: dict[str, int] = {}
     for match in _GPUS.finditer(re.sub(r"\([^)]*\)", "", gres)):
         kind = match["type"] or ""
@@ -424,7 +425,7 @@ def _software(parts: Mapping[str, SurveyPart]) -> Software:
 
 
 def _modules(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return the modules of ``module -t avail``; ``name/`` means all versions, ``name(default)`` is the name itself."""
+    """Return the modules of ``module -t avail``, without remarks (``name(default)``) and headings (``name/``)."""
     names = (re.sub(r"\s*[(<][^)>]*[)>]\s*$", "", line.strip()) for line in lines)
     return tuple(dict.fromkeys(name for name in names if _MODULE.fullmatch(name) and not name.endswith("/")))
 

@@ -1,4 +1,4 @@
-"""What was read of a cluster and what was not, each as one check with what can be done about it. Pure."""
+"""What could be read about a cluster and what could not, each as one check with a hint. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHECK_PROFILE = "see the comment in the profile"
 
 
 def findings(draft: Draft) -> Iterator[CheckResult]:
-    """Yield a check for each thing that a profile should know."""
+    """Yield a check for each item of a profile."""
     survey = draft.survey
     yield _scheduler(survey)
     yield _partitions(survey)
@@ -46,7 +46,7 @@ def findings(draft: Draft) -> Iterator[CheckResult]:
 
 
 def accepted(what: str, spelling: Spelling | None, message: str, refused: bool) -> CheckResult:
-    """Return the scheduler's word on a sample of what the profile asks for."""
+    """Return the scheduler's answer to a sample job with the profile's flags."""
     requested = f"--{spelling.flag}={spelling.value().format(count=1)}" if spelling else "a short job"
     if not message:
         return CheckResult(what, "ok", f"sbatch --test-only accepts {requested}")
@@ -54,7 +54,7 @@ def accepted(what: str, spelling: Spelling | None, message: str, refused: bool) 
 
 
 def probe_findings(probed: ProbeResult, draft: Draft) -> Iterator[CheckResult]:
-    """Yield what a job found out about the compute nodes."""
+    """Yield a check for each item that a job found out about the compute nodes."""
     if probed.route:
         yield CheckResult("route to the node", "ok", f"{probed.route}, to {probed.node}")
     else:

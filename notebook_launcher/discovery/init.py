@@ -1,4 +1,4 @@
-"""``init``: log in to an unknown cluster, read what it reports about itself, and write a profile of it."""
+"""``init``: logs in to an unknown cluster, reads what it reports about itself, and writes a profile of it."""
 
 from __future__ import annotations
 
@@ -70,19 +70,19 @@ from notebook_launcher.supervision.until_started import await_start
 from notebook_launcher.tunnel.routes import LAST_ROUTES, ROUTES, JobNode, NodeTarget
 
 READ_WITHIN = 90.0  # seconds for the whole survey; the script itself starts no command after 70
-_LOOK_EVERY = 0.5  # seconds, for the survey of the job's node
-_ATTEMPTS = 3  # attempts
+_POLL_INTERVAL = 0.5  # seconds, while the job surveys its node
+_ATTEMPTS = 3  # to answer a question
 
 Probing = Literal["ask", "no", "cpu", "gpu"]
 
-#: of ``session.env``: the job surveys its node, and each route may be tried
+#: lines of ``session.env``: the job surveys its node, and prepares for every route
 _PROBE_LINES = {"survey": "yes", "sshd": "yes", "reverse": "yes"}
 
 
 class InitRequest(Frozen):
-    """The request. ``login``: the login node, ``None``: this machine. ``cluster``: as with ``-M``.
+    """The user's options. ``login``: the login node, ``None``: this machine. ``cluster``: as with ``-M``.
 
-    ``probe``: whether a short job may find out what only a job can. ``command``: as typed, for the profile.
+    ``probe``: whether a short job may inspect a compute node. ``command``: as typed, for the profile.
     """
 
     login: str | None
@@ -96,16 +96,16 @@ class InitRequest(Frozen):
 
 
 def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Read a cluster, write a profile of it, and complete it with a probe.
+    """Read a cluster, write a profile of it, and complete the profile with the findings of a job (the probe).
 
-    Raises ``UsageError`` or ``ProfileError`` if such a profile exists, what opening the host raises, and
-    ``SchedulerMissing``. If the probe fails, the profile stays as it is without one.
+    Raises ``UsageError`` for an invalid name, ``ProfileError`` if such a profile exists, ``SchedulerMissing``, and
+    whatever opening the host raises. If the probe fails, the profile stays as it was before.
     """
-    launch_target = _place(request)
+    launch_target = _target(request)
     if request.cluster and not is_name(request.cluster):
         raise UsageError(f"“{request.cluster}” is not the name of a cluster.")
     path = _path(request, launch_target)
-    with _room_for(path, request, prompts), open_context(launch_target, view, prompts, interrupts) as context:
+    with _confirmed(path, request, prompts), open_context(launch_target, view, prompts, interrupts) as context:
         draft = _read(request, path.stem, context)
         profile = _keep(draft, path)
         view.show(events.Saved(f"the profile “{path.stem}”", str(path)))
@@ -122,7 +122,7 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
 # --- the file ----------------------------------------------------------------------------------------------------
 
 
-def _place(request: InitRequest) -> LaunchTarget:
+def _target(request: InitRequest) -> LaunchTarget:
     profile = ClusterProfile().changed(**({"engine": request.engine} if request.engine else {}))
     destination = Destination.parse(request.login, config_file=request.ssh_config) if request.login else None
     return LaunchTarget(profile, None, destination, "slurm", request.login, request.ssh_config, request.engine)
@@ -143,7 +143,7 @@ def _path(request: InitRequest, launch_target: LaunchTarget) -> Path:
 
 
 def name_for(host: str) -> str:
-    """Return a cluster's name from its login node's: the first part that is not a generic name."""
+    """Return a name for a cluster from that of its login node: the first part that is not generic."""
     if host.replace(".", "").isdecimal() or ":" in host:
         return "cluster"
     labels = host.split(".")
@@ -152,8 +152,11 @@ def name_for(host: str) -> str:
 
 
 @contextlib.contextmanager
-def _room_for(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[None]:
-    """Check that the user wants a profile of that name, before asking for a password."""
+def _confirmed(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[None]:
+    """Ask before a profile of that name is replaced, and before any question for a password.
+
+    Raises ``ProfileError`` if nobody can be asked, and ``Interrupted`` if the user says no.
+    """
     if request.force:
         yield
         return
@@ -181,7 +184,7 @@ def _room_for(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[No
 
 
 def _keep(draft: Draft, path: Path) -> ClusterProfile:
-    """Write the profile, after validating it as a launch would; an existing one is renamed."""
+    """Validate the profile as a launch would, and write it; an existing file is kept under another name."""
     text = profile_text(draft)
     profile = checked_profile([parse_layer(text.encode(), str(path))])
     beside: Path | None = None
@@ -212,7 +215,7 @@ def _old_name(path: Path, day: date) -> Path:
 
 
 def _read(request: InitRequest, name: str, context: Context) -> Draft:
-    """Read the cluster in one round trip, let the user choose what is unclear, and let the scheduler test it."""
+    """Read the cluster, let the user choose what is unclear, and let the scheduler test the result."""
     context.view.show(events.Querying(f"reading what {context.host.label} reports about its cluster"))
     survey = _survey(context, name, request.cluster)
     account = chosen("account", choose_account(survey), context.prompts)
@@ -232,7 +235,7 @@ def _read(request: InitRequest, name: str, context: Context) -> Draft:
 
 
 def _survey(context: Context, name: str, cluster: str | None) -> ClusterSurvey:
-    """Read the cluster; ``name``: of the profile."""
+    """Return the cluster's report; ``name``: that of the profile. Raises ``SchedulerMissing``."""
     argv = ["bash", "-s", "--", "login", *([cluster] if cluster else [])]
     answer = context.host.run(argv, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
     survey = read_survey(answer.stdout, context.clock().date(), cluster)
@@ -245,7 +248,7 @@ def _survey(context: Context, name: str, cluster: str | None) -> ClusterSurvey:
 
 
 def _with_queues(context: Context, survey: ClusterSurvey, kind: Kind) -> ClusterSurvey:
-    """Read the queues and hosts of a scheduler other than Slurm, by its own commands, and what it calls resources."""
+    """Add the queues, the hosts and the names of resources of a scheduler other than Slurm, from its own commands."""
     scheduler = make_scheduler(kind.name, "")
     info = scheduler.cluster_info
     if info is None:
@@ -272,7 +275,7 @@ def _with_queues(context: Context, survey: ClusterSurvey, kind: Kind) -> Cluster
 
 @contextlib.contextmanager
 def _naming_an_address(host: Host) -> Iterator[None]:
-    """On a machine without a scheduler, the login node is probably another one, which is named."""
+    """If this machine has no scheduler, the user probably has to name another one: replace the hint by that."""
     try:
         yield
     except SchedulerMissing as error:
@@ -282,15 +285,15 @@ def _naming_an_address(host: Host) -> Iterator[None]:
 
 
 def _load_scheduler(context: Context, name: str) -> None:
-    """If a module may bring the scheduler's commands, load it before each command from now on, if the user agrees.
+    """If a module may provide the scheduler's commands and the user agrees, load it before each further command.
 
-    ``name``: of the profile. Raises ``SchedulerMissing``.
+    ``name``: that of the profile. Raises ``SchedulerMissing``.
     """
     host, target = context.host, context.target
     commands, modules = look_for_schedulers(host)
     if not modules or not host.remote or host.login_setup.lines:
         with _naming_an_address(host):
-            find_scheduler(host, target)  # raises where there is no sbatch either, and says what there is instead
+            find_scheduler(host, target)  # if there is no sbatch either, raises an error with what there is instead
         raise SchedulerMissing(
             f"sinfo was not found on {host.label}.",
             why="sbatch is there, but only sinfo tells which partitions there are.",
@@ -320,7 +323,7 @@ def _login(context: Context, survey: ClusterSurvey) -> Login:
 
 
 def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
-    """Let the user choose if nothing else decides; ENTER leaves it open."""
+    """Let the user choose from the candidates if there is no value yet; ENTER leaves it open."""
     if choice.value or len(choice.candidates) < 2 or not prompts.asks:
         return choice
     question = f"Which {what} ({', '.join(choice.candidates[:12])})? ENTER: decide later. "
@@ -333,7 +336,7 @@ def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
 
 
 def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
-    """Test a short job with Slurm as the profile requests it, with a GPU in each spelling until one is accepted."""
+    """Let Slurm test a short job as the profile requests it; with a GPU, in each spelling until one is accepted."""
     message, refused = _judged(context, sample_flags(draft))
     context.view.show(accepted("a job without GPUs", None, message, refused))
     if not draft.gpu_partition.value and not draft.gpu_partition.candidates:
@@ -350,7 +353,7 @@ def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
 
 
 def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
-    """Return Slurm's objection to a job, nothing if it would start, and whether it was refused."""
+    """Return Slurm's objection to a job (empty if it would start), and whether the job was refused."""
     cluster_info = context.scheduler.cluster_info
     test = cluster_info.estimate_start(Request(flags)) if cluster_info else None
     if cluster_info is None or test is None:
@@ -436,10 +439,10 @@ def _open_route(target: NodeTarget, about: str) -> tuple[str | None, tuple[str, 
 
 
 def _software(context: Context, session: Session, node: str) -> Software | None:
-    """Return what the job's survey of its node found, once that is there; ``None`` if it does not come."""
+    """Wait for the job's survey of its node, and return what it found; ``None`` if it does not arrive in time."""
     deadline = time.monotonic() + READ_WITHIN
     while time.monotonic() < deadline:
-        ended = exit_record(context, session)  # before the survey, which may come just before the end
+        ended = exit_record(context, session)  # read before the survey, which may be written just before the end
         with contextlib.suppress(HostCommandFailed):
             if text := context.host.read_file(f"{session.directory}/runtime/survey"):
                 return read_node(text.decode(errors="replace"))
@@ -450,12 +453,15 @@ def _software(context: Context, session: Session, node: str) -> Software | None:
             )
             return None
         _end_if_interrupted(context)
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_POLL_INTERVAL)
     return None
 
 
 def _end_if_interrupted(context: Context) -> None:
-    """Handle the user's input so far; interrupts do not raise any more once there is a job."""
+    """Handle the interrupts so far, which raise no exception by themselves once there is a job.
+
+    Raises ``Interrupted``, or ``HungUp`` if the terminal was closed.
+    """
     while not context.interrupts.inbox.empty():
         item = context.interrupts.inbox.get()
         if isinstance(item, Interrupt):

@@ -1,6 +1,6 @@
 """The values of a new profile, chosen from the cluster's report. Pure.
 
-Each choice has the command that it comes from. What is unclear stays open, with its candidates.
+Each choice names the command that it comes from. What is unclear stays open, with its candidates.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, 
 
 
 class Login(Frozen):
-    """The login node as it was typed, as the profile names it."""
+    """The login node as the user typed it, for the profile."""
 
     host: str
     user: str | None = None
@@ -20,9 +20,9 @@ class Login(Frozen):
 
 
 class Choice(Frozen):
-    """A value for the profile. ``value``: the one sensible choice, if there is one; ``why``, as text.
+    """A value for the profile. ``value``: the best one, ``None`` if that is unclear; ``why``: the reason, as text.
 
-    ``candidates``: the alternatives, the most sensible first. ``needed``: whether jobs are refused without a value.
+    ``candidates``: the alternatives, the best first. ``needed``: whether jobs are refused without a value.
     """
 
     value: str | None
@@ -37,22 +37,22 @@ class Choice(Frozen):
 
 
 class Spelling(Frozen):
-    """How to request GPUs on this cluster: the flag, and the scheduler's answer. ``confirmed``: it was accepted."""
+    """How to request GPUs on this cluster. ``confirmed``: the scheduler accepted it; ``message``: its answer if not."""
 
     flag: str = "gpus-per-node"
     confirmed: bool = False
     message: str = ""
 
     def value(self, kind: str = "") -> str:
-        """Return the flag's value in a profile, for GPUs of a type or of any."""
+        """Return the flag's value in a profile, for GPUs of a type or (if empty) of any type."""
         parts = (["gpu"] if self.flag == "gres" else []) + ([kind] if kind else [])
         return ":".join([*parts, "{count}"])
 
 
 class ProbeResult(Frozen):
-    """The findings of a job of a few minutes. ``route``: the name of the open one; ``closed``: those that are not.
+    """The findings of a short job. ``route``: the first route that works; ``closed``: those that do not.
 
-    ``software``: the node's, ``None`` if not reported.
+    ``software``: that of the node, ``None`` if not reported.
     """
 
     node: str
@@ -62,7 +62,7 @@ class ProbeResult(Frozen):
 
 
 class Draft(Frozen):
-    """Everything for the profile. ``login_setup``: what a login shell had to run before it found the scheduler."""
+    """Everything for the profile. ``login_setup``: what a login shell had to run to find the scheduler."""
 
     name: str
     login: Login
@@ -80,7 +80,7 @@ class Draft(Frozen):
 
 
 def choose_account(survey: ClusterSurvey) -> Choice:
-    """Return the account: the default one, or the only one."""
+    """Choose the account: the user's default one, or the only one."""
     accounts = survey.accounts or ()
     if survey.another:
         return Choice(None, f"{survey.another.title} does not report which accounts are yours")
@@ -97,7 +97,7 @@ def choose_account(survey: ClusterSurvey) -> Choice:
 
 
 def choose_partition(survey: ClusterSurvey, account: str | None) -> Choice:
-    """Return the partition for jobs without GPUs: Slurm's default, or the only one that is open to the user."""
+    """Choose the partition for jobs without GPUs: the default one, or the only one that is open to the user."""
     if survey.partitions is None:
         return Choice(None, f"not read: {survey.failure_of('sinfo', 'partitions')}")
     usable = usable_partitions(survey, account)
@@ -117,7 +117,10 @@ def choose_partition(survey: ClusterSurvey, account: str | None) -> Choice:
 
 
 def choose_gpu_partition(survey: ClusterSurvey, account: str | None) -> Choice:
-    """Return the partition for jobs with GPUs: the only one whose nodes all have some, or the only one with any."""
+    """Choose the partition for jobs with GPUs.
+
+    It is the only one whose nodes all have GPUs, else the default one if its nodes all do, else the only one with any.
+    """
     if survey.partitions is None:
         return Choice(None, f"not read: {survey.failure_of('sinfo', 'partitions')}")
     having = [partition for partition in usable_partitions(survey, account) if partition.gpus]
@@ -154,7 +157,7 @@ def usable_partitions(survey: ClusterSurvey, account: str | None) -> list[Survey
 
 
 def gpu_types(draft: Draft) -> dict[str, list[SurveyedPartition]]:
-    """Return the types of GPUs, each with the partitions that have it, the one for GPUs first."""
+    """Return the types of GPUs, each with the partitions that have it; the chosen GPU partition comes first."""
     usable = usable_partitions(draft.survey, draft.account.value)
     chosen = draft.gpu_partition.value
     usable.sort(key=lambda partition: (partition.name != chosen, partition.preemptible, not partition.only_gpus))
@@ -163,9 +166,9 @@ def gpu_types(draft: Draft) -> dict[str, list[SurveyedPartition]]:
 
 
 def sample_flags(draft: Draft, spelling: Spelling | None = None) -> dict[str, str | None]:
-    """Return the flags of a short job as the profile would request it, for the scheduler's test.
+    """Return the flags of a short job as the profile would request it, for the scheduler to test.
 
-    ``spelling``: the form of the GPU request.
+    ``spelling``: how to request a GPU; ``None``: without GPUs.
     """
     partition = draft.gpu_partition if spelling else draft.partition
     flags: dict[str, str | None] = {"time": "5"}

@@ -1,6 +1,6 @@
-"""A profile as a TOML file for people: each value with the command that it comes from. Pure.
+"""A new profile as a TOML file for people: each value has a comment with the command that it comes from. Pure.
 
-What is unclear is a comment, to be checked.
+What is unclear is commented out, for the user to check.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tomlkit.items import Table
 from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, SurveyedPartition, one_line
 from notebook_launcher.discovery.profile_draft import Choice, Draft, gpu_types, usable_partitions
 
-_WIDTH = 110  # columns of a comment
-_MOST = 12  # names in a list of candidates
-#: first words of login nodes' names that every cluster uses
+_WIDTH = 110  # the most columns of a comment
+_MOST = 12  # the most names in a list of candidates
+#: first parts of login nodes' names that are used on many clusters
 COMMON_LOGIN_NAMES = frozenset(
     {"login", "ssh", "hpc", "cluster", "head", "front", "frontend", "gateway", "access", "submit"}
 )
 
 
 def profile_text(draft: Draft) -> str:
-    """Return the profile as TOML with comments. No text of the cluster can end a comment or a value."""
+    """Return the profile as TOML with comments. No text from the cluster can break out of a comment or a value."""
     doc = tomlkit.document()
     _head(doc, draft)
     _place(doc, draft)
@@ -118,9 +118,9 @@ def _place(doc: Container, draft: Draft) -> None:
 
 
 def login_pattern(hostname: str | None) -> str | None:
-    """Return a pattern for the full names of all login nodes, from one of them.
+    """Return a pattern for the full names of all login nodes, made from that of one of them.
 
-    ``login3.uni.example`` matches ``login[0-9]*.uni.example``. ``None`` if other clusters' match it, too.
+    For ``login3.uni.example`` it is ``login[0-9]*.uni.example``. ``None`` if names on other clusters match it as well.
     """
     short, dot, domain = (hostname or "").partition(".")
     stem = short.rstrip("0123456789")
@@ -202,7 +202,7 @@ def _walltimes(doc: Container, draft: Draft) -> None:
 
 
 def _of_partition(partition: SurveyedPartition) -> str:
-    """Return further facts about a partition, in a few words."""
+    """Return more facts about a partition, in a few words."""
     facts = [f"without -t: {partition.usual}"] if partition.usual else []
     facts += [f"memory without --mem: {partition.memory} MiB"] if partition.memory else []
     facts += [f"only {_list(sorted(partition.accounts))}"] if partition.accounts else []
@@ -241,7 +241,7 @@ def _gpu_type(draft: Draft, kind: str, partitions: Sequence[SurveyedPartition]) 
     names = ", ".join(f"{partition.name} ({partition.gpus[kind]} a node)" for partition in partitions[:_MOST])
     source = draft.survey.source
     _value(table, "description", f"in {names}", source if draft.survey.another else "sinfo: GRES")
-    if not draft.survey.another:  # elsewhere a type is requested with a partition alone
+    if not draft.survey.another:  # with other schedulers, only a partition selects a type
         _value(flags, draft.spelling.flag, draft.spelling.value(kind))
     own = [partition.name for partition in partitions if partition.only_gpus and not partition.preemptible]
     is_elsewhere = draft.gpu_partition.value not in [partition.name for partition in partitions]
@@ -271,13 +271,13 @@ def _defaults(doc: Container, draft: Draft) -> None:
 
 
 def next_step(draft: Draft) -> str:
-    """Return the user's next step: without a JupyterLab the profile needs an environment first."""
+    """Return the user's next step; if JupyterLab was not found, the profile needs an environment first."""
     software, where = _software(draft)
     if software.has_jupyter:
         return f"Read it, and use it with:\n  launch-notebook --cluster {draft.name} --dry-run"
     first, value = "container", "/path/to/image-with-jupyterlab.sif"
     name = _module_with_jupyter(software)[0]
-    if name in software.modules:  # and not one that needs others first
+    if name in software.modules:  # not one that needs other modules first
         first, value = "modules", f"'[\"{name}\"]'"
     return (
         f"No jupyter-lab was found on {where}. Read the profile, name an environment that provides it, for example "

@@ -1,4 +1,4 @@
-"""What a scheduler other than Slurm reports of its queues and hosts, as part of a cluster's report. Pure."""
+"""Adds what a scheduler other than Slurm reports about its queues and hosts to a cluster's report. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def with_queues(
 ) -> ClusterSurvey:
     """Return the report with the queues that are open to a user, and with ``scheduler_options``.
 
-    ``command``: lists the queues, as a user types it; ``answer``: what it said. ``nodes``: ``None`` if not reported.
+    ``command``: the command that lists the queues, as a user types it; ``answer``: its result. ``partitions``,
+    ``nodes``: ``None`` if not reported.
     """
     names = [one.name for one in partitions or () if is_name(one.name)]
     shown = [one for one in partitions or () if one.name in names and (one.users is None or user in one.users)]

@@ -1,4 +1,4 @@
-"""Runs a command on the login node with a time limit: it ends there at the limit, or with this process."""
+"""Runs a command on the login node with a time limit: it is ended there at the limit, or when this process ends."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from notebook_launcher.hosts.commands import bound_to_stdin
 from notebook_launcher.hosts.login_setup import login_shell_command
 from notebook_launcher.hosts.login_shell import unexplained
 
-_MARK = "--launch-notebook--"  # everything before it was printed by a start-up file
+_MARK = "--launch-notebook--"  # everything before it comes from a start-up file
 _MARKED = PLAIN_BASH + f'echo; echo {_MARK}; "$@" 2>&1; printf "\\n{_MARK} %d\\n" "$?"'
-_MOST = 2000  # lines that are kept, the last ones
+_MOST = 2000  # the most lines that are kept: the last ones
 
 
 class CommandTimeout(HostCommandFailed):
@@ -24,10 +24,10 @@ class CommandTimeout(HostCommandFailed):
 
 
 def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:
-    """Run a command by a login shell; return its exit code, and the lines of its output, errors included.
+    """Run a command in a login shell; return its exit code, and the lines of its output, stderr included.
 
-    ``within``: seconds. Raises ``CommandTimeout``, ``ConnectionLost`` or ``LoginShellSilent``. Even after Ctrl-C, the
-    command and its child processes have ended when it returns.
+    ``within``: seconds. Raises ``CommandTimeout``, ``ConnectionLost`` or ``LoginShellSilent``. In any case, even after
+    Ctrl-C, the command and its child processes are ended.
     """
     lines: collections.deque[str] = collections.deque(maxlen=_MOST)
     over = threading.Event()
@@ -42,6 +42,6 @@ def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[s
     begin = output.index(_MARK) + 1 if _MARK in output else 0
     number = whole_number(code)
     if number is None and _MARK not in output and len(output) < _MOST:
-        host.run(["true"], login_shell=True)  # raises if what begins a login shell is at fault
+        host.run(["true"], login_shell=True)  # raises if the login shell's start-up is at fault
         raise unexplained(host.label)
     return (number, output[begin:-1]) if number is not None else (255, output[begin:])

@@ -1,7 +1,7 @@
-"""``doctor``: everything that a launch needs is checked, in the order in which it is needed.
+"""``doctor``: checks everything that a launch needs, in the order in which it is needed.
 
-Each check is reported as it is done; what needs one that failed is skipped. Nothing stays behind: no job, and no file
-but the session directory of a job that failed, with its log.
+Each check is reported when it is done; checks that depend on a failed one are skipped. It leaves no job behind, and no
+files except the session directory of a job that failed, with its log.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site
 from notebook_launcher.tunnel.routes import last_route
 
-#: checks beyond those of a launch; they get the results so far, the context, the plan and the scheduler's report
+#: additional checks; their arguments are the results so far, the context, the plan and the scheduler's report
 MoreChecks = Callable[[CheckRunner, Context, Plan, SchedulerReport], None]
 
-#: checks before all others
+#: additional checks before all others
 FirstChecks = Callable[[CheckRunner], None]
 
 PROFILE = "profile"
@@ -70,7 +70,7 @@ _LATER = (
     "scheduler",
     "image",
     "environment",
-)  # shown as skipped without a connection
+)  # reported as skipped if there is no connection
 
 
 def doctor(
@@ -84,11 +84,11 @@ def doctor(
     first: FirstChecks | None = None,
     more: MoreChecks | None = None,
 ) -> None:
-    """Check everything that this launch would need, and tell each thing that was found.
+    """Check everything that this launch would need, and report each finding.
 
-    ``node``: whether a short job looks at a compute node as well; ``None``: the user is asked. ``first``: further
-    checks, before all others; ``more``: after those of the scheduler and the software. Raises ``ChecksFailed``, which
-    names the faults, after all that could be checked was; ``Interrupted``.
+    ``node``: whether a short job checks a compute node as well; ``None``: the user is asked. ``first``: additional
+    checks before all others; ``more``: additional checks after those of the scheduler and the software. Raises
+    ``ChecksFailed`` with the faults when all checks are done, and ``Interrupted``.
     """
     checks = CheckRunner(view)
     if first is not None:
@@ -101,7 +101,7 @@ def doctor(
 
 
 def _plan(checks: CheckRunner, options: LaunchOptions, here: LocalMachine) -> tuple[LaunchTarget | None, Plan | None]:
-    """Return the place and the plan, as far as the profile and the flags make sense."""
+    """Return the target and the plan; ``None`` for what the profile and the flags do not make possible."""
     try:
         target = find_target(options, here)
         plan = make_plan(options, here)
@@ -113,7 +113,7 @@ def _plan(checks: CheckRunner, options: LaunchOptions, here: LocalMachine) -> tu
             return None, None
     checks.report(PROFILE, _profile(plan))
     for note in filter(None, (*plan.notes, plan.environment_notice)):
-        if MAY_BE_REFUSED not in note:  # the scheduler itself is asked about that below
+        if MAY_BE_REFUSED not in note:  # those are reported after the scheduler has been queried
             checks.report("as understood", ok(note))
     return target, plan
 
@@ -131,7 +131,7 @@ def _profile(plan: Plan) -> Finding:
 
 
 class _Doctor:
-    """All checks of a place, in order; ``plan`` is ``None`` where the profile or the flags make no sense."""
+    """All checks of a target, in order; ``plan`` is ``None`` if the profile or the flags are invalid."""
 
     def __init__(
         self,
@@ -144,25 +144,25 @@ class _Doctor:
         node: bool | None,
         more: MoreChecks | None = None,
     ) -> None:
-        self._checks, self._place, self._plan, self._here = checks, target, plan, here
+        self._checks, self._target, self._plan, self._here = checks, target, plan, here
         self._prompts, self._interrupts = CountedPrompts(prompts), interrupts
         self._node, self._more = node, more
 
     def run(self) -> None:
-        """Check this machine, then what lies behind the login."""
-        if self._place.course is not None:
-            check_course(self._checks, self._place.course, self._here.today)
-        check_this_machine(self._checks, self._place)
-        host = log_in(self._checks, self._place, self._prompts)
+        """Check this machine, log in, and check everything there."""
+        if self._target.course is not None:
+            check_course(self._checks, self._target.course, self._here.today)
+        check_this_machine(self._checks, self._target)
+        host = log_in(self._checks, self._target, self._prompts)
         if host is None:
             for name in _LATER:
                 self._checks.skip_unless_passed(name, LOGGED_IN)
             return
         with host:
-            self._behind_the_login(host)
+            self._check_after_login(host)
 
-    def _behind_the_login(self, host: Host) -> None:
-        there = check_login_node(self._checks, host, self._place)
+    def _check_after_login(self, host: Host) -> None:
+        there = check_login_node(self._checks, host, self._target)
         if there is None:
             return
         site, root = there
@@ -177,7 +177,7 @@ class _Doctor:
             for name in ("start", IMAGE, ENVIRONMENT):
                 self._checks.skip_unless_passed(name, [PROGRAMS])
             return
-        check_scheduler(self._checks, host, scheduler, self._place)
+        check_scheduler(self._checks, host, scheduler, self._target)
         plan = self._plan
         if plan is None:
             for name in ("start", IMAGE, ENVIRONMENT):
@@ -191,7 +191,7 @@ class _Doctor:
                 if MAY_BE_REFUSED in note:
                     self._checks.report("profile's limits", warning(note, "ask for less"))
         check_accounting(self._checks, host, scheduler)
-        if (course := self._place.course) is not None:
+        if (course := self._target.course) is not None:
             check_reservations(self._checks, course, report, site.clock(), plan.request.flags.get("reservation"))
             check_capacity(self._checks, plan.request, report)
         check_image(self._checks, host, plan, site, for_others=course is not None)
@@ -200,9 +200,9 @@ class _Doctor:
             self._more(self._checks, context, plan, report)
 
     def _scheduler(self, host: Host, root: str) -> Scheduler:
-        kind = self._place.scheduler
-        found = kind if kind != "auto" else find_scheduler(host, self._place)
-        return make_scheduler(found, root, self._place.profile.scheduler_options)
+        kind = self._target.scheduler
+        found = kind if kind != "auto" else find_scheduler(host, self._target)
+        return make_scheduler(found, root, self._target.profile.scheduler_options)
 
     def _software(self, context: Context, plan: Plan, site: Site) -> None:
         needs = [HOME, ROOT, *ACCEPTED, IMAGE, DIGEST]

@@ -1,4 +1,4 @@
-"""Findings from what the cluster reported: a home, a clock, the path to an image, a reservation. Pure."""
+"""Judges what the cluster reported: the home, the clock, the path to an image, a reservation. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from notebook_launcher.diagnosis.image_check import Image
 from notebook_launcher.schedulers.cluster_info import Node, ReservationInfo
 
 SKEW = timedelta(seconds=60)  # clocks may differ by this much
-LOW_SPACE = 500 * 1024  # KiB; JupyterLab's own files, a kernel's history and a few notebooks
-SLOW_LOGIN = 5.0  # seconds that a login shell may take to start
+LOW_SPACE = 500 * 1024  # KiB, enough for JupyterLab's own files, a kernel's history and a few notebooks
+SLOW_LOGIN = 5.0  # seconds; a login shell that takes longer to start is slow
 SOON_FULL = 95  # per cent of a quota
 
 
@@ -36,7 +36,7 @@ def judge_keys(modes: Mapping[str, int]) -> Finding | None:
 
 
 def judge_clock(there: datetime, here: datetime) -> Finding:
-    """Judge the difference between the cluster's clock and ours; both have a zone."""
+    """Judge the difference between the cluster's clock and that of this machine; both times have a zone."""
     ahead = there - here
     if abs(ahead) <= SKEW:
         return ok(f"{there:%H:%M:%S %z} there, as here")
@@ -49,7 +49,10 @@ def judge_clock(there: datetime, here: datetime) -> Finding:
 
 
 def judge_login_shell(shell: str, noise: Sequence[str], seconds: float, *, has_setup: bool = False) -> Finding:
-    """Judge how a login shell starts: output does no harm, but slowness does. ``has_setup``: with ``login_setup``."""
+    """Judge the start of a login shell: output does no harm, but slowness does.
+
+    ``noise``: the lines that it prints; ``seconds``: how long it takes, including ``login_setup`` if ``has_setup``.
+    """
     summary = f"{shell or 'a shell'}, ready within {max(0.1, seconds):.1f} s{', login_setup included' * has_setup}"
     if noise:
         summary += f"; it prints {counted(len(noise), 'line')} at each login, which does no harm"
@@ -64,28 +67,28 @@ def judge_login_shell(shell: str, noise: Sequence[str], seconds: float, *, has_s
 
 
 class Folder(Frozen):
-    """A folder on the cluster: whether a file could be written in it (``problem``: why not), and its disk."""
+    """A folder on the cluster: whether a file could be written in it (``problem``: why not), and its disk space."""
 
     path: str
     writes: bool
     problem: str = ""
     free: int | None = None  # KiB
     size: int | None = None  # KiB
-    mode: str = ""  # as ls writes it; empty where it is not there yet
+    mode: str = ""  # as ls prints it; empty if the folder does not exist yet
 
 
 class Home(Frozen):
-    """The files of a user on the cluster, as one command reported them."""
+    """What ``INSPECT_HOME`` reported about the user's folders and settings on the cluster."""
 
     home: Folder
     root: Folder
     shell: str = ""
     umask: str = ""
-    modes: Mapping[str, str] | None = None  # of what sshd wants to be the user's alone
+    modes: Mapping[str, str] | None = None  # of the files that only the user should be able to write, for sshd
 
 
 def read_home(text: str) -> Home:
-    """Read what ``INSPECT_HOME`` printed: lines of a word and its value; what is missing is not known."""
+    """Parse what ``INSPECT_HOME`` printed: lines of a word and its value; a missing line means not known."""
     values: dict[str, str] = {}
     modes: dict[str, str] = {}
     for line in text.splitlines():
@@ -114,7 +117,7 @@ def _folder(values: Mapping[str, str], which: str) -> Folder:
 
 
 def judge_home(home: Folder) -> Finding:
-    """Judge whether the home is writable, and has space."""
+    """Judge whether the home is writable, and has enough space."""
     if not home.writes:
         return _unwritable("Your home", home)
     if home.free is None:
@@ -126,7 +129,7 @@ def judge_home(home: Folder) -> Finding:
 
 
 def judge_root(root: Folder) -> Finding:
-    """Judge the folder in which session directories are made."""
+    """Judge the folder in which session directories are created."""
     if not root.writes:
         return _unwritable("The folder for sessions", root, "; session_root in the profile names another one")
     if re.match(r"d....(w..|...w)|d.......w", root.mode):
@@ -152,7 +155,7 @@ def _unwritable(what: str, folder: Folder, besides: str = "") -> Finding:
 
 
 def judge_ssh_files(modes: Mapping[str, str]) -> Finding | None:
-    """Judge who may write the files that an SSH server reads of a user; ``None`` if nothing was reported."""
+    """Judge who may write the user's files that an SSH server reads; ``None`` if nothing was reported."""
     if not modes:
         return None
     loose = [path for path, mode in modes.items() if len(mode) >= 9 and "w" in (mode[5], mode[8])]
@@ -185,7 +188,7 @@ def judge_quota(command: Sequence[str], exit_code: int, output: str) -> Finding:
 
 
 def judge_programs(paths: Mapping[str, str], version: str) -> Finding:
-    """Judge which of a scheduler's commands exist; the first one is that which submits."""
+    """Judge which of a scheduler's commands exist; the first one is the one that submits."""
     first = next(iter(paths), "")
     missing = [name for name, path in paths.items() if not path]
     if first in missing:
@@ -203,15 +206,18 @@ def judge_programs(paths: Mapping[str, str], version: str) -> Finding:
 
 
 def covers(reservation: ReservationInfo, first: date, last: date, now: datetime) -> bool:
-    """Return whether a reservation lasts over whole days, both included, in the cluster's zone."""
+    """Return whether a reservation covers the days from ``first`` to ``last``, both included, in the cluster's zone.
+
+    ``True`` if its times were not reported.
+    """
     start, end = parse_iso(reservation.start, now), parse_iso(reservation.end, now)
     if start is None or end is None:
-        return True  # nothing was reported
+        return True
     return start.astimezone(now.tzinfo).date() <= first and end.astimezone(now.tzinfo).date() >= last
 
 
 def nodes_in_service(names: Iterable[str] | None, partitions: Collection[str], nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes in service among those that are named, in the partitions where none are; each of them once."""
+    """Return the nodes in service, each once: of those named or, if none are, of those in the partitions."""
     wanted = set(names) if names else None
     there = (node for node in nodes if node.available)
     return list(
@@ -224,7 +230,7 @@ def nodes_in_service(names: Iterable[str] | None, partitions: Collection[str], n
 
 
 def sessions_on(nodes: Iterable[Node], request: Request) -> int:
-    """Return how many sessions with these GPUs fit on some nodes, counting only GPUs; each session is on one node."""
+    """Return how many sessions with the request's GPUs fit on these nodes, one node for each; only GPUs are counted."""
     requested = dict(max((gpu_items(flag, value or "") or [] for flag, value in request.flags.items()), key=_total))
     return sum(
         min((_having(node, kind) // count for kind, count in requested.items() if count), default=0) for node in nodes
@@ -239,11 +245,11 @@ def _having(node: Node, kind: str | None) -> int:
     return sum(count for name, count in node.gpus.items() if kind in (None, name))
 
 
-_MOST_NODES = 20_000  # of a list; more are not looked at
+_MOST_NODES = 20_000  # the most nodes of a list that are considered
 
 
 def expand(names: str) -> list[str]:
-    """Return the nodes in Slurm's short form: ``gpu[1-3,07],login`` → gpu1, gpu2, gpu3, gpu07, login."""
+    """Expand Slurm's short form of a node list: ``gpu[1-3,07],login`` → gpu1, gpu2, gpu3, gpu07, login."""
     found: list[str] = []
     for head, inside, tail in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\]([^,\[]*))?", names):
         if not inside:
@@ -287,6 +293,6 @@ def judge_for_others(image: Image) -> Finding:
 
 
 def _may(mode: str, place: int, needed: str) -> bool:
-    """Whether a mode as ls writes it grants something; ``place``: 4 for the group's letters, 7 for all others'."""
+    """Return whether a mode, as ls prints it, grants ``r`` or ``x``; ``place``: 4 for the group, 7 for others."""
     letters = mode[place : place + 3]
     return letters[:1] == "r" if needed == "r" else letters[2:3] in ("x", "s", "t")

@@ -1,8 +1,8 @@
 """Lists of algorithms in an ssh configuration: ``Ciphers``, ``MACs`` and the like, as ssh_config(5) describes them.
 
 A list may begin with ``+`` (append to the default list), ``-`` (remove from it) or ``^`` (place at its head), and each
-name may be a pattern with ``*`` and ``?``. ``ssh -G`` prints lists without any of these; without an ``ssh`` they are as
-in the file.
+name may be a pattern with ``*`` and ``?``. ``ssh -G`` prints lists with all of these resolved; without an ``ssh``, they
+are as in the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OWN_CIPHERS = (f"{_CHACHA},{_CTR},{_GCM}", f"{_CHACHA},{_GCM},{_CTR}")  # from 
 
 
 def assembled(value: str, default: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Return the algorithms of a list in its order: those that are ``known``, and of the default list.
+    """Return the algorithms that a list selects, in its order, from the ``known`` ones and the default list.
 
     Empty if none of the names is known.
     """
@@ -41,7 +41,7 @@ def matches(patterns: Iterable[str], name: str) -> bool:
 
 
 def allows(value: str, names: Iterable[str]) -> bool:
-    """Whether a list has one of these names, all of which are in the default list."""
+    """Whether a list allows one of these names, all of which are in the default list."""
     prefix, patterns = split(value)
     if prefix in ("+", "^") or not patterns:
         return True
@@ -49,14 +49,14 @@ def allows(value: str, names: Iterable[str]) -> bool:
 
 
 def are_own_ciphers(value: str) -> bool:
-    """Whether this is a list of ciphers as OpenSSH has it if nobody has chosen."""
+    """Whether this is OpenSSH's own default list of ciphers."""
     return ",".join(name.partition("@")[0] for name in value.split(",")) in _OWN_CIPHERS
 
 
 def quickest_first(value: str, ciphers: Iterable[str]) -> tuple[str, ...]:
-    """Return the ciphers with those first that encrypt and authenticate in one step, for which processors have AES.
+    """Return the ciphers with AES-GCM first: it encrypts and authenticates in one step, and processors support AES.
 
-    ``value``: ``Ciphers`` of the effective configuration; if the user has chosen, the order stays.
+    ``value``: ``Ciphers`` of the effective configuration; if the user has chosen any, the order stays.
     """
     is_chosen = bool(value) and not are_own_ciphers(value)
     return tuple(ciphers) if is_chosen else tuple(sorted(ciphers, key=lambda name: "-gcm@" not in name))

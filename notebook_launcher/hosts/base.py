@@ -50,7 +50,7 @@ class NoPrompts:
         return False
 
     def dismiss(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class ByteStream(Protocol):
@@ -63,7 +63,7 @@ class ByteStream(Protocol):
         """Send all of the data."""
 
     def recv(self, count: int, /) -> bytes:
-        """Return up to ``count`` bytes, none at the end. Raises ``OSError`` if it broke before its end."""
+        """Return up to ``count`` bytes, none at the end. Raises ``OSError`` if the stream broke before its end."""
 
     def shutdown(self, how: int, /) -> None:
         """Shut down one direction (``socket.SHUT_WR``: send no more, and tell the far end) and keep the other."""
@@ -77,12 +77,12 @@ class ByteStream(Protocol):
 
 @runtime_checkable
 class PassesOn(Protocol):
-    """A stream that can give what arrives to a local connection by itself, without a thread that waits for it."""
+    """A stream that can itself send received data to a local connection, without a thread that waits for it."""
 
     def pass_on(self, near: socket.socket, /) -> None:
-        """Give what arrives to ``near``, as far as that takes it without waiting; ``recv`` returns the rest, in turn.
+        """Send received data to ``near``, as much as it accepts without waiting; ``recv`` returns the rest, in order.
 
-        The caller sends all that ``recv`` returns before it calls it again.
+        The caller must send to ``near`` all that ``recv`` returns before it calls ``recv`` again.
         """
 
 
@@ -112,9 +112,9 @@ class Route(ABC):
         """Open a TCP connection from the far end to an address. Raises ``OSError`` if that fails."""
 
     def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
-        """Let another process carry a local connection to an address, if this route has one; else return ``None``.
+        """Let another process connect ``local`` to an address; return ``None`` if this route has no such process.
 
-        ``local`` may not be read or written from then on, nor after a ``HandOverFailed``. Raises ``OSError``.
+        ``local`` must not be read or written from then on, not even after a ``HandOverFailed``. Raises ``OSError``.
         """
         return None
 
@@ -164,7 +164,7 @@ class Host(ABC):
     entered_by: str = ""
     #: what a login shell on it runs before each command
     login_setup: LoginSetup = NONE
-    #: seconds for the fastest answer through a login shell so far: one that was slow for once does not count
+    #: seconds for the fastest answer through a login shell so far, so that a single slow one does not count
     login_shell_took: float | None = None
 
     @abstractmethod
@@ -178,22 +178,22 @@ class Host(ABC):
         """
 
     def prepare_login_shell(self) -> None:  # noqa: B027  # on this machine there is nothing to prepare
-        """Start what makes the next ``run_prepared`` quick; does not wait for it."""
+        """Start a login shell that makes the next ``run_prepared`` quick; does not wait for it."""
 
     def end_login_shell(self) -> None:  # noqa: B027
-        """End what was prepared and nothing has used; may be called whether there is any or not."""
+        """End shells that were prepared and not used; may be called even if there are none."""
 
     def run_prepared(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = RUN_TIMEOUT) -> CommandResult:
-        """Run a command to completion in a login shell, as ``run``: in the one that was prepared, if there is one."""
+        """Run a command to completion in a login shell, as ``run``; uses the prepared one, if there is one."""
         return self.run(argv, stdin=stdin, login_shell=True, timeout=timeout)
 
     def prepare_shells(self, count: int) -> None:  # noqa: B027  # on this machine there is nothing to prepare
-        """Start what makes so many calls of ``run_script`` quick; does not wait for it."""
+        """Start shells that make ``count`` calls of ``run_script`` quick; does not wait for them."""
 
     def run_script(
         self, shell: str, script: bytes, words: Sequence[str], *, timeout: float = RUN_TIMEOUT
     ) -> CommandResult:
-        """Let ``shell`` run a script, which is sent along, with arguments: in one that was prepared, if there is one.
+        """Run a script, which is sent along, in ``shell``, with arguments; uses a prepared shell, if there is one.
 
         Raises what ``run`` raises.
         """
@@ -219,9 +219,10 @@ class Host(ABC):
     ) -> int:
         """Run a command with the user's terminal attached, and return its exit code.
 
-        It has a terminal of its own, which gets every key, Ctrl-C too, and the window's size. The user's terminal is
-        always restored. The command ends when the connection breaks, the launcher dies or ``until`` (called twice a
-        second) returns true; the last returns -1. Raises ``ConnectionLost``, or ``UsageError`` without a terminal.
+        The command has a terminal of its own, which gets every key, even Ctrl-C, and the window's size. The user's
+        terminal is always restored. The command ends when the connection breaks, the launcher dies or ``until`` (called
+        twice a second) returns true; in the last case this returns -1. Raises ``ConnectionLost``, or ``UsageError``
+        without a terminal.
         """
         raise UsageError(f"No terminal can be opened on {self.label}.")
 
@@ -230,8 +231,8 @@ class Host(ABC):
     ) -> int:
         """Run a command without a terminal or input, copy its output to ours, and return its exit code.
 
-        It ends when the connection breaks, the launcher dies or ``until`` (called twice a second) returns true; that
-        last case returns -1. Raises ``ConnectionLost``.
+        The command ends when the connection breaks, the launcher dies or ``until`` (called twice a second) returns
+        true; in the last case this returns -1. Raises ``ConnectionLost``.
         """
         raise UsageError(f"Nothing can be run with its output here on {self.label}.")
 
@@ -272,17 +273,17 @@ class Host(ABC):
     def files_then(
         self, directory: str, files: Mapping[str, bytes], argv: Sequence[str], mark: str
     ) -> tuple[list[str], bytes]:
-        """Return a command, and its input, that does what ``write_files`` does and then becomes another one.
+        """Return a command and its input that do what ``write_files`` does and then run another command.
 
-        One command for both saves the round trips of one. ``after_files`` reads the answer, by the ``mark``, which is
-        to come from ``file_writing.make_mark``.
+        A single command saves round trips. ``after_files`` reads its result, by the ``mark``, which must come from
+        ``file_writing.make_mark``.
         """
         return file_writing.write_then_command(directory, argv, mark), file_writing.archive(files)
 
     def after_files(self, directory: str, answer: CommandResult, mark: str) -> CommandResult:
-        """Return the other command's answer from that of ``files_then``.
+        """Return the result of the other command, from that of the command that ``files_then`` returned.
 
-        Raises what ``write_files`` raises if the files were not written; then the other command did not run either.
+        Raises what ``write_files`` raises if the files were not written; the other command has not run then.
         """
         wrote, other = file_writing.split_answer(answer, mark)
         file_writing.refuse_unwritten(directory, self.label, wrote)
@@ -329,4 +330,4 @@ class HostRoute(Route):
         return self._host.alive
 
     def close(self) -> None:
-        """Nothing to close: the connection belongs to the host."""
+        """Do nothing, because the connection belongs to the host."""

@@ -1,4 +1,4 @@
-"""Commands that hosts run for their own ends: a relay to an address, and one that ends other commands."""
+"""Commands that hosts need for themselves: a relay to an address, and a wrapper that ends a command with its input."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ _RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/
 def bound_to_stdin(argv: Sequence[str]) -> list[str]:
     """Return a command that runs another one without input, and ends it when its own input ends.
 
-    All child processes end too. No SSH server ends a command without a terminal when the connection breaks, but it
-    closes the command's input.
+    Its child processes are ended, too. No SSH server ends a command without a terminal when the connection breaks, but
+    it closes the command's input.
     """
     return ["bash", "-c", PLAIN_BASH + _LIFELINE, "lifeline", *argv]
 
 
-# set -m: the command gets a process group of its own. The guard, once it has begun, is waited for. Three seconds: srun
-# ends its step on the first signal, and would leave it on SIGKILL. bash's message about a killed child is dropped.
-# With TMOUT, as many a site sets it, `read` gives up after some minutes (142) although the input goes on.
+# set -m: the command gets a process group of its own. A guard that has begun to end it is waited for. It waits three
+# seconds before SIGKILL: srun ends its step on the first signal, but killed it would leave the step running. bash's
+# message about a killed child is dropped. With TMOUT, which many sites set, `read` gives up after some minutes (142)
+# although the input is still open.
 _LIFELINE = (
     'exec 3<&0; set -m; "$@" </dev/null 3<&- & child=$!; set +m; '
     '{ until read -r _ <&3 || (($? <= 128)); do :; done; trap "" TERM; kill -- "-$child"; '

@@ -19,12 +19,12 @@ Wanted = Literal["auto", "paramiko", "openssh"]
 
 
 class EngineFacts(Frozen):
-    """The facts about this machine that decide. ``None`` and ``False``: not there, or not relevant.
+    """The facts about this machine that determine the choice. ``None`` and ``False``: absent, or not relevant.
 
-    ``has_ssh``: an ``ssh`` that supports connection sharing. ``live_master``: the control socket of the user's master
-    connection. ``ticket``: the user has a Kerberos ticket. ``hardware_key``: a key file whose key is in a FIDO device.
-    ``only_authority``: known_hosts has a certificate authority for the server, but no key of it. ``algorithms``: an
-    option of the configuration with algorithms that only OpenSSH has.
+    ``has_ssh``: there is an ``ssh`` that supports connection sharing. ``live_master``: the control socket of the user's
+    own master connection. ``ticket``: the user has a Kerberos ticket. ``hardware_key``: a key file whose key is in a
+    FIDO device. ``only_authority``: known_hosts has a certificate authority for the server, but no key of it.
+    ``algorithms``: an option of the configuration with algorithms that only OpenSSH has.
     """
 
     has_ssh: bool = True
@@ -45,7 +45,7 @@ class EngineChoice(Frozen):
         return f"{self.engine}: {self.reason}"
 
 
-# Settings that only OpenSSH follows. Not those of GSSAPI: Debian and Red Hat enable it for everybody.
+# Settings that only OpenSSH supports. Not GSSAPIAuthentication, which Debian and Red Hat enable by default.
 _ONLY_OPENSSH = {
     "pkcs11provider": "the ssh configuration names a smart card (PKCS11Provider {})",
     "proxyusefdpass": "the ssh configuration says ProxyUseFdpass {}",
@@ -152,7 +152,7 @@ def _is_in_hardware(key: Path) -> bool:
 def _only_authority(settings: SshSettings) -> bool:
     """Whether a ``@cert-authority`` line names the server, and no line has a key of the server.
 
-    ``ssh-keygen`` finds the lines, because it alone reads all forms of them.
+    ``ssh-keygen`` finds the lines, because it alone supports all of their formats.
     """
     files = [file for file in (*settings.user_known_hosts, *settings.system_known_hosts) if file.is_file()]
     if not any(_has_authority(file) for file in files):
@@ -180,7 +180,7 @@ def _markers(file: Path, name: str) -> set[str]:
 def open_ssh_host(destination: Destination, prompts: Prompts, wanted: Wanted = "auto") -> tuple[Host, EngineChoice]:
     """Open a login node with the engine that fits, and return the choice as well.
 
-    Where paramiko cannot connect and ``ssh`` may be able to, ``ssh`` has a try. Raises ``ConnectionFailed``,
+    If paramiko cannot connect and ``ssh`` may be able to, ``ssh`` is tried. Raises ``ConnectionFailed``,
     ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
     """
     from notebook_launcher.hosts.paramiko.login import Credentials
@@ -192,13 +192,13 @@ def open_ssh_host(destination: Destination, prompts: Prompts, wanted: Wanted = "
     try:
         return _opener(choice.engine)(destination, credentials, settings), choice
     except (ConnectionFailed, AuthenticationFailed) as error:
-        # who has been asked for a secret is not asked for it again
+        # a user who has already been asked for a secret is not asked again
         if wanted != "auto" or not facts.has_ssh or not error.openssh_may_help or credentials.prompt_count:
             raise
         choice, refusal = EngineChoice("openssh", f"paramiko could not log in: {error.why}"), error
     try:
         return _opener(choice.engine)(destination, Credentials(prompts), settings), choice
-    except AddressRefused:  # because of the login that has just failed
+    except AddressRefused:  # a consequence of the login that has just failed
         raise refusal from None
 
 

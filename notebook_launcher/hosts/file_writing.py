@@ -1,6 +1,6 @@
-"""Writes a session's files on a host: the scripts, what they are sent, and what their failures mean.
+"""Writes a session's files on a host: the shell scripts, their input, and what their failures mean.
 
-Pure: commands and input as text, and the reading of what they answered.
+Pure: makes commands and their input as text, and reads their results.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ def write_command(directory: str) -> list[str]:
 
 
 def make_mark() -> str:
-    """Return what no start-up file prints, for ``write_then_command``."""
+    """Return a random mark, which no start-up file prints, for ``write_then_command``."""
     return f"launch-notebook-{secrets.token_hex(8)}"
 
 
 def write_then_command(directory: str, argv: Sequence[str], mark: str) -> list[str]:
-    """Return the command that does the same and then becomes another one.
+    """Return a command that writes the files as ``write_command`` does, and then runs another command.
 
-    The files are written in a clean environment: what a login sets changes neither the look at the folders nor `tar`.
+    The files are written in a clean environment, so that what a login sets affects neither the checks nor ``tar``.
     """
     return ["bash", "-c", _WRITE_THEN, "write-files-then", _WRITE_FILES, mark, directory, *argv]
 
 
 def refuse_command(directory: str) -> list[str]:
-    """Return the command that only looks whether a directory is safe from other users."""
+    """Return a command that only checks whether a directory is safe from other users."""
     return ["sh", "-c", _REFUSE_UNSAFE, "refuse-unsafe", f"{directory}/new"]
 
 
 def split_answer(answer: CommandResult, mark: str) -> tuple[CommandResult, CommandResult | None]:
-    """Return what writing answered, and what the other command of ``write_then_command`` did, if it ran."""
+    """Return the results of writing and of the other command of ``write_then_command`` (``None`` if it did not run)."""
     before, written, output = answer.stdout.partition(f"{mark}: written\n")
     _, _, wrote = before.partition(f"{mark}: writing\n")
     own = CommandResult(0 if written else answer.exit_code, wrote, answer.stderr)
@@ -46,7 +46,7 @@ def split_answer(answer: CommandResult, mark: str) -> tuple[CommandResult, Comma
 
 
 def refuse_unsafe(directory: str, label: str, answer: CommandResult) -> None:
-    """Raise ``FolderUnsafe`` if a command's answer is that another user may rename a folder on the way."""
+    """Raise ``FolderUnsafe`` if a command reported that another user may rename a folder on the way."""
     if answer.exit_code != _UNSAFE:
         return
     folder, who, whose = map(printable, (*answer.stdout.splitlines(), "", "", "")[:3])
@@ -69,7 +69,7 @@ _ANOTHER_FOLDER = "name another folder with session_root in the profile; the com
 
 
 def _unwritable(where: str, error: str) -> HostCommandFailed:
-    """Return the error for files that could not be written, with what helps against its cause."""
+    """Return the error for files that could not be written, with a hint for its cause."""
     what = f"The session's files could not be written in {where}."
     if "Read-only file system" in error:  # strerror(EROFS)
         what = f"The session's files could not be written: {where} is on a read-only file system."
@@ -83,11 +83,11 @@ def _unwritable(where: str, error: str) -> HostCommandFailed:
 
 # tar, because one stream carries all files and their modes; POSIX sh, because a login shell may be any shell.
 #
-# Before, it looks at every folder on the way to $1, as typed and as it resolves: who could rename what lies in it?
-# Nobody can who may only read, nor anybody in a folder with the sticky bit. Not looked at: folders above the home, as
-# with sshd, because whoever can rename the home has all of it; and AFS, whose modes mean nothing. By ls, which prints
-# the same on every system. The group of a user's own name has nobody else in it; low numbers and nobody (root, on some
-# file servers) are the system's. Prints the folder, why, and whether it is the user's own.
+# First it checks every folder on the way to $1, as typed and with links resolved: who could rename what is in it?
+# Nobody without write permission, and nobody in a folder with the sticky bit. Folders above the home are skipped, as by
+# sshd, because whoever can rename the home has all of it; and so is AFS, whose modes mean nothing. It uses ls, whose
+# output is the same on every system. A group with the user's own name has no other members; low ids and nobody (root,
+# on some file servers) are the system's. It prints the folder, why, and whether the folder is the user's own.
 _FIND_UNSAFE = r"""
 set +Ceuf; LC_ALL=C; export LC_ALL;
 me=$(id -u); own=0; [ "$(id -gn)" = "$(id -un)" ] && own=$(id -g); home=$(cd -P -- ~ && pwd -P);
@@ -129,32 +129,32 @@ check() {
 """
 
 # Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
-# sites delete old files. Looked at again once the folders are there: somebody may have been quicker with one of them.
+# sites delete old files. Checked again once the folders exist: another user may have created one of them first.
 _WRITE_FILES = f"""umask 077; {_FIND_UNSAFE}
 check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
 cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
 tar -x -z -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
-# On one line: csh, as a login shell, cannot quote a newline.
+# On one line, because csh, which may be the login shell, cannot quote a newline.
 _WRITE_FILES, _REFUSE_UNSAFE = (
     " ".join(line.strip() for line in script.splitlines()) for script in (_WRITE_FILES, f'{_FIND_UNSAFE} check "$1"')
 )
-_UNSAFE = 66  # its exit code where another user may rename a folder on the way
+_UNSAFE = 66  # exit code of these scripts if another user may rename a folder on the way
 
-# In bash: dash, as sh, would drop the exported functions that a job inherits (`module`). `builtin`: an exported
-# function may have the name of any of these. What stands before the first line was printed by what BASH_ENV names.
-# By its path, and with the system's folders first: a login's PATH may begin with another `tar` (conda has one).
+# In bash, because sh may be dash, which would drop the exported functions that a job inherits (`module`). `builtin`: an
+# exported function may have the same name. Anything before the first line was printed by the file that BASH_ENV names.
+# env by its path, and the system's folders first in PATH: a login may have another `tar` first (conda has one).
 _CLEANLY = '/usr/bin/env -i ${HOME+"HOME=$HOME"} PATH="/usr/bin:/bin:/usr/sbin:/sbin:$PATH"'
 _WRITE_THEN = (
     f'builtin echo "$2: writing" && builtin command -- {_CLEANLY} sh -c "$1" write-files "$3" && '
     'builtin echo "$2: written" && builtin shift 3 && builtin exec "$@" </dev/null'
 )
 
-# A third of the size takes a third of the time on a slow line, and a round trip or two less on a long one.
+# A third of the size takes a third of the time on a slow line, and saves a round trip or two on one with a long delay.
 _COMPRESSION = 6
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """Return what the commands that write files read: a compressed tar archive."""
+    """Return the input of the commands that write files: a compressed tar archive."""
     import io
     import tarfile
 

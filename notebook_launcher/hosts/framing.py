@@ -1,8 +1,8 @@
 """The frame around a command's output on a remote host: a line before it, and one after it with the exit code.
 
-A shell's start-up files may print, end the shell, replace it or redirect its output. So only what stands within the
-frame is an answer, and no frame is no answer. What is framed may be anything, a log that others write as well: so each
-frame has marks of its own, which nobody can guess.
+A shell's start-up files may print, end the shell, replace it or redirect its output. So only what is within the frame
+is the command's output, and without a frame there is no result. The framed output may contain anything, even a log that
+others write: so each frame has marks of its own, which nobody can guess.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from notebook_launcher.hosts.login_setup import LoginSetup
 
 WAITS = 900  # seconds for which a shell waits for a command
 BEGINS_WITHIN = 90.0  # seconds for a shell's start-up files; as long as any command may take
-_KEPT = 20_000  # bytes of what is printed before a frame: the last of them tell why none begins
+_KEPT = 20_000  # bytes of the output before a frame that are kept: the last ones show why none begins
 
 # The frame is printed by a bash of its own: `exec` drops the options, traps and ~/.bash_logout of the shell before it,
 # and dash would drop exported functions. A bash that believes it was started by sshd reads ~/.bashrc, unless it was
-# started by another bash: --norc prevents that for the frame, and SHLVL (`exec` subtracts one) for the command. What
-# BASH_ENV names takes time, so the frame does not read it; the command gets it as $1. (--posix would prevent that, too,
-# but reaches the command by an exported SHELLOPTS, and complains of every exported function that is called `x-y`.)
-# `builtin`: an exported function may have the name of any of these. `command`: or that of the command.
+# started by another bash: --norc prevents that for the frame, and SHLVL (`exec` subtracts one) for the command. The
+# file that BASH_ENV names may take time, so the frame's bash does not read it; the command gets BASH_ENV, passed as $1.
+# (--posix would prevent that, too, but an exported SHELLOPTS passes it on to the command, and it complains of every
+# exported function with a name like `x-y`.) `builtin` and `command`: an exported function may have the same name.
 _BASH_ENV: Final = 'builtin unset BASH_ENV; [[ -z $1 ]] || builtin export BASH_ENV="$1"; builtin shift; '
 _BOTH: Final = (
     'builtin echo {begins}; builtin command -- "$@" && code=0 || code=$?; '
     'builtin echo "{ends} $code"; builtin exit "$code"'
 )
 _BEGINNING: Final = 'builtin echo {begins}; builtin export SHLVL=3; builtin exec "$@"'
-# Waits for a command on its input: the number of its words, and these, each with a zero byte at its end. The rest of
-# the input is the command's, and its standard error comes after its output. A line tells that it has all words: without
-# it, nothing is run. -t, which has priority over a TMOUT; and no
-# variable has a name that the command's may have, because a login shell may export those.
+# Waits for a command on its input: the number of its words, and the words, each followed by a zero byte. The rest of
+# the input is the command's. The command's standard error comes after its output. A line confirms that all words have
+# arrived: without it, nothing was run. -t has priority over TMOUT. The variables have our prefix: one with another name
+# might be an exported one, which the command would get with our value.
 _WAITING: Final = (
     "builtin echo {begins}; launch_notebook_words=(); "
     'IFS= builtin read -r -t {waits} -d "" launch_notebook_count || builtin exit 0; '
@@ -50,8 +50,8 @@ _WAITING: Final = (
     "{{launch_notebook_out}}>&-) && code=0 || code=$?; "
     'builtin echo "{ends} $code"; builtin printf "%s\\n%s\\n" "$errors" {over}'
 )
-# what comes before the frame: our own scripts need nothing of what BASH_ENV names for the scripts of users (and it may
-# print), while a login shell hands on what its start-up files have exported
+# what starts the frame's bash: our own scripts do not need the file that BASH_ENV names for users' scripts (and it may
+# print), while a login shell passes on what its start-up files have exported
 _WITHOUT_BASH_ENV: Final = ("env", "BASH_ENV=", "bash", "--norc", "-c")
 _LOGIN_SHELL: Final = (
     'case $(builtin declare -p BASH_ENV 2>/dev/null) in *x" BASH_ENV="*) ;; *) BASH_ENV= ;; esac; '
@@ -64,7 +64,7 @@ class NoFrame(OSError):
 
 
 class Readable(Protocol):
-    """What bytes can be received from."""
+    """Something to receive bytes from."""
 
     def settimeout(self, seconds: float | None, /) -> None:
         """Set the timeout of each call."""
@@ -82,16 +82,16 @@ class Frame:
         self._before = b""
         #: on a line of its own before the output
         self.begins = f"{name}--"
-        #: after it, with the exit code; at the end of the last line, which may have no newline
+        #: after the output, with the exit code; it ends the last line, which may have no newline before it
         self.ends = f"{name}-ended--"
         self._taken, self._over = f"{name}-taken--\n", f"{name}-over--"
-        #: the last that a shell prints that has waited, and run its command
+        #: the last line that a waiting shell prints, after its command
         self.last_line = f"\n{self._over}\n".encode()
 
     def command_line(self, argv: Sequence[str], *, login_shell: bool, end: bool = True) -> str:
-        """Return the argument list as one line for a remote shell, as ``command_line``, with its output framed.
+        """Return the argument list as one line for a remote shell, with its output framed.
 
-        Without ``end`` only its beginning is marked, for a command that takes over the stream of bytes.
+        Without ``end``, only the beginning is marked, for a command that takes over the byte stream.
         """
         script = _BASH_ENV + (_BOTH if end else _BEGINNING).format(begins=self.begins, ends=self.ends)
         if login_shell:
@@ -100,7 +100,7 @@ class Frame:
         return _as_line([*_WITHOUT_BASH_ENV, script, "launch-notebook", "", *_unfoldable(argv)])
 
     def waiting_line(self, *, login_shell: bool = True) -> str:
-        """Return the line with which a shell waits for ``words`` on its input, and answers ``read_answer``."""
+        """Return the line that makes a shell wait for ``words`` on its input; ``read_answer`` reads its output."""
         marks = {"begins": self.begins, "taken": self._taken.rstrip(), "ends": self.ends, "over": self._over}
         script = _BASH_ENV + _WAITING.format(**marks, waits=WAITS)
         if not login_shell:
@@ -110,16 +110,16 @@ class Frame:
 
     @staticmethod
     def words(argv: Sequence[str]) -> bytes:
-        """Return a command as a shell that waits for one reads it."""
+        """Return a command in the form in which a waiting shell reads it."""
         return b"".join(os.fsencode(word) + b"\0" for word in (str(len(argv)), *argv))
 
     def is_taken(self, text: str) -> bool:
-        """Whether a shell that has waited had all words of its command, by what it printed after the beginning."""
+        """Whether a waiting shell has received its whole command, by what it printed after the beginning."""
         return self._taken in text
 
     def read_answer(self, text: str) -> CommandResult | None:
-        """Return the answer of a shell that has waited, from what it printed after the beginning; ``None``: not yet."""
-        _, taken, text = text.partition(self._taken)  # before: what start-up files have left running
+        """Return the result of a waiting shell, from what it printed after the beginning; ``None``: not complete."""
+        _, taken, text = text.partition(self._taken)  # before it: output of what start-up files have left running
         if not taken:
             return None
         end = re.search(rf"{self.ends} (\d{{1,3}})\n", text, re.ASCII)
@@ -129,9 +129,9 @@ class Frame:
         return CommandResult(int(end[1]), text[: end.start()], errors.removesuffix("\n") and errors)
 
     def read(self, text: str) -> tuple[str, int | None] | None:
-        """Return the output within the frame, and the exit code: ``None`` if the frame does not end.
+        """Return the output within the frame and the exit code, which is ``None`` if the frame does not end.
 
-        ``None`` instead of both: there is no frame.
+        Returns ``None`` instead of both if there is no frame.
         """
         _, begun, rest = text.partition(f"{self.begins}\n")
         if not begun:
@@ -144,11 +144,11 @@ class Frame:
         self._before = (self._before + printed)[-_KEPT:]
 
     def setup_failure(self, label: str) -> LoginSetupFailed | None:
-        """Return the error if no frame began because of a line of the setup, by what was kept."""
+        """Return the error if no frame began because of a line of the setup, according to the output that was kept."""
         return self._setup.failure(self._setup_mark, self._before.decode(errors="replace"), label)
 
     def skip_to_beginning(self, channel: Readable) -> None:
-        """Receive all that comes before a command's own output, however much that is, within ``BEGINS_WITHIN``.
+        """Receive all that comes before a command's own output, however much, within ``BEGINS_WITHIN`` seconds.
 
         Sets the channel's timeout. Raises ``NoFrame``, or what receiving raises.
         """
@@ -172,7 +172,7 @@ class Frame:
 
 
 class FramedLines:
-    """The lines within a frame. ``exit_code``: once they have ended. Raises ``NoFrame`` if they end before it."""
+    """The lines within a frame. ``exit_code``: set at its end. Raises ``NoFrame`` if no frame begins."""
 
     def __init__(self, frame: Frame, lines: Iterable[str]) -> None:
         self._begins = frame.begins
@@ -195,13 +195,14 @@ class FramedLines:
 def command_line(argv: Sequence[str], *, login_shell: bool, setup: LoginSetup = login_setup.NONE) -> str:
     """Return the argument list as one line for a remote shell, whichever shell that is.
 
-    ``bash -l`` makes it a login shell, and does not interpret the arguments as code. ``setup``: what it runs before.
+    ``login_shell``: run it in ``bash -l``, which does not interpret the arguments as code. ``setup``: what that shell
+    runs first.
     """
     words = _unfoldable(argv)
     return _as_line(login_setup.login_shell_command(words, setup) if login_shell else words)
 
 
-# csh, as a login shell, cannot quote a newline
+# csh, which may be the user's login shell, cannot quote a newline
 _UNFOLD = 'for word do printf -v word %b "$word"; words+=("$word"); done; exec "${words[@]}"'
 _PLAIN = re.compile(r"[\w@%+:,./-][\w@%+:,./=-]*", re.ASCII)  # zsh and tcsh expand a word that begins with =
 
@@ -217,5 +218,5 @@ def _as_line(words: Sequence[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    r"""Quote a word for sh, csh and fish: csh expands ``!`` within quotes as well, and fish reads ``\\`` there."""
+    r"""Quote a word for sh, csh and fish: csh expands ``!`` even within quotes, and fish interprets ``\\`` there."""
     return word if _PLAIN.fullmatch(word) else "'" + re.sub(r"['!\\]", r"'\\\g<0>'", word) + "'"

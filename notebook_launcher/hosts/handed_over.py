@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 
 class HandedOver(ABC):
-    """A local connection that another process carries; it has a socket of its own for it."""
+    """A local connection that another process carries, which has its own descriptor of the socket."""
 
     @abstractmethod
     def wait(self) -> None:
@@ -14,4 +14,4 @@ class HandedOver(ABC):
 
 
 class HandOverFailed(OSError):
-    """The other process was given a connection, and did not say whether it carries it: nobody else may use it."""
+    """The other process got a connection but did not confirm that it carries it, so nobody else may use it."""

@@ -56,7 +56,7 @@ class LocalHost(Host):
         try:
             child = subprocess.Popen(
                 argv,
-                bufsize=0,  # a buffer's lock would be waited for at the end
+                bufsize=0,  # closing a buffered pipe would wait for the buffer's lock
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -86,7 +86,7 @@ class LocalHost(Host):
         """Connect a socket."""
         connection = socket.create_connection(address, timeout)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.settimeout(None)  # the timeout is that of connecting: what is connected may be silent for hours
+        connection.settimeout(None)  # the timeout is for connecting only: an open connection may be silent for hours
         return connection
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
@@ -129,10 +129,10 @@ class LocalHost(Host):
         return open_ssh_route(self, hop, resolve(Destination(hop.name)), self._credentials)
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
-        """Nothing to do: there is no connection that could break."""
+        """Do nothing, because there is no connection that could break."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class ChildBytes:
@@ -170,14 +170,14 @@ class ChildBytes:
 
 
 def _communicate(child: subprocess.Popen[bytes], data: bytes, timeout: float) -> tuple[str, str]:
-    """Send a command its input, and return its outputs. Raises ``TimeoutError`` or ``TooMuchOutput``."""
+    """Send a command its input, and return its two outputs. Raises ``TimeoutError`` or ``TooMuchOutput``."""
     deadline = time.monotonic() + timeout
     outputs = {child.stdout: Output(), child.stderr: Output(errors=True)}
     problems: list[TooMuchOutput] = []
 
     def send() -> None:
         rest = memoryview(data)
-        with contextlib.suppress(OSError, ValueError):  # it ends without reading its input; or the pipe was closed
+        with contextlib.suppress(OSError, ValueError):  # it ended without reading its input, or the pipe was closed
             while child.stdin and rest:
                 rest = rest[child.stdin.write(rest) :]
         with contextlib.suppress(OSError, ValueError):
@@ -191,7 +191,7 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes, timeout: float) ->
         except TooMuchOutput as error:
             problems.append(error)
             _kill(child)
-        except ValueError:  # closed after a timeout, while something that the command left behind still writes
+        except ValueError:  # closed after a timeout, while a process that the command left behind still writes
             pass
 
     threads = [threading.Thread(target=send, daemon=True)]
@@ -202,7 +202,7 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes, timeout: float) ->
         thread.join(max(0.0, deadline - time.monotonic()))
     if problems:
         raise problems[0]
-    # Popen takes a lock, without which it could never be waited for again
+    # an interrupt could leave Popen's lock locked, and nothing could wait for the child again
     with Uninterrupted(functools.partial(_kill, child)), contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(max(0.0, deadline - time.monotonic()))
     if child.returncode is None or any(thread.is_alive() for thread in threads):
@@ -213,7 +213,7 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes, timeout: float) ->
 
 
 def _end_gently(child: subprocess.Popen[bytes]) -> None:
-    """Close a command's input, and give it time to end its child processes."""
+    """Close a command's input, and give the command time to end its child processes."""
     if child.stdin:
         child.stdin.close()
     try:

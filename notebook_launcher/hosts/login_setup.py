@@ -1,6 +1,6 @@
-"""A profile's lines of bash that each login shell runs before a command, and what they print if one of them fails.
+"""Lines of bash from a profile that each login shell runs before a command, and the error if one of them fails.
 
-Pure: a script for the login shell, and the reading of what it printed.
+Pure: makes a script for the login shell, and reads its output.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import joined, printable
 
 _NEEDS_MODULE = re.compile(r"(module|ml)\b")
-_SHOWN = 500  # characters of what a line printed
+_SHOWN = 500  # characters of a line's output
 
-# As a job does (find_module_command in jobscripts/lib/activate.sh): a site may define `module` for interactive shells
-# alone. What these files print is noise, as that of the start-up files.
+# As in a job (find_module_command in jobscripts/lib/activate.sh): a site may define `module` for interactive shells
+# only. The output of these files is ignored, like that of the start-up files.
 _FIND_MODULE = (
     'for launch_notebook_init in "${LMOD_PKG:+$LMOD_PKG/init/bash}" "${MODULESHOME:+$MODULESHOME/init/bash}" '
     "/etc/profile.d/{lmod,z00_lmod,z01_lmod,modules}.sh "
@@ -27,9 +27,9 @@ _FIND_MODULE = (
     '[[ ! -r $launch_notebook_init ]] || builtin source "$launch_notebook_init" </dev/null 2>&1; '
     "builtin set +eux; done; builtin unset launch_notebook_init; "
 )
-# A line may change everything that is not of this name, the positional parameters as well. Its input is not the
-# command's, and its errors go where its output does, before the frame: what is printed there is no answer. That it
-# redirects its output for good has no effect on what comes after it.
+# A line may change every variable without our prefix, and the positional parameters. It does not get the command's
+# input, and its errors go where its output does, before the frame, so that neither passes for the command's output. If
+# it redirects its output for good (`exec >file`), what comes after it is not affected.
 _BEGINNING = 'builtin set +eux -B; launch_notebook=("$@"); builtin exec {launch_notebook_out}>&1; '
 _LINE = (
     "{begins}builtin eval {line} </dev/null >&$launch_notebook_out 2>&1; launch_notebook_code=$?; builtin set +eux; "
@@ -42,17 +42,17 @@ _END = (
 
 
 class LoginSetup(Frozen):
-    """The lines. ``origin``: the file and line that they come from, for messages; ``cluster``: the profile's name."""
+    """The lines. ``origin``: the file and line where they are, for messages; ``cluster``: the profile's name."""
 
     lines: tuple[str, ...] = ()
     origin: str = ""
     cluster: str | None = None
 
     def script(self, mark: str = "") -> str:
-        """Return code that runs the lines, for the beginning of a script; all on one line, for csh.
+        """Return code for the beginning of a script that runs the lines; all on one line, for csh.
 
-        If one of them fails, the shell ends. ``mark``: printed before each line, for ``failure``; without one, a line
-        that fails is named on standard output.
+        If one of them fails, the shell ends. ``mark``: printed before each line, for ``failure``; without it, a message
+        on standard output names the line that failed.
         """
         if not self.lines:
             return ""
@@ -69,7 +69,10 @@ class LoginSetup(Frozen):
         return "".join([_BEGINNING, find, *steps, _END])
 
     def failure(self, mark: str, printed: str, label: str) -> LoginSetupFailed | None:
-        """Return the error if no frame came after what a login shell printed, and a line began; else ``None``."""
+        """Return the error for the line that a login shell began last, ``None`` if it began none.
+
+        ``printed``: the login shell's output, in which no frame began.
+        """
         begun = list(re.finditer(rf"{mark} (\d{{1,4}})\n", printed, re.ASCII))
         if not begun or not 0 < int(begun[-1][1]) <= len(self.lines):
             return None
@@ -91,7 +94,7 @@ class LoginSetup(Frozen):
         )
 
     def named_in(self, why: str) -> str:
-        """Return why a command was not answered in time, with these lines among the suspects."""
+        """Return ``why`` a command timed out or, if that is empty, the suspicion that one of these lines hangs."""
         where = f" of {self.origin}" if self.origin else ""
         return why or (f"login_setup{where} runs before it: does a line of it hang?" if self.lines else "")
 

@@ -1,6 +1,6 @@
-"""Why a login shell runs no commands: the line of a start-up file that ends it, replaces it or redirects its output.
+"""Finds out why a login shell runs no commands: a line of a start-up file ends it, replaces it or redirects its output.
 
-Pure: a command to run on the host, and what it prints.
+Pure: makes a command to run on the host, and reads its output.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from notebook_launcher.hosts.framing import Frame, command_line
 
 PROBE_WITHIN = 30.0  # seconds
 
-# Each kind of bash is started once more, and traced up to the command that it should run. If it does not come so far,
+# Each kind of bash is started once more, and traced up to the command that it should run. If it does not get that far,
 # the last line is the one that ended or replaced it; if it does, the last `exec` without a command has redirected its
-# output. The answer goes to both outputs, as one of them may be lost. On one line for csh.
+# output. The result goes to both outputs, as one of them may be lost. On one line, for csh.
 _TRACE = (
     "trace() { kind=$1; shift; "
     '"$@" 2>&1 >/dev/null | LC_ALL=C awk -v kind="$kind" -v home="$HOME/" '
@@ -39,7 +39,7 @@ _LOGIN_SHELL = "~/.bash_profile, ~/.bash_login or ~/.profile"
 
 
 class Silence(Frozen):
-    """A command that was not answered: by which shell, and what was printed instead."""
+    """A command without a result: the host's label, the kind of shell, and what was printed instead."""
 
     label: str
     login_shell: bool
@@ -47,15 +47,15 @@ class Silence(Frozen):
 
 
 def probe(frame: Frame) -> str:
-    """Return the line for the remote shell that looks for the cause; the answer stands within a frame."""
+    """Return the line for the remote shell that looks for the cause; its result is printed within a frame."""
     argv = ["bash", "--norc", "-c", _PROBE, "launch-notebook", frame.begins, frame.ends]
     return command_line(argv, login_shell=False)
 
 
 def explain(silence: Silence, frame: Frame, stdout: str, stderr: str) -> LoginShellSilent:
-    """Return the error, given what the probe printed; nothing may have come back from it either."""
+    """Return the error, given what the probe printed, which may be nothing."""
     answer = frame.read(stdout)
-    # where the probe's standard output arrives, the shell for every command works, and the login shell does not
+    # if the probe's standard output arrives, the shell that runs every command works, but the login shell does not
     kind = "login" if answer is not None and silence.login_shell else "every"
     text, _ = answer or frame.read(stderr) or ("", None)
     told = [found for line in text.splitlines() if (found := _TOLD.fullmatch(line)) and found[1] == kind]
@@ -67,7 +67,7 @@ def explain(silence: Silence, frame: Frame, stdout: str, stderr: str) -> LoginSh
 
 
 def unexplained(label: str, files: str = _LOGIN_SHELL, printed: str = "") -> LoginShellSilent:
-    """Return the error where nothing tells the line; ``files``: where it may be. ``printed``: instead of an answer."""
+    """Return the error if the line was not found; ``files``: where it may be. ``printed``: a sentence on the output."""
     why = printed or "A start-up file there ends it, replaces it or redirects its output."
     return _error(
         label,

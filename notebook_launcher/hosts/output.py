@@ -1,4 +1,4 @@
-"""What a command prints, within limits: it runs on a machine that others may control, or may simply be broken."""
+"""Limits on a command's output: its machine may be controlled by others, or the command may simply be broken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TooMuchOutput(Exception):
     """A command has printed more than ``MOST_OUTPUT``."""
 
     def as_error(self, command: str, label: str) -> HostCommandFailed:
-        """Return the error to raise."""
+        """Return it as an error for the user. ``label``: the host's name."""
         return HostCommandFailed(
             f"{command} printed more than {MOST_OUTPUT >> 20} MiB on {label}, and was stopped.",
             why="Its output was not read further.",
@@ -24,14 +24,14 @@ class TooMuchOutput(Exception):
 
 
 class Output:
-    """A command's output as it arrives. ``errors``: its standard error, of which the beginning will do."""
+    """A command's output as it arrives. ``errors``: it is the standard error, of which only the beginning is kept."""
 
     def __init__(self, *, errors: bool = False) -> None:
         self._data = bytearray()
         self._most, self._raises = (MOST_ERRORS, False) if errors else (MOST_OUTPUT, True)
 
     def add(self, part: bytes) -> None:
-        """Add what arrived next. Raises ``TooMuchOutput``."""
+        """Add the next part. Raises ``TooMuchOutput``."""
         room = self._most - len(self._data)
         self._data += part[:room]
         if len(part) > room and self._raises:
@@ -43,6 +43,6 @@ class Output:
 
 
 def lines_of(readline: Callable[[int], bytes]) -> Iterator[str]:
-    """Yield the lines of a command that is followed, without their ends; one that is too long comes in pieces."""
+    """Yield the lines of a command that is followed, without newlines; a line that is too long comes in parts."""
     while line := readline(MOST_LINE):
         yield line.decode(errors="replace").rstrip("\n")

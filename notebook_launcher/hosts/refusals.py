@@ -1,4 +1,4 @@
-"""What servers send when they refuse a connection or a login, the same for both engines."""
+"""What servers send when they refuse a connection or a login; for both engines."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ ONE_KEY = (
     "name the right key in ~/.ssh/config, with IdentityFile KEY and IdentitiesOnly yes: the server hangs up after a "
     "few keys"
 )
-#: the hint where a login wanted a secret, and there was no terminal to ask for it on
+#: the hint if a login needed a secret, and there was no terminal to ask for it
 IN_A_TERMINAL = "run the command in a terminal, where it can ask you, or use a login that asks for nothing"
 
-# What OpenSSH's server sends in place of its version before it hangs up: for PerSourcePenalties (since 9.8), and for
-# MaxStartups. An ssh prints the line after words of its own.
+# What OpenSSH's server sends instead of its version before it hangs up: for PerSourcePenalties (since 9.8), and for
+# MaxStartups. An ssh client prints the line after a prefix.
 _PENALTY = re.compile(r"(?:^|: )Not allowed at this time\s*$")
 _BUSY = re.compile(r"(?:^|: )Exceeded MaxStartups\s*$")
 
 
 def refused_before_login(server: str, lines: Iterable[str]) -> ConnectionFailed | None:
-    """Return the error for a server that refused to talk at all; ``None`` if these lines do not say so."""
+    """Return the error for a server that refused any login, by the lines that it sent; ``None`` if it did not."""
     lines = list(lines)
     if any(_PENALTY.search(line) for line in lines):
         return AddressRefused(
@@ -42,10 +42,10 @@ def refused_before_login(server: str, lines: Iterable[str]) -> ConnectionFailed 
 
 
 def hung_up_before_version(server: str, why: str) -> LoginBusy:
-    """Return the error for a server that closed the connection before it had said anything.
+    """Return the error for a server that closed the connection before it had sent anything.
 
-    A server with too many logins in progress does so, too: where a client has sent its version by then, the network
-    drops the server's only line.
+    That may be a server with too many logins in progress: if the client has already sent its version, the connection is
+    reset, and the server's only line is lost.
     """
     return LoginBusy(
         f"{server} closed the connection before it sent anything.",

@@ -1,4 +1,4 @@
-"""What both engines have in common: each command has a frame, and a shell that waits runs it where there is one."""
+"""What both engines have in common: each command's output has a frame, and a waiting shell is used if there is one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RemoteHost(Host):
         self._waiting = WaitingShells(self._started)
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
-        """Reconnect, unless another thread did so meanwhile."""
+        """Reconnect, unless another thread has just done so."""
         before = self._made
         if not self._one_at_a_time.acquire(timeout=timeout):
             raise ConnectionFailed(f"A connection to {self.label} is being made already.")
@@ -41,7 +41,7 @@ class RemoteHost(Host):
             self._one_at_a_time.release()
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Let the login node open the connection; if it forbids forwarding, run a command there that does."""
+        """Let the login node open the connection; if it forbids forwarding, run a relay command there instead."""
         try:
             return self._connected(address, timeout)
         except PermissionError:
@@ -86,7 +86,7 @@ class RemoteHost(Host):
         return answer or super().run_prepared(argv, stdin=stdin, timeout=timeout)
 
     def prepare_shells(self, count: int) -> None:
-        """Start shells, no login shells, that wait for a command each."""
+        """Start shells (not login shells) that wait for one command each."""
         self._waiting.start_shells(count)
 
     def run_script(
@@ -99,7 +99,7 @@ class RemoteHost(Host):
     def _run_in(
         self, waiting: WaitingShell | None, argv: Sequence[str], stdin: bytes, timeout: float
     ) -> CommandResult | None:
-        """Run a command in a shell that waits; ``None``: there is none, or it cannot be used, and nothing was run."""
+        """Run a command in a waiting shell; ``None``: there is none, or it cannot be used, and nothing was run."""
         if waiting is None:
             return None
         try:
@@ -117,11 +117,11 @@ class RemoteHost(Host):
             raise HostCommandFailed(f"{argv[0]} was not answered on {self.label}.", why=str(error)) from None
 
     def end_login_shell(self) -> None:
-        """End the shells that wait, if there are any."""
+        """End the waiting shells, if there are any."""
         self._waiting.close()
 
     def _make_room(self) -> bool:
-        """End the shells that wait, and return whether there were any: some servers allow two sessions at once."""
+        """End the waiting shells, and return whether there were any: some servers allow only two sessions at once."""
         return self._waiting.make_room()
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
@@ -140,7 +140,7 @@ class RemoteHost(Host):
         return stream
 
     def _silent(self, unanswered: Frame, printed: str, *, login_shell: bool) -> LoginShellSilent:
-        """Return the error for a command that was not answered, after a look at the shell's start-up files."""
+        """Return the error for a command without a result, after inspecting the shell's start-up files."""
         if failed := unanswered.setup_failure(self.label):
             return failed
         frame, probed = Frame(), CommandResult(0)
@@ -154,19 +154,19 @@ class RemoteHost(Host):
 
     @abstractmethod
     def _completed(self, line: str, name: str, stdin: bytes, timeout: float) -> CommandResult:
-        """Let the remote shell run a line to its end, and return all that it printed.
+        """Run a line in the remote shell to completion, and return all that it printed.
 
-        ``name``: what to call it in messages. Raises ``ConnectionLost``, or ``HostCommandFailed`` after ``timeout``
+        ``name``: the command's name in messages. Raises ``ConnectionLost``, or ``HostCommandFailed`` after ``timeout``
         seconds.
         """
 
     @abstractmethod
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
-        """Forward a TCP connection; raises ``PermissionError`` if the login node forbids it, else ``OSError``."""
+        """Open a TCP connection from the host. Raises ``PermissionError`` if that is forbidden, else ``OSError``."""
 
     @abstractmethod
     def _started(self, line: str) -> ByteStream:
-        """Let the remote shell run a line, and return its input and output from the first byte on."""
+        """Start a line in the remote shell, and return its input and output from the first byte on."""
 
     @abstractmethod
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:

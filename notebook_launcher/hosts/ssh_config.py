@@ -1,8 +1,8 @@
-"""The settings for a destination from the user's ssh configuration, as data.
+"""Reads the settings for a destination from the user's ssh configuration.
 
 If there is an ``ssh``, ``ssh -G`` prints them, because it alone supports all directives (``Include``, ``Match``,
 tokens). Otherwise paramiko's reader is used, which supports ``Host`` and ``Match``; plain ``Include`` lines are
-resolved before.
+resolved beforehand.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _is_name(name: str, forbidden: frozenset[str]) -> bool:
     )
 
 
-#: whose secrets they are: user, machine, port and route (``localhost`` behind a jump host is another machine)
+#: the account that secrets belong to: user, host, port and jumps (``localhost`` behind a jump host is another machine)
 Account = tuple[str, ...]
 _METHODS = ("publickey", "keyboard-interactive", "password")  # in OpenSSH's order
 
@@ -144,20 +144,20 @@ def local_user() -> str | None:
         KeyError,
         OSError,
         ImportError,
-    ):  # KeyError: until Python 3.13; ImportError: Windows, with none in its place
+    ):  # KeyError: until Python 3.13; ImportError: on Windows, if no environment variable has the name
         return None
 
 
 def resolve(destination: Destination) -> SshSettings:
     """Return the effective settings for a destination. Raises ``ConnectionFailed`` for an invalid configuration."""
     ssh = shutil.which("ssh")
-    # ssh refuses to work for a user without a name
+    # ssh refuses to work for a user id without a name
     options = _run_ssh_g(ssh, destination) if ssh and local_user() else _read_config(destination)
     return from_options(destination, options)
 
 
 def builtin_options() -> dict[str, list[str]]:
-    """Return the options that the system's ``ssh`` has without any configuration; nothing if it prints none."""
+    """Return the options that the system's ``ssh`` has without any configuration; none if it cannot print them."""
     ssh = shutil.which("ssh")
     try:
         return _run_ssh_g(ssh, Destination("localhost", config_file="none")) if ssh else {}
@@ -277,13 +277,13 @@ def _with_includes(path: Path, depth: int = 0) -> str:
 
 
 def from_options(destination: Destination, options: dict[str, list[str]]) -> SshSettings:
-    """Make settings from ``key → values``; our command line has priority."""
+    """Return the settings for ``key → values`` as ``ssh -G`` prints them; our command line has priority."""
 
     def first(key: str, default: str = "") -> str:
         return options.get(key, [default])[0]
 
     def paths(key: str, usual: Iterable[str]) -> tuple[Path, ...]:
-        # a space within a path is kept: Windows' user folders have them, and ``ssh -G`` does not quote
+        # a space within a path is kept: Windows' user folders may have some, and ``ssh -G`` does not quote
         paths = re.split(r"\s+(?=[/~]|[A-Za-z]:[/\\]|none$)", " ".join(options.get(key, [])).strip())
         paths = [path.strip('"') for path in paths if path] or list(usual)
         return tuple(Path(path).expanduser() for path in paths if path.lower() != "none")
@@ -292,7 +292,7 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
     user = destination.user or first("user") or local_user() or ""
     port = destination.port or _port(first("port", "22"))
     alias = first("hostkeyalias") or None
-    # some settings for which ``ssh -G`` does not expand the tokens
+    # for the settings in which ``ssh -G`` does not expand tokens
     tokens = {
         "%": "%",
         "d": str(Path.home()),
@@ -366,7 +366,7 @@ def _agent(value: str, expanded: Callable[[str], str]) -> str | None:
 
 
 def _methods(first: Callable[[str, str], str]) -> tuple[str, ...]:
-    """Return the methods that we support, in the user's order, without those that are disabled."""
+    """Return the authentication methods that we support, in the user's order, without those that are disabled."""
     order = first("preferredauthentications", ",".join(_METHODS)).split(",")
     questions = first("kbdinteractiveauthentication", first("challengeresponseauthentication", "yes"))
     switches = (first("pubkeyauthentication", "yes"), questions, first("passwordauthentication", "yes"))

@@ -1,4 +1,4 @@
-"""Attaches the user's terminal, in raw mode, to a command in a terminal of its own, and restores it afterwards."""
+"""Attaches the user's terminal, in raw mode, to a command with a terminal of its own, and restores it afterwards."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from notebook_launcher.hosts import framing
 from notebook_launcher.hosts.framing import Frame, NoFrame
 
 POLL_EVERY = 0.5  # seconds between two calls of ``until``
-AT_ONCE = 65536  # bytes read at once, or buffered for a command that does not read, at most
+AT_ONCE = 65536  # bytes, at most, to read at once, or to buffer for a command that does not read
 _KEYBOARD, _SCREEN = 0, 1
 _BROKEN_PIPE = 128 + 13
 _ENDS_WITHIN = 2.0  # seconds for a command whose terminal was closed
 
 # modes that a full-screen program sets: application cursor keys, the alternate screen, mouse tracking, bracketed paste;
-# and the cursor, which is on by default
+# and the cursor, which is visible by default
 _SWITCHED = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 _BEGUN = re.compile(rb"\x1b(\[(\?[0-9;]{0,30})?)?\Z")  # the rest of the sequence comes with the next read
 _MODES = (b"1", b"47", b"1000", b"1002", b"1003", b"1006", b"1047", b"1049", b"2004")
@@ -77,8 +77,8 @@ def window_size() -> tuple[int, int]:
 def attach_terminal(far: RemoteTerminal, until: Until) -> bool:
     """Copy bytes between the user's terminal and a command's until the command ends; return whether it did.
 
-    It did not if ``until`` (called twice a second) returned true, or the user's terminal is gone. The user's terminal
-    is always restored.
+    Returns false if ``until`` (called twice a second) returned true, or if the user's terminal is gone. The user's
+    terminal is always restored.
     """
     screen = _Screen()
     with _raw(), _resizes() as resized:
@@ -111,7 +111,7 @@ def _carry(far: RemoteTerminal, screen: _Screen, resized: int, until: Until) -> 
         if typed:
             try:
                 typed = typed[far.write(typed) :]
-            except (OSError, EOFError):  # it has ended (paramiko: or broken): its last output is still to be read
+            except (OSError, EOFError):  # it has ended (or broken, with paramiko); read its last output
                 typed = b""
     return False
 
@@ -152,7 +152,7 @@ class _Screen:
                 self._resets.pop(mode, None)
 
     def reset(self) -> None:
-        """Reset the modes that a program set before it was cut off."""
+        """Reset the modes that are still set, because the program was cut off."""
         if self._resets:
             write_all(_SCREEN, b"".join(self._resets.values()) + b"\x1b[m\r\n")
 
@@ -172,12 +172,12 @@ def write_all(descriptor: int, data: bytes) -> bool:
 def copy_output(frame: Frame, receive: Callable[[int], bytes], until: Until) -> int | None:
     """Copy the output after the beginning of a frame to ours until it ends.
 
-    If it has not ended, return an exit code: -1 if ``until`` is true, and a shell's for a broken pipe if nobody reads
-    our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` if the connection
-    broke. Raises ``NoFrame`` without that beginning.
+    Returns ``None`` then, and an exit code if it stopped earlier: -1 if ``until`` is true, and that of a shell for a
+    broken pipe if nobody reads our output any more. ``receive`` raises ``TimeoutError`` now and then, and another
+    ``OSError`` if the connection broke. Raises ``NoFrame`` if the frame does not begin.
     """
     mark, before, begun = f"{frame.begins}\n".encode(), b"", False
-    begins_by = time.monotonic() + framing.BEGINS_WITHIN  # another shell may wait for input instead
+    begins_by = time.monotonic() + framing.BEGINS_WITHIN  # a shell may be waiting for input instead
     while not until():
         if not begun and time.monotonic() > begins_by:
             raise NoFrame
@@ -205,7 +205,7 @@ def copy_output(frame: Frame, receive: Callable[[int], bytes], until: Until) -> 
 
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
-    """Pass on every key as it is while the block runs, Ctrl-C too."""
+    """Pass on every key as it is while the block runs, even Ctrl-C."""
     import termios
     import tty
 
@@ -243,7 +243,7 @@ def _resizes() -> Iterator[int]:
 
 # --- a command on this machine -----------------------------------------------------------------------------------
 
-# The leader of a session gets the first terminal that it opens as its controlling one; "$0" is the terminal's name.
+# A session leader gets the first terminal that it opens as its controlling terminal; "$0" is the terminal's name.
 _OWN_TERMINAL = 'exec "$@" 0<>"$0" 1>&0 2>&0'
 
 
@@ -290,7 +290,7 @@ class _Child:
             return os.read(self._master, AT_ONCE)
         except BlockingIOError:
             return None
-        except OSError:  # Linux reports so that nobody has the other end open any more
+        except OSError:  # how Linux reports that no process has the other end open any more
             return b""
 
     def write(self, data: bytes) -> int:

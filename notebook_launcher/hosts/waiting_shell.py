@@ -1,8 +1,8 @@
-"""A shell on a host that waits for one command; a login shell has run its start-up files by then.
+"""A shell on a host, started in advance, that waits for one command; a login shell has read its start-up files by then.
 
 A command with input takes three round trips over SSH: for a channel, for the command, and for its input, which may only
-follow then. With a shell that was started while other things were looked at, it takes one, and the start-up files of a
-login shell, which may take seconds, are over.
+follow then. With a shell that was started while the launcher did something else, it takes one, and a login shell's
+start-up files, which may take seconds, have been read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 from notebook_launcher.hosts.output import Output
 
 ROOM_AFTER = 0.5  # seconds for a server to notice that a session has ended
-ROOM_WITHIN = 20.0  # seconds for a login shell to run its start-up files before it makes room
-USED_WITHIN = WAITS / 2  # seconds from its start, by the wall clock: one that may have gone is not used
+ROOM_WITHIN = 20.0  # seconds for a login shell to read its start-up files before it makes room
+USED_WITHIN = WAITS / 2  # seconds from its start, by the wall clock; an older shell may have ended, and is not used
 _thread = threading.local()
 
 
 class Stream(Readable, Protocol):
-    """A command's input and output: what this needs of ``ByteStream``."""
+    """A command's input and output: the methods of ``ByteStream`` that are needed here."""
 
     def sendall(self, data: bytes, /) -> None:
         """Send all of the data."""
@@ -40,14 +40,14 @@ class Stream(Readable, Protocol):
 
 
 class NotYetStarted(TimeoutError):
-    """The shell's start-up files took longer than the command had: it was not run."""
+    """The shell's start-up files took longer than the command's timeout; it was not run."""
 
 
 class WaitingShell:
-    """One shell. ``start`` lets the remote shell run a line, and returns its input and output as a stream."""
+    """One shell. ``start`` starts a line in the remote shell, and returns its input and output as a stream."""
 
     def __init__(self, start: Callable[[str], Stream], setup: LoginSetup, *, login_shell: bool = True) -> None:
-        #: what it has run at its start, for messages
+        #: what it runs at its start, for messages
         self.setup = setup
         self._name = "login shell" if login_shell else "shell"
         self._frame, self._began = Frame(setup), time.time()
@@ -63,7 +63,7 @@ class WaitingShell:
     def _start(self, start: Callable[[str], Stream]) -> None:
         _thread.starts_shell = True
         began, stream = time.monotonic(), None
-        with contextlib.suppress(LauncherError, OSError):  # whoever runs a command will find out why
+        with contextlib.suppress(LauncherError, OSError):  # the next command will find out why
             stream = start(self._line)
             self._frame.skip_to_beginning(stream)
             self.took = time.monotonic() - began
@@ -81,10 +81,10 @@ class WaitingShell:
         ``NoFrame`` (the shell ended without an answer) or another ``OSError`` the command may have been run.
         """
         self._thread.join(timeout)
-        deadline = time.monotonic() + timeout  # of the command alone: start-up files have as long
+        deadline = time.monotonic() + timeout  # for the command alone; start-up files had as long
         with self._lock:
             stream, self._stream, self._closed = self._stream, None, True
-        if self._thread.is_alive():  # another one would take as long
+        if self._thread.is_alive():  # another shell would take as long
             raise NotYetStarted
         if stream is None:
             return None
@@ -98,9 +98,9 @@ class WaitingShell:
             return self._answer(stream, deadline)
 
     def _answer(self, stream: Stream, deadline: float) -> CommandResult | None:
-        """Return the answer, ``None`` if the shell has ended before it had the whole command."""
+        """Return the result, ``None`` if the shell ended before it had received the whole command."""
         output, last, tail = Output(), self._frame.last_line, b""
-        while (left := deadline - time.monotonic()) > 0:  # even if data still arrive
+        while (left := deadline - time.monotonic()) > 0:  # the deadline holds even if data still arrive
             stream.settimeout(left)
             data = stream.recv(65536)
             if not data:
@@ -115,14 +115,14 @@ class WaitingShell:
 
     @property
     def waits(self) -> bool:
-        """Whether its start-up files are over."""
+        """Whether it has read its start-up files."""
         return self._stream is not None
 
     def close(self, within: float = 0.0) -> None:
         """End the shell, if it still waits; may be called twice.
 
-        One whose start-up files still run ends after them, as no server ends a command whose client has gone: for that,
-        this waits for ``within`` seconds at most.
+        If its start-up files are still running, it ends after them, as no server ends a command whose client has gone;
+        this waits for that, for at most ``within`` seconds.
         """
         with self._lock:
             stream, self._stream, self._closed = self._stream, None, True
@@ -147,7 +147,7 @@ class WaitingShells:
         self._login_shell = WaitingShell(self._start, setup)
 
     def start_shells(self, count: int) -> None:
-        """Start shells that are no login shells."""
+        """Start shells that are not login shells."""
         self._others += [WaitingShell(self._start, NONE, login_shell=False) for _ in range(count)]
 
     def take_login_shell(self) -> WaitingShell | None:
@@ -156,13 +156,13 @@ class WaitingShells:
         return taken
 
     def take_shell(self) -> WaitingShell | None:
-        """Return another shell for its command, if there is one."""
+        """Return a shell that is not a login shell for its command, if there is one."""
         with contextlib.suppress(IndexError):
             return self._others.pop()
         return None
 
     def close(self, within: float = 0.0) -> bool:
-        """End all of them, and return whether there were any. ``within``: as for ``WaitingShell.close``, of all."""
+        """End all of them, and return whether there were any. ``within``: as in ``WaitingShell.close``, for all."""
         shells, self._others = self._others, []
         login_shell = self.take_login_shell()
         shells = [*shells, login_shell] if login_shell else shells
@@ -172,11 +172,11 @@ class WaitingShells:
         return bool(shells)
 
     def make_room(self) -> bool:
-        """End shells for a session that the server refuses, and return whether there were any.
+        """End shells because the server refuses another session, and return whether there were any.
 
-        Those that wait make room at once; only if none does, the others are ended, after their start-up files.
+        Shells that wait make room at once; only if there are none, the others are ended, after their start-up files.
         """
-        if getattr(_thread, "starts_shell", False):  # it is one of them that the server refuses
+        if getattr(_thread, "starts_shell", False):  # the server refuses one of these shells
             return False
         there_were = self._close_waiting() or self.close(ROOM_WITHIN)
         if there_were:
@@ -184,7 +184,7 @@ class WaitingShells:
         return there_were
 
     def _close_waiting(self) -> bool:
-        """End those that wait, and return whether there were any."""
+        """End the shells that have read their start-up files, and return whether there were any."""
         waiting = [one for one in self._others if one.waits]
         for one in waiting:
             with contextlib.suppress(ValueError):  # it was taken just now

@@ -1,4 +1,4 @@
-"""Cancelling a session's job reliably, and detaching from one so that the user can reconnect."""
+"""Cancels a session's job reliably, and makes the commands with which the user comes back to a session."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from notebook_launcher.schedulers.base import JobStatus, Scheduler, State
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
-_LONGEST = 3  # times the time for a job's end, if the cluster answers slowly; not beyond ``Timing.cancel_at_most``
+_LONGEST = 3  # times ``Timing.cancel_within`` if the cluster answers slowly; at most ``Timing.cancel_at_most``
 # if the job ended much later than it was cancelled, it ended for another reason
 BELIEVED_WITHIN = timedelta(minutes=10)
 _QUICK = 5.0  # seconds to see whether a job had started: a slow file server must not delay the exit
@@ -43,7 +43,7 @@ _QUICK = 5.0  # seconds to see whether a job had started: a slow file server mus
 def cancel_job(context: Context, session: Session, text: str = "") -> None:
     """Cancel a session's job, wait until the scheduler reports its end, and show that.
 
-    A broken connection is re-established for it. Raises ``CancelFailed``, with the job and the command, if the job
+    A broken connection is re-established for this. Raises ``CancelFailed``, with the job and the command, if the job
     remains, its state cannot be queried, or the user does not want to wait (the second Ctrl-C; the first only shows a
     note).
     """
@@ -76,7 +76,7 @@ def cancel_job(context: Context, session: Session, text: str = "") -> None:
 def record_cancel_request(context: Context, sessions: Sequence[Session]) -> None:
     """Record in the sessions' directories, for other attached launchers, from where and when they were cancelled.
 
-    On a thread: neither a slow file server nor a broken connection may delay the exit.
+    This runs on a thread, so that neither a slow file server nor a broken connection delays the exit.
     """
 
     def write() -> None:
@@ -131,7 +131,7 @@ class JobCancellation:
     def wait_until_ended(self) -> bool:
         """Wait for the job's end, and return whether it came.
 
-        At most ``Timing.cancel_within`` seconds, without those that the answers took: a login shell may be slow.
+        Waits at most ``Timing.cancel_within`` seconds, plus the time that queries take, as a login shell may be slow.
         """
         pause = self._timing.cancel_check_pause
         while time.monotonic() < self._deadline:
@@ -141,7 +141,7 @@ class JobCancellation:
                 if gone:
                     return True
                 self._deadline = min(self._latest, self._deadline + time.monotonic() - began)
-            except LoginShellSilent as error:  # nothing can be asked there, however often
+            except LoginShellSilent as error:  # no command works there, however often it is repeated
                 self.problem = error
                 return False
             except (ConnectionLost, HostCommandFailed) as error:
@@ -153,14 +153,14 @@ class JobCancellation:
         return False
 
     def how_it_ended(self, session: Session) -> str:
-        """Return the end of a sentence about a job that is gone: whether it had started at all."""
+        """Return the predicate of a sentence about a job that is gone, by whether it had started at all."""
         status = self._last.get(session.id)
         if (status is not None and status.node) or self._has_reported(session):
             return "has ended"
         return "was cancelled before it started"
 
     def _has_reported(self, session: Session) -> bool:
-        """Whether the job has reported its start; also if that cannot be seen, as nothing is claimed then."""
+        """Whether the job has reported its start; true as well if that cannot be read, to claim nothing false."""
         started = ["head", "-c", "1", f"{session.directory}/started.json"]
         try:
             return self._context.host.run(started, timeout=_QUICK).exit_code == 0
@@ -188,12 +188,12 @@ class JobCancellation:
         """Query a session's job by itself. Raises ``NoAnswer``."""
         status = query_status(self._context.host, scheduler, job_of(session), self._answer_within)
         self._last[session.id] = status
-        if status is not None and status.state is State.REVOKED:  # it belongs to the other cluster from then on
+        if status is not None and status.state is State.REVOKED:  # another cluster of the federation runs it
             return self._context.host.read_file(f"{session.directory}/exit.json") is not None
         return status is None or status.state.ended
 
     def _on_no_answer(self, reason: str) -> None:
-        """A scheduler that is restarting accepts no cancel; repeat it once it answers."""
+        """Note that the scheduler does not answer; it may have lost the cancel, so repeat it once it answers."""
         self.silence, self._cancelled_at = reason, -self._timing.cancel_again_after
         if not self._silence_noted and time.monotonic() - self._began > self._timing.unresponsive_note_after:
             self._silence_noted = True
@@ -204,7 +204,7 @@ class JobCancellation:
         if self.problem is None:
             self._note_once(f"{error.what} The job will be cancelled as soon as the cluster is reached again.")
         self.problem, self._cancelled_at = error, -self._timing.cancel_again_after
-        if isinstance(error, HostCommandFailed):  # it may be the login shell that takes so long
+        if isinstance(error, HostCommandFailed):  # the login shell may be slow
             self._answer_within = min(2 * self._answer_within, RUN_TIMEOUT)
         prompts_before = self._context.prompts.count
         # an unanswered prompt must not delay the exit
@@ -268,10 +268,10 @@ def cancelled_on_failure(
     is_attached: Callable[[], bool] = lambda: False,
     expected: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Cancel the job if the block fails, also because of a bug, so that no useless job is left behind.
+    """Cancel the job if the block fails, even because of a bug, so that no useless job is left behind.
 
-    ``ours``: only if this launch submitted it. ``is_attached``: whether the session is usable by now, so that it keeps
-    running. ``expected``: exceptions that do not count as failures.
+    ``ours``: whether this launch submitted the job; only then is it cancelled. ``is_attached``: whether the session is
+    usable by now, so that it keeps running. ``expected``: exceptions that do not count as failures.
     """
     try:
         yield
@@ -298,7 +298,7 @@ def launcher_command(context: Context, session: Session, command: str, name: str
 
 
 def copy_command(context: Context, folder: str) -> str:
-    """Return the command that copies a folder of the cluster here, as the user types it; "": it is here."""
+    """Return the command that copies a folder of the cluster here, as the user types it; "" if it is here already."""
     if not context.host.remote:
         return ""
     return " ".join([_program(), "copy", shlex.join([*context.target.arguments(), f"login:{folder}", "."])])
@@ -321,7 +321,7 @@ def command_to_repeat(context: Context, session: Session) -> str:
 
 
 def _quoted(command: str) -> str:
-    """Return recorded arguments quoted anew: in those of a damaged record a shell could see another command."""
+    """Return recorded arguments quoted anew, because in a damaged record they could contain another command."""
     try:
         return shlex.join(shlex.split(command))
     except ValueError:  # an open quote
@@ -329,10 +329,10 @@ def _quoted(command: str) -> str:
 
 
 def _without_default(context: Context, command: str) -> str:
-    """Return recorded arguments without ``--cluster NAME`` or ``--course NAME`` where that is the default today."""
+    """Return recorded arguments without ``--cluster NAME`` or ``--course NAME`` if that is now the default."""
     named, words = dataclasses.replace(context.target, is_default=False).arguments(), shlex.split(command)
     end = words.index("--") if "--" in words else len(words)
-    # of a run, what is run stands before it
+    # in the arguments of a run, the notebook or script comes first
     place = next((at for at in range(end) if words[at : at + len(named)] == named), None)
     if not context.target.is_default or not named or place is None:
         return command
@@ -340,7 +340,7 @@ def _without_default(context: Context, command: str) -> str:
 
 
 def still_running(context: Context, session: Session, error: LauncherError) -> LauncherError:
-    """Return the error with the command that reconnects to the session, which is still running."""
+    """Return the error with a note that the session is still running, and the command that reconnects to it."""
     return type(error)(
         error.what,
         why=f"{error.why} The session goes on: job {job_of(session)}.".strip(),
@@ -349,7 +349,7 @@ def still_running(context: Context, session: Session, error: LauncherError) -> L
 
 
 def _program() -> str:
-    """Return the program as this user types it: with its path, if its virtual environment is not active."""
+    """Return the program as this user types it: with its path if its virtual environment is not active."""
     if shutil.which("launch-notebook"):
         return "launch-notebook"
     return "python -m notebook_launcher" if sys.argv[0].endswith("__main__.py") else shlex.quote(sys.argv[0])

@@ -1,4 +1,4 @@
-"""Cancelling several sessions at once: one command for all in one queue, and one query per round."""
+"""Cancels several sessions at once: with one command for all jobs in one queue, and one query per round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_ONCE = 200  # jobs in one command
 def cancel_jobs(context: Context, sessions: Sequence[Session]) -> None:
     """Cancel the jobs of several sessions, wait until the schedulers report their end, and show that for each.
 
-    A broken connection is re-established for it. Raises ``CancelFailed`` with the names of those that may remain and
+    A broken connection is re-established for this. Raises ``CancelFailed`` with the names of those that may remain, and
     the command that cancels them.
     """
     for session in sessions:
@@ -47,7 +47,7 @@ def cancel_jobs(context: Context, sessions: Sequence[Session]) -> None:
 
 
 class _CancellationOfMany(JobCancellation):
-    """Cancels several jobs and waits for their end. ``left``: the sessions of those that remain, by name."""
+    """Cancels several jobs and waits for their end. ``left``: the sessions whose jobs remain, by name."""
 
     def __init__(self, context: Context, sessions: Sequence[Session]) -> None:
         super().__init__(context, sessions[0])
@@ -68,7 +68,7 @@ class _CancellationOfMany(JobCancellation):
         return not self.left
 
     def _query(self, queue: JobQueue, sessions: Sequence[Session]) -> str:
-        """Query all at once, and each one that is missing in the answer by itself; return why there is no answer."""
+        """Query all jobs at once, and those missing in the answer one by one; return why there was no answer, or ""."""
         states = query_states(self._context, queue, [job_of(session) for session in sessions])
         if states is None:
             return "it did not answer a query for several jobs"
@@ -87,7 +87,7 @@ class _CancellationOfMany(JobCancellation):
         return silence
 
     def _cancel(self, queue: JobQueue, sessions: Sequence[Session]) -> None:
-        """Cancel them. Jobs that have just ended are refused, which does not matter."""
+        """Cancel the jobs. Those that have just ended are refused, which does not matter."""
         scheduler = _scheduler(self._context, queue)
         for first in range(0, len(sessions), AT_ONCE):
             command = scheduler.cancel_all([job_of(session) for session in sessions[first : first + AT_ONCE]])

@@ -1,4 +1,4 @@
-"""Reads what explains why a job is pending: as little as its reason requires, and never failing the session."""
+"""Reads what explains why a job is pending or was refused: as little as needed, and without failing the session."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SLOW = 20.0  # seconds; a scheduler that takes longer is busy
 def gather_evidence(
     host: CommandRunner, cluster_info: ClusterInfo, status: JobStatus, request: Request, user: str
 ) -> Evidence:
-    """Read what is needed to explain why a job is pending, one command for each part.
+    """Read what is needed to explain why a job is pending, with one command for each part.
 
-    ``user``: the user's name there. A part whose command fails or is slow stays ``None``, and so do the limits if the
-    job's account and QOS are not known. Raises ``ConnectionLost``.
+    ``user``: the user's name on the cluster. A part whose command fails or is slow stays ``None``, and so do the limits
+    if the job's account and QOS are not known. Raises ``ConnectionLost``.
     """
     needed = explain.evidence_needed(status.reason)
     cluster = status.job.cluster
@@ -77,8 +77,7 @@ def read_report(
     """Read what explains a refusal into ``report``, and run ``others``, with one login; return the others' results.
 
     The partitions are read unless they are known; features, the sizes of nodes and licences only if the request names
-    some.
-    Raises what ``run_queries`` raises.
+    some. Raises what ``run_queries`` raises.
     """
     cluster = request.clusters
     partitions = [] if report.partitions is not None else [cluster_info.partitions(cluster)]
@@ -120,9 +119,9 @@ def read_refusal_report(
     *,
     timeout: float = RUN_TIMEOUT,
 ) -> None:
-    """Read what explains this refusal into ``report``, as ``read_report``; of an unknown cluster only which there are.
+    """Read what explains this refusal into ``report``, as ``read_report``; for a refused cluster, only the clusters.
 
-    A cluster that does not exist, or does not answer, cannot be asked for anything else.
+    A cluster that does not exist, or does not answer, cannot be queried for anything else.
     """
     if isinstance(refusal, ClusterRefused):
         [answer] = run_queries(host, [cluster_info.clusters() or ["false"]], timeout=timeout)
@@ -132,9 +131,9 @@ def read_refusal_report(
 
 
 def run_queries(host: Host, commands: Sequence[Sequence[str]], *, timeout: float = RUN_TIMEOUT) -> list[CommandResult]:
-    """Run several commands in sequence, with one login: a login shell may take longer than all of them.
+    """Run several commands in sequence in one login shell, which may take longer to start than all of them to run.
 
-    A command without an answer counts as failed. Raises ``ConnectionLost`` or ``HostCommandFailed``.
+    A command without a result counts as failed. Raises ``ConnectionLost`` or ``HostCommandFailed``.
     """
     output = host.run(["sh", "-c", _TOGETHER, "ask", *map(shlex.join, commands)], login_shell=True, timeout=timeout)
     *outputs, _ = re.split(rf"\n{_MARK} ([0-9]{{1,9}})\n", f"{output.stdout}\n")
@@ -145,7 +144,7 @@ def run_queries(host: Host, commands: Sequence[Sequence[str]], *, timeout: float
 
 
 _MARK = "--answered--"
-# On one line: csh, as a login shell, cannot quote a newline.
+# On one line, because csh, which may be the login shell, cannot quote a newline.
 _TOGETHER = (
     f'for command do sh -c "$command" </dev/null; code=$?; echo; echo "{_MARK} $code"; echo >&2; echo {_MARK} >&2; done'
 )

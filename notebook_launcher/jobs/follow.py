@@ -1,6 +1,6 @@
-"""Follows a session from outside: growing files on the cluster, and its state, until it ends or the user interrupts.
+"""Follows a session, its growing files on the cluster and its state, until it ends or the user interrupts.
 
-All of it uses one connection, which is re-established if it breaks; nothing is read twice.
+Everything uses one connection, which is re-established if it breaks; nothing is read twice.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from notebook_launcher.tunnel.reconnect import ReconnectFailed, Reconnection, Re
 TICK = 1.0  # seconds
 RECONNECT_FOR = 3600.0  # seconds for which reconnecting is attempted
 LAST_LINES_WITHIN = 1.5  # seconds after the session's end for the last lines to arrive: another machine wrote them
-MOST_UNREAD = 4 * 1024 * 1024  # characters of lines that wait to be taken; a job may print faster than a terminal shows
-LINE_COST = 200  # characters that an empty line counts as: it takes up memory, too
+MOST_UNREAD = 4 * 1024 * 1024  # characters of buffered lines; a job may print faster than a terminal can show
+LINE_COST = 200  # characters that are added for each line, as even an empty line takes up memory
 FINAL_STATUS_WITHIN = 20.0  # seconds after the job's end for the scheduler to report whether it is requeued
 
 
 class FileLine(Frozen):
-    """One line of a file, without its newline. ``number``: which line of the file it is, from 1."""
+    """One line of a file, without its newline. ``number``: the line's number in the file, from 1."""
 
     of: GrowingFile
     text: str
@@ -47,23 +47,23 @@ class FileLine(Frozen):
         return self.of.path
 
     def taken(self) -> None:
-        """Count the line as read, so that more may be buffered; whoever takes it from the inbox calls this."""
+        """Count the line as read, so that more may be buffered; to be called after taking it from the inbox."""
         self.of.make_room(self.text)
 
 
 class ReadEnded(Frozen):
-    """No more lines will come from a file, and why."""
+    """No more lines will come from a file. ``reason``: why."""
 
     of: GrowingFile
     reason: str
 
 
 class GrowingFile:
-    """A file on the cluster, line by line into an inbox.
+    """Reads a file on the cluster, line by line, into an inbox.
 
     ``first``: the number of the first line; negative: so many lines before the end, not counting lines that match
-    ``noise``, for ``grep -E`` and Python. ``follow``: continue with lines that are written later, even if the file does
-    not exist yet.
+    ``noise`` (an expression that works in ``grep -E`` and in Python). ``follow``: continue with lines that are written
+    later, even if the file does not exist yet.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class GrowingFile:
         self.path, self._first, self._inbox, self._follow, self._noise = path, first, inbox, follow, noise
         self._numbered = False
         self._stream: LineStream | None = None
-        self._reading: object = None  # what tells the lines of this reading from those of an earlier one
+        self._reading: object = None  # identifies the current stream: late lines of an earlier one are dropped
         self._unread, self._changed = 0, threading.Condition()
 
     def start(self, host: Host) -> None:
@@ -119,10 +119,10 @@ class GrowingFile:
         self._inbox.put(ReadEnded(self, reason))
 
 
-# First the number of the first line, so that a broken stream is continued at the right place. If lines that were read
-# are gone, as in the log of a requeued job, that is the first line of the file; the last line may be unterminated and
-# so not counted. The command ends with its standard input, so a lost connection leaves no tail behind. On one line:
-# csh, as a login shell, cannot quote a newline.
+# It first prints the number of the first line, so that a broken stream can be continued at the right place. If lines
+# that were read are gone, as in the log of a requeued job, it begins with the first line of the file. The last line may
+# have no newline, and then is not counted. The command ends with its standard input, so a lost connection leaves no
+# tail behind. On one line, because csh, which may be the login shell, cannot quote a newline.
 _READ_LINES = PLAIN_BASH + (
     '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; from=$2; '
     'if [ $from -lt 0 ] && [ -n "$4" ]; then '
@@ -151,7 +151,7 @@ def read_lines(context: Context, paths: Sequence[str], first: int, noise: str = 
                         return
                     if isinstance(item, FileLine):
                         item.taken()
-                        if context.interrupts.exit_requests == exit_requests:  # else an interrupt is behind it
+                        if context.interrupts.exit_requests == exit_requests:  # else an interrupt is in the inbox
                             yield item
             except queue.Empty:
                 raise HostCommandFailed(f"{path} cannot be read on {context.host.label}: there is no reply.") from None
@@ -169,7 +169,7 @@ def read_rest(context: Context, path: str, first: int) -> Iterator[FileLine]:
 
 
 def lines_of(context: Context, file: GrowingFile, inbox: queue.SimpleQueue[object]) -> Iterator[FileLine]:
-    """Yield the lines of a file that is not followed, as ``read_rest``. ``inbox``: into which it is read."""
+    """Yield the lines of a file that is not followed, as ``read_rest``. ``inbox``: the file's inbox."""
     exit_requests, silent_since = context.interrupts.exit_requests, time.monotonic()
     with contextlib.closing(file):
         file.start(context.host)
@@ -191,7 +191,7 @@ def _handle_interrupt(interrupt: Interrupt) -> None:
 
 
 class SessionFollower:
-    """Follows files of a session as they grow, and its state.
+    """Follows the files of a session as they grow, and the session's state.
 
     ``files``: paths, each with the number of its first line; ``noise``: see ``GrowingFile``.
     """

@@ -1,4 +1,4 @@
-"""Looking up sessions: one command for the directories, and one query for each scheduler that has jobs of theirs."""
+"""Looks up sessions: with one command for the directories, and one query for each scheduler that has jobs of theirs."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from notebook_launcher.session.record import Session
 
 SLOW = 20.0  # seconds; a scheduler that takes longer counts as unresponsive
 TIDY_TIMEOUT = 10.0  # seconds; the rest is cleaned up another time
-MOST_FORGOTTEN = 20  # records removed at once of sessions that left no record of their end
+MOST_FORGOTTEN = 20  # sessions without a record of their end whose records are removed at once
 CLOCK_SKEW = timedelta(minutes=5)  # between the login node and the scheduler's machine
-MOST_QUERIED = 5  # jobs queried at once, each by itself, that are in no list any more
-RECORDED_WITHIN = timedelta(days=1)  # a job is recorded within this time, if there is one
+MOST_QUERIED = 5  # jobs, no longer in any list, that are queried at once, one by one
+RECORDED_WITHIN = timedelta(days=1)  # if a session has a job, it is recorded within this time
 
 
 def read_session_index(
     context: Context, *, sure: bool = True, tidy: bool = False, timeout: float = RUN_TIMEOUT
 ) -> SessionIndex:
-    """Return the sessions of a cluster: one command for the directories, and one or two for each scheduler.
+    """Return the sessions of a cluster, with one command for the directories, and one or two for each scheduler.
 
-    ``sure``: also query the scheduler about sessions that recorded their end. ``tidy``: remove old records, and ask the
-    scheduler's history about the newest sessions of which nothing else shows how they ended. Raises
-    ``HostCommandFailed`` if the directories cannot be inspected.
+    ``sure``: also query the scheduler about sessions that recorded their end. ``tidy``: remove old records, and query
+    the scheduler's history for the newest sessions whose end is not known otherwise. Raises ``HostCommandFailed`` if
+    the directories cannot be inspected.
     """
     until = [_iso(context.clock() - timedelta(days=context.target.profile.keep_days))] if tidy else []
     answer = _script(context, "list", *until, timeout=timeout)
@@ -68,16 +68,16 @@ def read_session_index(
     statuses: StatusesByQueue = {
         queue: query_states(context, queue, jobs, in_doubt) for queue, jobs in jobs_by_queue.items()
     }
-    index = build_index(listing, statuses, context.clock())  # the answers may have taken long
+    index = build_index(listing, statuses, context.clock())  # not ``now``: the answers may have taken long
     if tidy and (past := _history(context, index)):
-        # a scheduler that did not answer has still not answered
+        # ``None``, for a scheduler that did not answer, stays
         known = {queue: of if of is None else {**of, **past.get(queue, {})} for queue, of in statuses.items()}
         index = build_index(listing, known, context.clock())
     return index
 
 
 def _history(context: Context, index: SessionIndex) -> dict[JobQueue, dict[str, JobStatus]]:
-    """Return how the newest sessions that are gone ended, by the accounting, as far as it knows; with one login."""
+    """Return from the accounting how the newest sessions that are gone have ended, as far as known; with one login."""
     gone = [
         entry
         for entry in index.ended
@@ -103,11 +103,11 @@ def _history(context: Context, index: SessionIndex) -> dict[JobQueue, dict[str, 
 
 
 def find_session(context: Context, prefix: str, *, ended_too: bool = False) -> tuple[Session, IndexedSession]:
-    """Return the session that the user named, and use the scheduler that it was submitted to from here on.
+    """Return the session that the user named, and use the scheduler that it was submitted to from now on.
 
     It can be named by its name, the beginning or the end of it, or its job id; the name may be omitted if only one
-    session is live. ``ended_too``: for commands that make sense on an ended session; without a name and a live session,
-    the last one. Raises ``SessionNotFound``.
+    session is live. ``ended_too``: for commands that make sense for an ended session; without a name, it is the last
+    one if none is live. Raises ``SessionNotFound``.
     """
     entry = choose_on_host(context, read_session_index(context), prefix, ended_too=ended_too)
     return select_session(context, entry), entry
@@ -116,7 +116,7 @@ def find_session(context: Context, prefix: str, *, ended_too: bool = False) -> t
 def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_too: bool = False) -> IndexedSession:
     """Return the session that the user named, as ``choose_session`` does.
 
-    If this machine has no session at all, the error lists the user's profiles: perhaps --cluster was forgotten.
+    If this machine has no session at all, the error lists the user's profiles, in case --cluster was forgotten.
     """
     try:
         return choose_session(index, prefix, context.host.label, ended_too=ended_too)
@@ -129,14 +129,14 @@ def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_
 
 
 def select_session(context: Context, entry: IndexedSession) -> Session:
-    """Return the session of an index entry, and use its scheduler from here on. Raises ``SchedulerMissing``."""
-    if context.scheduler.name != entry.session.record.scheduler:  # else it knows the profile's scheduler_options
+    """Return the session of an index entry, and use its scheduler from now on. Raises ``SchedulerMissing``."""
+    if context.scheduler.name != entry.session.record.scheduler:  # else keep it: it has the profile's scheduler_options
         context.scheduler = make_scheduler(entry.session.record.scheduler, context.root)
     return with_jobs(context, [entry])[0].session
 
 
 def with_jobs(context: Context, entries: Sequence[IndexedSession]) -> list[IndexedSession]:
-    """Return the same, adding jobs found in the scheduler's queue where none was recorded."""
+    """Return the same entries, with jobs from the scheduler's queue if none was recorded."""
     found = _find_jobs(context, [entry.session for entry in entries if entry.session.job is None])
     return [_with_job(entry, found.get(entry.session.id)) for entry in entries]
 
@@ -152,11 +152,11 @@ def _with_job(entry: IndexedSession, job: JobRef | None) -> IndexedSession:
 def query_states(
     context: Context, queue: JobQueue, jobs: Sequence[JobRef], in_doubt: Collection[JobRef] = ()
 ) -> Mapping[str, JobStatus] | None:
-    """Query all these jobs, which are in one queue, at once; ``None``: no answer.
+    """Query all these jobs, which are in one queue, at once; return ``None`` if there is no answer.
 
-    All of the user's jobs are queried if that is less work for the scheduler. Such a list may be incomplete, and for a
-    federation it covers one cluster only: those of ``in_doubt`` that are missing in it are queried again by job id.
-    Raises ``ConnectionLost`` or ``LoginShellSilent``.
+    If it is less work for the scheduler, all of the user's jobs are queried. Such a list may be incomplete, and in a
+    federation it covers one cluster only: jobs ``in_doubt`` that it does not list are queried again by job id. Raises
+    ``ConnectionLost`` or ``LoginShellSilent``.
     """
     with _unanswered():
         scheduler = make_scheduler(queue.scheduler, context.root)
@@ -173,7 +173,7 @@ def query_states(
 
 @contextlib.contextmanager
 def _unanswered() -> Iterator[None]:
-    """Suppress that a scheduler does not answer, but not that none can be asked."""
+    """Ignore that a scheduler is missing or does not answer, but not that the login shell runs no commands."""
     try:
         yield
     except LoginShellSilent:
@@ -191,15 +191,15 @@ def _run(context: Context, command: list[str]) -> CommandResult:
 
 
 def _slow_after(host: Host) -> float:
-    """Return after how many seconds the scheduler counts as unresponsive: later behind a slow login shell."""
+    """Return after how many seconds the scheduler counts as unresponsive: later if the login shell is slow."""
     return SLOW + min(host.login_shell_took or 0.0, LONGEST_SHELL)
 
 
 def _find_jobs(context: Context, sessions: Sequence[Session]) -> dict[str, JobRef | None]:
-    """Look in the scheduler's queue for jobs of sessions without a recorded one; ``None``: there is none.
+    """Look in the scheduler's queue for the jobs of sessions without a recorded job; ``None``: there is none.
 
-    That happens if the connection broke during the submission. Sessions whose scheduler does not answer are left out.
-    If one command covers all of them it is run once.
+    A job is not recorded if the connection broke during the submission. Sessions whose scheduler does not answer are
+    left out. If one command covers several sessions, it is run once.
     """
     answers: dict[tuple[str, ...], CommandResult | None] = {}
     found: dict[str, JobRef | None] = {}
@@ -220,7 +220,7 @@ def _find_jobs(context: Context, sessions: Sequence[Session]) -> dict[str, JobRe
 def tidy_up(context: Context, index: SessionIndex) -> None:
     """Remove the secrets of ended sessions, and old records that the scheduler knows nothing about.
 
-    Raises nothing: what fails is done another time.
+    Raises nothing: what fails is done the next time.
     """
     until = index.now - timedelta(days=context.target.profile.keep_days)
     _tidy(context, [entry for entry in index.ended if entry.over])
@@ -253,7 +253,7 @@ def _without_job(context: Context, index: SessionIndex, until: datetime) -> list
 
 
 def _confirmed_gone(context: Context, index: SessionIndex) -> list[IndexedSession]:
-    """Return some sessions without a record of their end which, by the scheduler, have ended or are forgotten."""
+    """Return some sessions without a record of their end whose jobs, by the scheduler, have ended or are forgotten."""
     gone = [entry for entry in index.ended if entry.summary.state == "gone" and entry.record.has_secrets]
     found = []
     for entry in [entry for entry in gone if entry.session.job][:MOST_QUERIED]:
@@ -266,7 +266,7 @@ def _confirmed_gone(context: Context, index: SessionIndex) -> list[IndexedSessio
 
 
 def _ended_long_ago(index: SessionIndex, until: datetime) -> dict[JobQueue, list[IndexedSession]]:
-    """Return sessions without a record of their end that had ended by then; of each queue the oldest ones."""
+    """Return the sessions without a record of their end that had ended by ``until``, the oldest ones of each queue."""
     by_queue: dict[JobQueue, list[IndexedSession]] = {}
     for entry in index.ended:
         if entry.record.queue and _is_old(entry, until):
@@ -275,13 +275,13 @@ def _ended_long_ago(index: SessionIndex, until: datetime) -> dict[JobQueue, list
 
 
 def _is_old(entry: IndexedSession, until: datetime) -> bool:
-    """Whether a session without a record of its end had ended by then; the accounting may know of its end."""
+    """Whether a session without a record of its end had ended by ``until``, as far as known from the accounting."""
     is_over = entry.summary.state in ("gone", "ended") and entry.record.exited is None
     return is_over and entry.ended is not None and entry.ended < until
 
 
 def _forgotten(context: Context, queue: JobQueue, entries: Sequence[IndexedSession]) -> list[IndexedSession]:
-    """Return those whose jobs the scheduler does not know by id either."""
+    """Return the entries whose jobs the scheduler does not know by id either."""
     scheduler = make_scheduler(queue.scheduler, context.root)
     jobs = [job_of(entry.session) for entry in entries]
     states = scheduler.read_query(jobs, _run(context, scheduler.query(jobs)))

@@ -20,7 +20,7 @@ class FileAppeared(Frozen):
 
 
 class StatusChanged(Frozen):
-    """The job's status by the scheduler; ``None``: it has forgotten the job.
+    """The job's status, as the scheduler reports it; ``None``: the scheduler has forgotten the job.
 
     ``evidence``: what else was read to explain why it is pending. ``read_at``: the time of the query, in UTC.
     """
@@ -31,7 +31,7 @@ class StatusChanged(Frozen):
 
 
 class SchedulerUnresponsive(Frozen):
-    """The scheduler has stopped answering; the message is its command's. The next ``StatusChanged`` ends that."""
+    """The scheduler has stopped answering, until the next ``StatusChanged``. ``reason``: its command's message."""
 
     reason: str
 
@@ -47,19 +47,19 @@ class UsageSampled(Frozen):
 
 
 class IdleReported(Frozen):
-    """The job reports that nobody uses it, in ``idle.json`` (see ``docs/job-script.md``); ``None``: it is in use."""
+    """The job reports, in ``idle.json`` (see ``docs/job-script.md``), that nobody uses it; ``None``: it is in use."""
 
     data: Mapping[str, object] | None
 
 
 class NoticeReported(Frozen):
-    """The teacher of a course says something to the session, in ``notice.json`` (see ``docs/job-script.md``)."""
+    """The teacher of a course has sent the session a notice, in ``notice.json`` (see ``docs/job-script.md``)."""
 
     data: Mapping[str, object]
 
 
 class StagingReported(Frozen):
-    """The job reports how far its environment is copied to the node, in ``staging.json``."""
+    """The job reports how much of its environment is copied to the node, in ``staging.json``."""
 
     data: Mapping[str, object]
 
@@ -83,7 +83,7 @@ class RenewalRequested(Frozen):
 
 
 class NextJobReported(Frozen):
-    """A job was queued that goes on from this session, in ``next_job.json`` (see ``docs/job-script.md``)."""
+    """A job that continues this session was queued, as reported in ``next_job.json`` (see ``docs/job-script.md``)."""
 
     data: Mapping[str, object]
 

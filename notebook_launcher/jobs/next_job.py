@@ -1,7 +1,7 @@
 """The next job of a session: the same request and token in a session of its own, queued while the first still runs.
 
-It begins shortly before the walltime of the first is over, so that both run at most for ``hand_over``, whether a
-launcher is attached or not. Who is attached ends the first one as soon as the next one answers.
+It begins shortly before the walltime of the first job is over, so that both run for at most ``hand_over``, even if no
+launcher is attached. An attached launcher cancels the first job as soon as JupyterLab answers in the next one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from notebook_launcher.session.credentials import new_keys, worker_files
 from notebook_launcher.session.record import SESSION_ID, Session, job_in, new_id, session_files
 
 _WHEN = ("begin", "deadline", "dependency", "hold")
-NEXT_JOB_FILE = "next_job.json"  # in the directory of the session that it goes on from
+NEXT_JOB_FILE = "next_job.json"  # in the directory of the session that is continued
 LONGEST_HAND_OVER = timedelta(minutes=5)
-PARTS = 4  # of a walltime, one of which is the hand-over where that is shorter
+PARTS = 4  # the hand-over takes at most the walltime divided by this
 _PANEL_FILE = "panel.json"
 
 
 class NextJob(Frozen):
-    """What ``next_job.json`` says: the session, its job, and when it begins (``None``: as soon as it can).
+    """The content of ``next_job.json``: the session, its job, and when it begins (``None``: as soon as it can).
 
-    ``ends``: when the walltime of the first one is over, for the next job alone, whose script reads it.
+    ``ends``: when the walltime of the first job is over; only the script of the next job reads it.
     """
 
     session: str
@@ -50,13 +50,13 @@ class NextJob(Frozen):
 
     @classmethod
     def from_file(cls, data: Mapping[str, object], now: datetime) -> NextJob | None:
-        """Return what the file says; ``None`` if that makes no sense. ``now``: for the zone of a time without one."""
+        """Parse the file; ``None`` if it is invalid. ``now``: for the zone of a time without one."""
         name, job = str(data.get("session") or ""), job_in("", data)
         begins = parse_iso(str(data.get("begins") or ""), now)
         return cls(name, job, begins) if SESSION_ID.fullmatch(name) and job else None
 
     def as_json(self) -> str:
-        """Return what the file holds: one line."""
+        """Return the content of the file, one line."""
         job = f"{self.job.id};{self.job.cluster}" if self.job.cluster else self.job.id
         begins, ends = (time.isoformat(timespec="seconds") if time else None for time in (self.begins, self.ends))
         values = {"version": 1, "session": self.session, "job": job, "begins": begins, "ends": ends}
@@ -69,7 +69,7 @@ def hand_over(walltime: Walltime) -> timedelta:
 
 
 def begin_of(ends: datetime, walltime: Walltime, now: datetime) -> datetime | None:
-    """Return when the next job begins, on the clock of ``now``; ``None``: at once, as the first one is about to end."""
+    """Return when the next job begins, in the zone of ``now``; ``None``: at once, because the first is about to end."""
     begin = (ends - hand_over(walltime)).astimezone(now.tzinfo).replace(microsecond=0)
     return begin if begin > now else None
 
@@ -86,9 +86,9 @@ def refuse_without_end(session: Session) -> None:
 
 
 def next_session(session: Session, begin: str, now: datetime) -> Session:
-    """Return a new session that goes on from another one; nothing is written yet.
+    """Return a new session that continues another one; nothing is written yet.
 
-    ``begin``: a time on the cluster's clock, "": at once. ``now``: the cluster's clock.
+    ``begin``: a time on the cluster's clock, "": at once. ``now``: the time on the cluster's clock.
     """
     record = session.record
     flags = {name: value for name, value in record.flags.items() if not _is_of_one_job(name, value)}
@@ -110,7 +110,7 @@ def next_session(session: Session, begin: str, now: datetime) -> Session:
 
 
 def _is_of_one_job(name: str, value: str | None) -> bool:
-    """Whether a flag is not for the next job: when the first began, or a log that the next one would truncate."""
+    """Whether a flag is for one job only: when it starts, or a log file that the next job would truncate."""
     is_log = name in ("output", "error")
     return name in _WHEN or (is_log and not any(part in (value or "") for part in ("%j", "%J", "%A")))
 
@@ -123,10 +123,10 @@ def queue_next_job(
     *,
     named: Callable[[Session], None] = lambda _: None,
 ) -> tuple[Session, NextJob]:
-    """Queue the next job of a session that ends at ``ends``, note that in its directory, and return both.
+    """Queue the next job of a session that ends at ``ends``, and record it in that session's directory.
 
-    ``named`` is called with the new session before it is submitted. Interrupts have to be deferred by then. Raises what
-    ``queue_job`` raises; then there is no job.
+    Returns the new session, and what was recorded. ``named`` is called with the new session before it is submitted.
+    Interrupts must be deferred. Raises what ``queue_job`` raises; then there is no job.
     """
     now = context.clock()
     begin = begin_of(ends, Request(session.record.flags).walltime, now)
@@ -145,7 +145,7 @@ def queue_next_job(
 
 
 def as_told_there(host: Host, time: datetime) -> str:
-    """Return a time as the cluster's clock will tell it then: its zone may change until then, in spring or autumn."""
+    """Return a time as the cluster's clock will show it: its offset may change before then, in spring or autumn."""
     answer = host.run(["date", "-d", f"@{int(time.timestamp())}", "+%Y-%m-%dT%H:%M:%S"])
     told = answer.stdout.split()[-1:]
     is_told = answer.exit_code == 0 and told and _TOLD.fullmatch(told[0])
@@ -156,7 +156,7 @@ _TOLD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
 def withdraw_next_job(host: Host, directory: str, name: str) -> None:
-    """Remove ``next_job.json`` from a session's directory, if it names this next session."""
+    """Remove ``next_job.json`` from a session's directory, if it names ``name`` as the next session."""
     host.run(["sh", "-c", _WITHDRAW, "withdraw-next-job", f"{directory}/{NEXT_JOB_FILE}", name])
 
 
@@ -164,7 +164,7 @@ _WITHDRAW = '! grep -qsF -- "$2" "$1" || rm -f -- "$1"'
 
 
 def withdraw_ended(context: Context, sessions: Iterable[Session]) -> None:
-    """Take back the promise of sessions that were ended, in the directories of those that they would go on from."""
+    """Remove the ``next_job.json`` files that name these sessions, which were ended."""
     for session in sessions:
         before = session.record.continues
         if SESSION_ID.fullmatch(before):
@@ -177,7 +177,7 @@ _NOTE = 'umask 077; cat >"$1.new.$$" && mv -f -- "$1.new.$$" "$1"'
 
 
 def _files(context: Context, session: Session, new: Session, token: str) -> dict[str, bytes]:
-    """Return the files of the next session's directory: what was asked for is that of the first one, word by word."""
+    """Return the files of the next session's directory: its ``session.env`` is that of the first, word for word."""
     settings = context.host.read_file(f"{session.directory}/session.env")
     if settings is None or not token:
         raise HostCommandFailed(

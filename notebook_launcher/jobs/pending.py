@@ -21,7 +21,7 @@ def show_pending(
 ) -> None:
     """Show why the job is pending. Raises ``JobNeverStarts`` if the scheduler reports that it can never start.
 
-    If only the limits suggest that, it is shown but the job is not cancelled: a site may have rules of its own.
+    If only the limits suggest so, that is shown without an error, because a site may have rules of its own.
     """
     explanation = explain.pending(status.reason, evidence, job=status.job.id, meaning=status.meaning)
     if explanation.never:

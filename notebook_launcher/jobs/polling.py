@@ -1,7 +1,7 @@
-"""How soon the scheduler is queried again: quickly at first and after every change, then less and less often. Pure.
+"""Decides how soon to query the scheduler again: soon at first and after every change, then less and less often. Pure.
 
-What counts is the scheduler's work. Slurm's controller counts that as RPCs (see ``sdiag``), of which one command may
-need several; ``Timing`` limits their number per hour in all cases.
+What matters is the scheduler's work. Slurm's controller counts it as RPCs (see sdiag(1)), of which one command may need
+several; ``Timing`` limits their number per hour in all cases.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Callable
 
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 
-#: so many are reserved, unless that takes too long, for urgent queries: a change, the time around the estimate, a
+#: RPCs kept, unless the pause becomes too long, for urgent queries: after a change, around the estimated start, after a
 #: broken connection
 RESERVE = 5
-#: the most RPCs of a query
+#: the most RPCs of one query
 QUERY_RPCS = 2
 
 JITTER = 1 / 3  # a random addition of up to this share of a pause, so that launchers do not query in step
 
 
 class Polling:
-    """The pauses between queries for one session, in seconds; it is informed of each query and its result.
+    """Computes the pauses between queries for one session, in seconds; it must be told about each query and its result.
 
-    ``clock``: seconds, never set back. ``chance``: for the jitter.
+    ``clock``: returns seconds that never go back. ``chance``: for the jitter.
     """
 
     def __init__(self, clock: Callable[[], float], chance: random.Random, timing: Timing = DEFAULT_TIMING) -> None:
@@ -44,13 +44,13 @@ class Polling:
         self._counted, self._counted_at = self.left - rpcs, self._clock()
 
     def note_change(self) -> None:
-        """The status has changed, so that more changes may follow soon."""
+        """Record that the status has changed, so that more changes may follow soon."""
         self._pause = self._timing.poll_pause
 
     def pause_after_answer(self, start_in: float | None = None) -> float:
         """Return the pause after an answer.
 
-        ``start_in``: seconds until the expected start of the job (negative: since then), ``None`` if not known.
+        ``start_in``: seconds until the expected start of the job, negative if it has passed, ``None`` if not known.
         """
         self._unanswered_pause = self._timing.poll_pause
         pause, urgent = self._pause, self._pause < self._timing.longest_poll_pause
@@ -67,15 +67,15 @@ class Polling:
         return min(self._jittered(pause), self._timing.longest_unanswered_pause)
 
     def pause_when_urgent(self) -> float:
-        """Return the pause before an urgent query: none, unless there were too many already."""
+        """Return the pause before an urgent query: 0, unless there were too many already."""
         self.note_change()
         return self._until_available(QUERY_RPCS)
 
     def _near_for(self, start_in: float | None) -> float:
         """Return for how many more seconds frequent queries are worthwhile.
 
-        Slurm's estimate may stay just ahead of the present for hours, which is no reason for frequent queries all that
-        time.
+        Slurm's estimate may stay just ahead of the current time for hours, which does not justify frequent queries all
+        that time.
         """
         if start_in is None or abs(start_in) > self._timing.near_start:
             self._near_until = None

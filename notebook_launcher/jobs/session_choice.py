@@ -1,4 +1,4 @@
-"""The session that a user means: by its name, a part of it or its job, and how sessions are told apart in messages."""
+"""Finds the session that a user means, by its name, a part of it or its job, and describes sessions in messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DATE = 8  # digits; a shorter number is a job id
 
 
 def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: bool = False) -> IndexedSession:
-    """Return the session that is named by its name, else its job id, else the beginning or the end of its name.
+    """Return the session with this name, else with this job id, else with this beginning or end of its name.
 
-    Without a name it is the only live session. ``ended_too``: if no live session matches, an ended one may; without a
+    Without a name, it is the only live session. ``ended_too``: if no live session matches, an ended one may; without a
     name, the last one. A complete name always matches. Raises ``SessionNotFound``, listing the candidates if there are
     several.
     """
@@ -54,13 +54,13 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
 
 
 def _without_next(live: Sequence[IndexedSession]) -> list[IndexedSession]:
-    """Leave out those that have not started and go on from another one of these: that one is meant."""
+    """Leave out sessions that have not started and continue another one of these, because that one is meant."""
     names = {entry.session.id for entry in live}
     return [entry for entry in live if entry.summary.state != "pending" or entry.session.record.continues not in names]
 
 
 def sessions_after(entries: Iterable[IndexedSession], entry: IndexedSession) -> list[IndexedSession]:
-    """Return those that go on from a session, and from each other, the newest last."""
+    """Return the sessions that continue a session, and each other, the newest last."""
     names, found = {entry.session.id}, []
     for other in sorted(entries, key=lambda one: one.session.record.created):
         if other.session.record.continues in names:
@@ -70,7 +70,7 @@ def sessions_after(entries: Iterable[IndexedSession], entry: IndexedSession) -> 
 
 
 def _matching(live: Sequence[IndexedSession], ended: Sequence[IndexedSession], name: str) -> list[IndexedSession]:
-    """Return those with this job id, or else with this part of a name; live sessions take precedence in both cases."""
+    """Return the sessions with this job id, else with this part of a name; in both cases, live ones take precedence."""
     ways = ((_has_job, live), (_has_job, ended), (_matches_part, live), (_matches_part, ended))
     return next((found for is_meant, some in ways if (found := [entry for entry in some if is_meant(entry, name)])), [])
 
@@ -80,7 +80,7 @@ def _has_job(entry: IndexedSession, name: str) -> bool:
 
 
 def _matches_part(entry: IndexedSession, name: str) -> bool:
-    """Whether a name begins or ends so; what may be a job id does not count as part of one."""
+    """Whether a session's name begins or ends with ``name``; a number that may be a job id does not count."""
     shortest = DATE if name.isdecimal() else SHORTEST_PART
     return len(name) >= shortest and (entry.session.id.startswith(name) or entry.session.id.endswith(name))
 
@@ -114,7 +114,7 @@ def describe_sessions(entries: Sequence[IndexedSession], now: datetime) -> str:
 
 
 def short_name(entry: IndexedSession, others: Iterable[IndexedSession]) -> str:
-    """Return the end of its name, if that identifies it."""
+    """Return the end of a session's name if that identifies it, else the whole name."""
     end = entry.session.id[-4:]
     is_enough = not end.isdecimal() and not any(
         other is not entry and other.session.id.endswith(end) for other in others

@@ -1,4 +1,4 @@
-"""Queries that all launchers of a user share on one login node, by calling ``jobscripts/login/shared_query.sh``."""
+"""Queries shared by all launchers of a user on one login node, with ``jobscripts/login/shared_query.sh``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FIRST_LINE = re.compile(r"(\d{1,9}(?:\.\d\d)?) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[
 class SharedAnswer(Frozen):
     """An answer that may come from another launcher's query.
 
-    ``age``: how many seconds before our call it was queried, at most; 0: it was queried for us. ``clock``: the time
-    there. ``alone``: whether there was no other launcher, so that the smaller query was run.
+    ``age``: at most so many seconds before our call it was queried; 0: it was queried for us. ``clock``: the time on
+    the login node. ``alone``: whether there was no other launcher, so that the smaller query was run.
     """
 
     answer: CommandResult
@@ -29,7 +29,7 @@ class SharedAnswer(Frozen):
 
 
 class SharedQueries:
-    """Runs queries shared with the other launchers, by the ``shared_query.sh`` of a session's directory."""
+    """Runs queries shared with the other launchers, with the ``shared_query.sh`` in a session's directory."""
 
     def __init__(self, host: Host, directory: str) -> None:
         self._host, self._directory = host, directory
@@ -39,8 +39,8 @@ class SharedQueries:
     ) -> SharedAnswer | None:
         """Run a command, or return another launcher's result from the last ``max_age`` seconds.
 
-        ``alone``: run instead while there is no other launcher. ``None``: there is no ``shared_query.sh``, and nothing
-        was run. Raises what the host raises.
+        ``alone``: the command to run instead while there is no other launcher. Returns ``None`` if there is no
+        ``shared_query.sh``, and nothing was run. Raises what the host raises.
         """
         root, _, _ = self._directory.rpartition("/")
         cache = f"{root}/.asked/{_name(command)}"
@@ -56,7 +56,7 @@ class SharedQueries:
 
 
 class SharingHost:
-    """Runs commands, as a host does, each shared with other launchers. ``queries_run``: how many were run for us."""
+    """Runs commands as a host does, sharing them with other launchers. ``queries_run``: how many were run for us."""
 
     def __init__(self, host: Host, together: SharedQueries, max_age: float) -> None:
         self._host, self._shared, self._max_age = host, together, max_age
@@ -65,19 +65,19 @@ class SharingHost:
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> CommandResult:
-        """Run a command or return its earlier output; it gets no input."""
+        """Run a command or return its earlier result; a command with input is not shared."""
         shared = None if stdin else self._shared.query(argv, self._max_age, timeout=timeout)
         self.queries_run += shared is None or shared.age == 0
         return shared.answer if shared else self._host.run(argv, stdin=stdin, login_shell=login_shell, timeout=timeout)
 
 
 def _name(command: Sequence[str]) -> str:
-    """Return a file name that is unique to the command: other versions may run another one."""
+    """Return a file name that is unique to the command, as other versions of the launcher may run another command."""
     return f"{command[0].rpartition('/')[2]}-{hashlib.sha256(chr(0).join(command).encode()).hexdigest()[:12]}"
 
 
 def _parse(answer: CommandResult) -> SharedAnswer | None:
-    """Find the first line of the answer; a shell's start-up files may have printed others before."""
+    """Parse the output from its first line on, before which a shell's start-up files may have printed others."""
     lines = answer.stdout.splitlines(keepends=True)
     for number, line in enumerate(lines):
         if match := _FIRST_LINE.fullmatch(line.rstrip()):

@@ -1,4 +1,4 @@
-"""One query for the status of jobs."""
+"""Queries the status of one job."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class NoAnswer(Exception):
 
 
 def query_status(host: Host, scheduler: Scheduler, job: JobRef, timeout: float = RUN_TIMEOUT) -> JobStatus | None:
-    """Query a job once: the queue, then the history. ``None``: both have forgotten it.
+    """Query a job once, in the queue and then in the history; return ``None`` if both have forgotten it.
 
-    Raises ``NoAnswer``, also if the queue does not list the job and does not report that there is none. ``timeout``:
+    Raises ``NoAnswer``, also if the queue neither lists the job nor reports that there is no such job. ``timeout``:
     seconds for each of the two.
     """
     try:

@@ -1,4 +1,4 @@
-"""Submits a session's job reliably: whatever happens meanwhile, there is a job whose id is known, or none."""
+"""Submits a session's job reliably: whatever happens meanwhile, either there is no job, or its id is known."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ EXPLANATION_TIMEOUT = 15.0  # seconds to read why a request was refused
 
 
 def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | None = None) -> JobRef:
-    """Submit the job, unless the user has cancelled by then.
+    """Submit the job, unless the user has already cancelled.
 
-    ``files``: of the session's directory, to be written before, by the same command; ``None``: they are there. An
-    interrupt meanwhile shows a note and is handled later: then the job exists, and can be cancelled. Raises
+    ``files``: the session directory's files, which the same command writes first; ``None``: they are there already. An
+    interrupt meanwhile shows a note, and is handled later, when the job exists and can be cancelled. Raises
     ``SubmitRefused``, ``SubmitUncertain``, ``Interrupted`` or ``HungUp``, and what ``write_files`` raises.
     """
     _refuse_if_interrupted(context)
@@ -76,7 +76,7 @@ def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | N
 
 
 def _refuse_if_interrupted(context: Context) -> None:
-    """Raise ``HungUp`` if the terminal was closed by now, ``Interrupted`` after another interrupt."""
+    """Raise ``HungUp`` if the terminal was closed, ``Interrupted`` if another interrupt has arrived."""
     inbox = context.interrupts.inbox
     arrived = []
     while not inbox.empty():
@@ -90,10 +90,10 @@ def _refuse_if_interrupted(context: Context) -> None:
 def _write_and_submit(
     context: Context, session: Session, files: Mapping[str, bytes], command: list[str], mark: str
 ) -> CommandResult:
-    """Write the session's files and submit the job, with one command; return the answer for ``Host.after_files``.
+    """Write the session's files and submit the job, with one command; return its result, for ``Host.after_files``.
 
-    The job scripts are most of what there is to send. Where a session has left the same ones, they are sent only if
-    ``submit.sh`` says that it needs them.
+    Most of what has to be sent are the job scripts. If an earlier session has left the same ones there, they are sent
+    only if ``submit.sh`` reports that it needs them.
     """
     if digest_in(files[CHECKSUMS]) in context.shared_scripts:
         few = {name: content for name, content in files.items() if name not in JOB_FILES or name == "submit.sh"}
@@ -106,7 +106,7 @@ def _write_and_submit(
 
 
 def _read_submit(context: Context, session: Session, answer: CommandResult) -> JobRef:
-    """Return the job by the submit command's answer, or look for it if the answer does not tell."""
+    """Return the job from the submit command's output, or look for it if the output is unclear."""
     try:
         return context.scheduler.read_submit(answer)
     except SubmitUncertain as error:
@@ -121,17 +121,17 @@ def _read_submit(context: Context, session: Session, answer: CommandResult) -> J
 
 
 def _explain(error: SubmitRefused, context: Context, request: Request) -> None:
-    """Replace what a refusal means in general by what this cluster reports, as ``doctor`` does, if that shows it."""
+    """Replace a refusal's general explanation by the cause that this cluster's data show, if any, as in ``doctor``."""
     cluster_info = context.scheduler.cluster_info
     if cluster_info is None or not isinstance(error, EXPLAINED):
         return
     report, site = SchedulerReport(), context.site
-    with contextlib.suppress(LauncherError):  # the refusal itself is what the user has to know
+    with contextlib.suppress(LauncherError):  # the refusal itself is what matters to the user
         read_refusal_report(error, context.host, cluster_info, request, site.user, report, timeout=EXPLANATION_TIMEOUT)
         reword_refusal(error, request, report, site.clock())
 
 
-#: what a refusal is about, by the flags concerned
+#: the flags that each refusal is about
 _ABOUT: dict[type[SubmitRefused], frozenset[str]] = {
     AccountRefused: frozenset({"account"}),
     PartitionRefused: frozenset({"partition"}),
@@ -147,7 +147,7 @@ _ABOUT: dict[type[SubmitRefused], frozenset[str]] = {
 
 @contextlib.contextmanager
 def discarded_if_not_queued(context: Context, session: Session) -> Iterator[None]:
-    """Remove the session's directory if no job was submitted; keep it if that is not certain."""
+    """Remove the session's directory if the block fails and certainly no job was submitted."""
     try:
         yield
     except (ConnectionLost, SubmitUncertain):
@@ -162,12 +162,12 @@ def discarded_if_not_queued(context: Context, session: Session) -> Iterator[None
 
 @contextlib.contextmanager
 def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
-    """Add to a refusal that the refused flag comes from the profile, if it does."""
+    """Add to a refusal, if the refused flag comes from the profile or course, that it does."""
     try:
         yield
     except SubmitRefused as error:
         flags = plan.request.flags
-        # not the launcher's own walltime; GPUs are the user's in whatever form
+        # not the launcher's own default walltime; any GPU flag of the user counts for all of them
         tables = (table for place, table in flag_tables(plan.target.profile) if "when" not in place)
         profile_flags = {name.replace("_", "-") for table in tables for name in table} & flags.keys()
         typed_flags = plan.user_flags | (GPU_FLAGS if plan.user_flags & GPU_FLAGS else frozenset())
@@ -184,7 +184,7 @@ def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
                 if kept
                 else f"a flag of yours replaces the {whose.partition(' ')[0]}'s; {error.hint}"
             )
-        if plan.target.course:  # the default from now on, though no launch with it has worked yet
+        if plan.target.course:  # it is the default from now on, even if no launch with it has worked yet
             error.hint += f"   or without the course: launch-notebook course forget {plan.target.course.name}"
         raise
 
@@ -225,7 +225,7 @@ def _run_submit(context: Context, command: list[str], stdin: bytes = b"") -> Com
             if isinstance(item, _SubmitDone):
                 break
             if item in later:
-                continue  # otherwise an impatient second Ctrl-C would later skip waiting for the job's end
+                continue  # otherwise an impatient second Ctrl-C would later stop the wait for the job's end
             if isinstance(item, Interrupt) and item.kind == "end":
                 context.view.show(
                     events.Note("The job is being submitted; it will be cancelled as soon as that is done.")
@@ -238,7 +238,7 @@ def _run_submit(context: Context, command: list[str], stdin: bytes = b"") -> Com
 
 @contextlib.contextmanager
 def _preserved_inbox(inbox: queue.SimpleQueue[object]) -> Iterator[list[object]]:
-    """Put events that arrived during the block back into the inbox, in order."""
+    """Put the items that the block adds to the yielded list back into the inbox at its end, in order."""
     later: list[object] = []
     try:
         yield later
@@ -252,8 +252,8 @@ def _find_queued_job(
 ) -> JobRef:
     """Look for a job that may have been queued although its id was not received.
 
-    ``patience``: seconds for it to appear. ``writes``: the same command wrote the session's files before. Raises
-    ``error`` itself if there is certainly none, ``SubmitUncertain`` if the scheduler does not answer.
+    ``patience``: seconds for it to appear. ``writes``: the same command was to write the session's files first. Raises
+    ``error`` itself if there is certainly no job, ``SubmitUncertain`` if the scheduler does not answer.
     """
     find = context.scheduler.find(session.id, Request(session.record.flags))
     deadline, pause = time.monotonic() + patience, context.timing.lookup_pause
@@ -267,7 +267,7 @@ def _find_queued_job(
             noted = read_job(context.host, session.directory)
             if noted is not None:
                 return noted
-            sure = isinstance(error, LoginShellSilent)  # it would have been recorded, wherever the output went
+            sure = isinstance(error, LoginShellSilent)  # submit.sh would have recorded a job, wherever its output went
             answer = context.host.run(find, login_shell=True, timeout=context.host_timing.answer_within)
             found = context.scheduler.read_find(session.id, answer)
             if found:
@@ -293,16 +293,17 @@ def _find_queued_job(
 
 
 def _is_stopped(context: Context, session: Session) -> bool:
-    """Keep a command that writes the session's files and submits the job from its second half; return if it worked.
+    """Keep a command that writes the session's files and then submits the job from submitting; return if it worked.
 
-    A folder in place of ``submit.sh`` can be made only where the command has made the directory and not written that
-    file yet. It cannot write it any more then, fails, and submits nothing. Where there is no directory, the command may
-    still begin. The directory stays: while it is being removed, the file could be written after all.
+    This makes a folder in place of ``submit.sh``, which is possible only after the command has made the directory and
+    before it has written that file. Then the command cannot write the file, fails, and submits nothing. If there is no
+    directory, the command may still begin. The directory is kept: while it is being removed, the file could be written
+    after all.
     """
     directory = session.directory
     with contextlib.suppress(LauncherError):
         if context.host.run(["mkdir", "--", f"{directory}/submit.sh"]).exit_code == 0:
-            with contextlib.suppress(LauncherError):  # without its record it is no session in a list
+            with contextlib.suppress(LauncherError):  # without its record, it is not listed as a session
                 context.host.run(["rm", "-f", "--", f"{directory}/session.json", f"{directory}/token"])
             return True
     return False

@@ -13,9 +13,9 @@ from notebook_launcher.schedulers.base import JobStatus
 
 
 def walltime_end(request: Request, status: JobStatus | None, started: str | None, now: datetime) -> datetime | None:
-    """Return when a running job's walltime ends, with a zone; ``None``: it has no limit, or does not run yet.
+    """Return when a running job's walltime ends, with a zone; ``None``: it has no limit, or has not started yet.
 
-    ``status``: the scheduler's, which takes precedence: a walltime may have been changed since, and excludes the time
+    ``status``: the scheduler's, which takes precedence: the walltime may have been changed since, and excludes the time
     for which the job was suspended. ``started``: from the job's ``started.json``, for a scheduler that does not answer.
     ``now``: the cluster's clock, for its zone.
     """
@@ -25,9 +25,7 @@ def walltime_end(request: Request, status: JobStatus | None, started: str | None
         return ends
     start = parse_iso(started_status.start if started_status else None, now) or parse_iso(started, now)
     if start and not walltime.is_unlimited:
-        with contextlib.suppress(
-            OverflowError
-        ):  # after the last year that Python knows there might as well be no limit
+        with contextlib.suppress(OverflowError):  # an end after the last year that Python supports counts as none
             return (start + walltime).astimezone(now.tzinfo)
     return None
 

@@ -1,6 +1,6 @@
-"""Asks a cluster's own submit command about flags that the launcher does not know, before anything is submitted.
+"""Tries flags that the launcher does not know with a cluster's own submit command, before anything is submitted.
 
-They are those of a newer version, or of a site's plugins. A flag is passed on only if the submit command accepts it, as
+They may belong to a newer version, or to a site's plugins. A flag is passed on only if the submit command accepts it as
 it was typed.
 """
 
@@ -31,7 +31,7 @@ _LATER = "try again in a minute; no job was submitted"
 
 
 def check_request(context: Context, flags: Mapping[str, str | None]) -> None:
-    """Check the flags that are not listed; then what the user has chosen for the first time becomes the default.
+    """Check the flags that are not listed; then save a newly chosen cluster or course as the default.
 
     Raises as ``check_unlisted_flags``.
     """
@@ -40,10 +40,10 @@ def check_request(context: Context, flags: Mapping[str, str | None]) -> None:
 
 
 def check_unlisted_flags(context: Context, flags: Mapping[str, str | None]) -> None:
-    """Check the flags that are not listed, each once a connection; without any, nothing is asked.
+    """Check the flags that are not listed, each once per connection; without any, no command is run.
 
-    Raises ``UsageError`` for one that does not exist there, or that needs a value or takes none, ``SubmitRefused`` if
-    the value is refused, and ``SchedulerMissing``, ``SchedulerAway`` or ``SchedulerSilent`` if there was no answer.
+    Raises ``UsageError`` for a flag that does not exist there, or that needs a value or takes none, ``SubmitRefused``
+    if the value is refused, and ``SchedulerMissing``, ``SchedulerAway`` or ``SchedulerSilent`` if there was no answer.
     """
     scheduler = context.scheduler
     new = {name: value for name, value in unlisted(flags).items() if (name, value) not in context.accepted_flags}
@@ -81,7 +81,7 @@ def _refusal(scheduler: Scheduler, command: str, name: str, value: str | None, a
     why = printable(explained.why)
     if isinstance(explained, SchedulerAway) or not (answer.stdout or answer.stderr):
         return SchedulerAway(f"{command} did not answer when asked about --{name}.", why=why, hint=_LATER)
-    if value is None and f"--{name}" in answer.stderr:  # of some flags the value is checked at once, and it had none
+    if value is None and f"--{name}" in answer.stderr:  # some flags' values are checked at once, and there was none
         return UsageError(f"{command} does not accept --{name} without a value.", why=why, hint=f"write --{name}=VALUE")
     typed = f"--{name}" if value is None else shlex.quote(f"--{name}={value}")
     hint = "list its flags on the login node: sbatch --help"

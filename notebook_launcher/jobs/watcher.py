@@ -1,7 +1,7 @@
-"""Watches a session: its files through one stream, its job by polling gently, both into one inbox.
+"""Watches a session: its files through one stream, and its job with few queries; puts both into one inbox.
 
-The files come first (the job writes when it starts, when Jupyter listens and when it ends); the scheduler is queried
-because a job that never started or was killed writes nothing.
+The files come first (the job writes them when it starts, when Jupyter listens and when it ends); the scheduler is
+queried because a job that never started or was killed writes nothing.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from notebook_launcher.jobs.status import NoAnswer, last_line, query_status
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.cluster_info import Evidence
 
-#: RPCs at Slurm's controller (measured, see docs/scheduler-load.md): for the query of this job while no other launcher
-#: queries; for the one that is not shared; for each part of the evidence on why it is pending; for all of it
+#: RPCs to Slurm's controller (measured, see docs/scheduler-load.md): for a query of this job while there is no other
+#: launcher; for a query that is not shared; for each part of the evidence on why it is pending; for all parts
 ALONE, OWN_QUERY_RPCS, EVIDENCE_PART_RPCS, EVIDENCE = 1, 3, 2, 4
 
 
-#: what a watcher reports of these files; of the others, that they are there
+#: the messages for these files; for the others, it is ``FileAppeared``
 _REPORTS = {
     "apps": AppsReported,
     "idle": IdleReported,
@@ -64,7 +64,7 @@ _REPORTS = {
 
 
 class WatcherStopped(Frozen):
-    """The stream of ``watch`` ended or its host went away; why, as far as known."""
+    """The stream of ``watch.sh`` ended, or its host went away. ``reason``: why, as far as known."""
 
     watcher: JobWatcher
     reason: str
@@ -72,11 +72,11 @@ class WatcherStopped(Frozen):
 
 
 class JobWatcher:
-    """Watches one session, sending events to ``inbox``, from ``start`` until it is closed.
+    """Watches one session from ``start`` until ``close``, and puts messages into ``inbox``.
 
-    ``request`` and ``user``: for the evidence on why the job is pending; without a request none is read.
+    ``request`` and ``user``: for the evidence on why the job is pending; without a request, none is read.
     ``submitted_ago``: seconds since the submission, ``None``: long ago. ``polling``: that of an earlier watcher of the
-    same session, so that a connection that breaks often does not restart with frequent queries.
+    same session, so that frequent queries do not begin anew whenever a connection breaks.
     """
 
     def __init__(
@@ -101,17 +101,17 @@ class JobWatcher:
         self._closed = False
         self._heard = time.monotonic()
         self._directory_gone = False
-        # times before which an answer is not trusted: it may miss the job, or call it pending
+        # answers from before these times are not trusted: they may lack the job, or report it as pending
         self._queued_at = -math.inf if submitted_ago is None else time.monotonic() - submitted_ago
         self._started_at = -math.inf
-        self._reporting = threading.Lock()  # held while a start, or an answer that may be older, is put into the inbox
+        self._reporting = threading.Lock()  # so that no answer from before the start is put into the inbox after it
         self._shared = SharedQueries(host, directory)
         self._reported: StatusChanged | None = None  # last
         self._unresponsive = False
-        self._evidence: dict[str | None, tuple[float, Evidence]] = {}  # and when it was read, by reason
+        self._evidence: dict[str | None, tuple[float, Evidence]] = {}  # by reason, with the time when it was read
 
     def start(self) -> None:
-        """Begin. Raises ``ConnectionLost``."""
+        """Start watching. Raises ``ConnectionLost``."""
         self._heard = time.monotonic()
         self._stream = self._host.stream(
             ["bash", f"{self._directory}/watch.sh", self._directory], self._read_line, self._ended
@@ -119,11 +119,11 @@ class JobWatcher:
         threading.Thread(target=self._poll, name="poll", daemon=True).start()
 
     def poll_now(self) -> None:
-        """Query the scheduler at once: something has happened that it may know more about."""
+        """Query the scheduler at once, because something has happened that it may know more about."""
         self._wake.set()
 
     def close(self) -> None:
-        """Stop; may be called twice, and without having started."""
+        """Stop watching; may be called twice, and before ``start``."""
         self._closed = True
         self._wake.set()
         if self._stream:
@@ -131,7 +131,7 @@ class JobWatcher:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the last sign of life of the stream; 0 if there is nothing to watch any more."""
+        """Seconds since the stream's last line; 0 if there is nothing to watch any more."""
         return 0.0 if self._directory_gone else time.monotonic() - self._heard
 
     # --- the job's files
@@ -148,7 +148,7 @@ class JobWatcher:
         elif line == "gone idle":
             self._inbox.put(IdleReported(None))
         if self._closed or name not in ("started", "endpoint", "exit", *_REPORTS):
-            return  # a sign of life
+            return  # other lines only show that the stream is alive
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)
             if isinstance(data, dict):
@@ -174,7 +174,7 @@ class JobWatcher:
                 self._inbox.put(WatcherStopped(self, reason, isinstance(error, ConnectionLost)))
 
     def _wait(self, pause: float) -> float:
-        """Wait, at most until woken, and return the age in seconds up to which an answer is recent enough then."""
+        """Wait ``pause`` seconds or until woken, and return how many seconds old the next answer may be."""
         began = time.monotonic()
         until, urged = began + pause, False
         while not self._closed and (left := until - time.monotonic()) > 0:
@@ -190,7 +190,7 @@ class JobWatcher:
         except ConnectionLost:
             raise
         except Exception as error:
-            # an unintelligible answer counts as none: it must not end a session
+            # an answer that cannot be parsed counts as none, so that it does not end a session
             silence = error if isinstance(error, NoAnswer) else NoAnswer(repr(error))
             if not self._unresponsive and not self._closed:
                 self._unresponsive = True
@@ -202,7 +202,7 @@ class JobWatcher:
         return self.polling.pause_after_answer(reply.start_in)
 
     def _shared_query(self, max_age: float) -> _QueryReply:
-        """Query together with the other launchers, if that is useful. Raises ``NoAnswer``."""
+        """Share a query with the other launchers, if the scheduler has one for that. Raises ``NoAnswer``."""
         began, began_utc = time.monotonic(), datetime.now(timezone.utc)
         own = self._scheduler.query_own(self._job.cluster)
         shared = None
@@ -222,7 +222,7 @@ class JobWatcher:
             self.polling.spend(ALONE if shared.alone else QUERY_RPCS)
         status = answers.get(self._job.id)
         if status is None or status.state is State.REVOKED:
-            # a list of one's own jobs may be incomplete; and for a federation, it covers one cluster only
+            # the list of the user's jobs may be incomplete, and in a federation it covers one cluster only
             return self._query_alone()
         age = timedelta(seconds=shared.age)
         return _QueryReply(status, began - shared.age, began_utc - age, _seconds_until(status.start, shared.clock))
@@ -231,12 +231,12 @@ class JobWatcher:
         """Query this job by itself, and the history. Raises ``NoAnswer``."""
         began, began_utc = time.monotonic(), datetime.now(timezone.utc)
         status = query_status(self._host, self._scheduler, self._job)
-        if self._scheduler.query_own(self._job.cluster) is not None:  # else it costs nobody anything
+        if self._scheduler.query_own(self._job.cluster) is not None:  # else queries cost the scheduler nothing
             self.polling.spend(OWN_QUERY_RPCS)
         return _QueryReply(status, began, began_utc)
 
     def _is_outdated(self, reply: _QueryReply) -> bool:
-        """Whether the job has started since: then it is not pending because it was requeued."""
+        """Whether the reply calls the job pending only because it was queried before the job started."""
         return reply.queried_at < self._started_at and reply.status is not None and reply.status.state.waits
 
     def _report(self, reply: _QueryReply) -> None:
@@ -245,13 +245,13 @@ class JobWatcher:
             self.polling.note_change()
         evidence = self._evidence_on(status) if status and status.state.waits else None
         is_new = self._unresponsive or before is None or (before.status, before.evidence) != (status, evidence)
-        with self._reporting:  # it may have started while the evidence was read
+        with self._reporting:  # the job may have started while the evidence was read
             if is_new and not self._closed and not self._is_outdated(reply):
                 self._unresponsive, self._reported = False, StatusChanged(status, evidence, reply.read_at)
                 self._inbox.put(self._reported)
 
     def _evidence_on(self, status: JobStatus) -> Evidence | None:
-        """Return what else is known about why the job is pending, read for each new reason, and again now and then."""
+        """Return what else explains why the job is pending; it is read for each new reason, and again now and then."""
         now, cluster_info = time.monotonic(), self._scheduler.cluster_info
         read_at, evidence = self._evidence.get(status.reason, (-math.inf, None))
         is_due = now - read_at >= self._timing.evidence_every and self.polling.left >= EVIDENCE
@@ -267,7 +267,7 @@ class JobWatcher:
 
 
 class _QueryReply(Frozen):
-    """One answer, ``None`` if the job is forgotten.
+    """One answer. ``status``: ``None`` if the scheduler has forgotten the job.
 
     ``queried_at``: the earliest time of the query (monotonic); ``read_at``: the same in UTC. ``start_in``: seconds
     until the scheduler expects the job to start.

@@ -1,5 +1,5 @@
 """From the command line and the profiles to a plan, before anything is contacted.
 
-Carrying a plan out is ``launch``, ``run`` and their like.
+``launch``, ``run`` and other packages carry out a plan.
 May import: core, hosts, profiles, schedulers.
 """

@@ -1,4 +1,4 @@
-"""Further programs in a session (``--app``): built-in ones, the profile's and the course's, as told to the job."""
+"""Programs beside JupyterLab in a session (``--app``): the built-in ones, the profile's and the course's."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from notebook_launcher.profiles.layers import merge
 from notebook_launcher.profiles.models import App, ClusterProfile
 from notebook_launcher.profiles.store import profile_layers
 
-#: the name of their file in the session's directory; ``docs/job-script.md`` describes the content
+#: the name of their file in the session's directory; docs/job-script.md describes the content
 APPS_FILE = "apps.json"
-DASK = "dask"  # whose dashboard is an app of its own kind: it comes with its workers
+DASK = "dask"  # its dashboard is not an ordinary app: it comes with the workers
 
 
 class RequestedApp(Frozen):
-    """A program that the job starts: of its ``commands``, the first whose program is there.
+    """A program that the job starts, with the first of its ``commands`` whose program exists on the node.
 
-    In their words ``{socket}`` is the Unix socket on which it listens, ``{folder}`` the ``folder`` that the user named,
-    "" for JupyterLab's own. ``health``: the path that answers once it is ready. ``icon``: a name of ``icons.KNOWN``,
-    the name of a file, or what ``with_pictures`` makes of that.
+    In their words, ``{socket}`` stands for the Unix socket on which it listens, and ``{folder}`` for the ``folder``
+    that the user named (empty: JupyterLab's own). ``health``: the URL path that answers once it is ready. ``icon``: a
+    name in ``icons.KNOWN``, a file name, or the ``data:`` URL that ``with_icon_data`` makes of that file.
     """
 
     name: str
@@ -62,7 +62,10 @@ BUILT_IN = {
 
 
 def with_dask(options: LaunchOptions) -> LaunchOptions:
-    """Return options in which ``--app dask`` is ``--with dask``. Raises ``UsageError`` if that is impossible."""
+    """Return the options with ``--app dask`` replaced by ``--with dask``.
+
+    Raises ``UsageError`` if they have another ``--with``.
+    """
     if DASK not in options.apps:
         return options
     if options.distributed not in (None, DASK):
@@ -74,7 +77,10 @@ def with_dask(options: LaunchOptions) -> LaunchOptions:
 
 
 def requested_apps(words: Sequence[str], profile: ClusterProfile) -> tuple[RequestedApp, ...]:
-    """Return the programs that ``--app NAME[=FOLDER]`` names. Raises ``UsageError``."""
+    """Return the programs that ``--app NAME[=FOLDER]`` names.
+
+    Raises ``UsageError`` for one that does not exist or is named twice, a wrong folder, and with the route ``direct``.
+    """
     if words and profile.route == "direct":
         raise UsageError(
             "--app does not work with the route “direct”.",
@@ -88,19 +94,20 @@ def requested_apps(words: Sequence[str], profile: ClusterProfile) -> tuple[Reque
     return apps
 
 
-def with_pictures(
+def with_icon_data(
     apps: Sequence[RequestedApp], target: LaunchTarget, files: CourseFiles | None
 ) -> tuple[RequestedApp, ...]:
-    """Return programs with the pictures of their icons that are files. ``files``: those of a course not saved.
+    """Return the programs, with icons that are files replaced by their content as ``data:`` URLs.
 
-    Raises ``ProfileError`` if one cannot be read, or is no picture.
+    ``files``: those of a course that is not saved. Raises ``ProfileError`` if a file cannot be read, or is no icon.
     """
     return tuple(
-        dataclasses.replace(app, icon=_picture(app, target, files)) if files_among([app.icon]) else app for app in apps
+        dataclasses.replace(app, icon=_icon_data(app, target, files)) if files_among([app.icon]) else app
+        for app in apps
     )
 
 
-def _picture(app: RequestedApp, target: LaunchTarget, files: CourseFiles | None) -> str:
+def _icon_data(app: RequestedApp, target: LaunchTarget, files: CourseFiles | None) -> str:
     course = target.course
     if course is None or app.name not in course.apps:
         return icon_beside(profile_layers(target.cluster or ""), app.name, app.icon)
@@ -109,7 +116,7 @@ def _picture(app: RequestedApp, target: LaunchTarget, files: CourseFiles | None)
 
 
 def notes_on_apps(words: Sequence[str], target: LaunchTarget) -> list[str]:
-    """Return a sentence for each program of the course among these: what it runs, and which program it replaces."""
+    """Return a sentence for each of these programs that the course defines: what it runs, and which one it replaces."""
     course = target.course
     named = [name for name in (word.partition("=")[0] for word in words) if course and name in course.apps]
     if not named or course is None:
@@ -146,6 +153,6 @@ def _of_profile(name: str, app: App) -> RequestedApp:
 
 
 def apps_file(apps: Sequence[RequestedApp]) -> bytes:
-    """Return the content of ``apps.json``, one line."""
+    """Return the content of ``apps.json``, which is one line."""
     data = {"version": 1, "apps": [dataclasses.asdict(app) for app in apps]}
     return (json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n").encode()

@@ -1,4 +1,4 @@
-"""The first launch on a cluster: asks for what only the user knows, checks the answers and saves them."""
+"""The first launch on a cluster: asks for values that only the user knows, checks the answers and saves them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from notebook_launcher.profiles.store import profile_names, user_profile_path
 from notebook_launcher.schedulers.missing import missing_scheduler
 
 T = TypeVar("T")
-_ATTEMPTS = 3  # attempts for each question
-_PLACEHOLDER = "ACCOUNT"  # of an account, in a dry run; Slurm's own are in lower case
+_ATTEMPTS = 3  # to answer each question
+_PLACEHOLDER = "ACCOUNT"  # for an account in a dry run; real ones are in lower case in Slurm
 _FLAGS = {"account": "-A", "partition": "-p"}
 _KEYS = {
     "host": ("host",),
@@ -54,7 +54,7 @@ class LinePrompts(Protocol):
         """Whether there is a terminal."""
 
     def line(self, text: str) -> str | None:
-        """Return the answer, stripped; ``None`` if there is none."""
+        """Ask a question and return the answer, stripped; ``None`` if there is none."""
 
 
 NO_CLUSTER = (
@@ -72,18 +72,17 @@ def complete_options(
     dry_run: bool = False,
     no_cluster: str = NO_CLUSTER,
 ) -> LaunchOptions:
-    """Return the options with what they lack: the cluster or login node, and the values that its profile asks for.
+    """Complete the options: with the cluster or login node, and with the values that its profile asks for.
 
-    The values are saved; a cluster that was asked for is to be saved as the default (``save_new_default``).
-    ``dry_run``: ask and save nothing; a placeholder stands for the account. ``no_cluster``: the note if none is
-    configured and nobody can be asked. Raises ``AnswerMissing`` if there is no terminal, or no valid answer, and
-    ``SchedulerMissing`` if no cluster is configured and this machine has a scheduler that is not supported;
-    ``UsageError`` for an invalid walltime.
+    The values are saved; the caller saves a cluster that was chosen as the default (``save_new_default``). ``dry_run``:
+    ask and save nothing; a required account gets a placeholder. ``no_cluster``: the note if none is configured and
+    nobody can be asked. Raises ``AnswerMissing`` if there is no terminal or no valid answer, ``SchedulerMissing`` if no
+    cluster is configured and this machine has an unsupported scheduler, and ``UsageError`` for an invalid walltime.
     """
     Walltime.parse(options.flags.get("time") or DEFAULT_WALLTIME)  # refused before anything is asked
     asks = questions.asks and not dry_run
     if _nothing_is_chosen(options, here):
-        if here.others:  # a login node, perhaps: to start here has to be typed
+        if here.others:  # this may be a login node, so the user has to ask explicitly for a start here
             raise missing_scheduler(here.hostname, here.others, is_here=True)
         if not asks:
             view.show(events.Note(no_cluster))
@@ -110,7 +109,7 @@ def complete_options(
 def _with_placeholder(
     options: LaunchOptions, target: LaunchTarget, missing: Sequence[str], view: View
 ) -> LaunchOptions:
-    """Say what a launch would ask for; in place of a required account, the options get a placeholder."""
+    """Show what a launch would ask for, and return the options with a placeholder for a required account."""
     is_needed = "account" in missing and target.profile.account.required
     stands = f" Below, {_PLACEHOLDER} stands for your account." if is_needed else ""
     view.show(events.Note(f"Not set yet, and asked for at launch: {', '.join(missing)}.{stands}"))
@@ -130,7 +129,7 @@ def _nothing_is_chosen(options: LaunchOptions, here: LocalMachine) -> bool:
 
 
 def _which_cluster(view: View, questions: LinePrompts) -> str:
-    """Return the name of a cluster, or a login node as it was typed."""
+    """Ask for a cluster, and return its name, or a login node as it was typed."""
     view.show(events.Note("Nothing is configured yet. These clusters are known; the first letters will do:"))
     from notebook_launcher.planning.profile_commands import list_usable_clusters
 
@@ -147,7 +146,7 @@ def _cluster_named(word: str, clusters: Sequence[events.ClusterEntry]) -> str:
     names = [*(one.cluster for one in clusters), THIS_MACHINE]
     if not word:
         return THIS_MACHINE
-    if word in names or word in profile_names():  # those not in the list say themselves why they are not
+    if word in names or word in profile_names():  # for one that is not in the list, a later error says why
         return word
     begin = [name for name in names if name.startswith(word.lower())]
     if len(begin) == 1:
@@ -184,7 +183,7 @@ def _host_of(text: str) -> str:
 
 
 def _missing(target: LaunchTarget, options: LaunchOptions, here: LocalMachine) -> Iterator[str]:
-    """Yield the values that a profile needs and that no flag, file or ssh configuration sets."""
+    """Yield the values that a profile needs and that are not set by a flag, a file or the ssh configuration."""
     profile = target.profile
     if needs_host(target, here):
         yield "host"
@@ -197,7 +196,7 @@ def _missing(target: LaunchTarget, options: LaunchOptions, here: LocalMachine) -
 
 
 def _user_is_known(destination: Destination) -> bool:
-    """Whether the profile has a user name, or the ssh configuration has one that differs from the local one."""
+    """Return whether the profile names a user, or the ssh configuration one that differs from the local user."""
     return bool(destination.user) or resolve(destination).user not in ("", local_user())
 
 
@@ -207,7 +206,7 @@ def _is_set(flag: str, profile: ClusterProfile, flags: Mapping[str, Any]) -> boo
 
 
 def _unanswered(target: LaunchTarget, missing: Sequence[str], why: str = "No valid answer was given.") -> AnswerMissing:
-    """Return the error that names the flags, and the command that saves the values."""
+    """Return the error that names the flags for the missing values, and the command that saves these."""
     keep = f"launch-notebook clusters edit {target.cluster} " + " ".join(f"--{what} …" for what in missing)
     by_flags = " ".join(f"{_FLAGS[what]} …" for what in missing if what in _FLAGS)
     rule = target.profile.account
@@ -235,7 +234,7 @@ def _ask_and_save(target: LaunchTarget, missing: Sequence[str], view: View, ques
             answers["user"] = _ask("user", known, view, questions, _unanswered(target, ["user"]))
     values: dict[tuple[str, ...], Any] = {_KEYS[what]: answer for what, answer in answers.items() if answer}
     unanswered = [what for what, answer in answers.items() if not answer]
-    if unanswered:  # answered with nothing: not asked again
+    if unanswered:  # the user pressed only ENTER, and is not asked again
         values[("ask",)] = [what for what in target.profile.ask if what not in unanswered]
     text = user_profile_text(name)
     path = save_profile(
@@ -246,7 +245,7 @@ def _ask_and_save(target: LaunchTarget, missing: Sequence[str], view: View, ques
 
 
 def _ask(what: str, target: LaunchTarget, view: View, questions: LinePrompts, otherwise: LauncherError) -> str:
-    """Ask for one value; return "" to leave the choice to the cluster."""
+    """Ask for one value, and return it; empty if the choice is left to the cluster."""
     profile, login = target.profile, target.destination
     if what == "host":
         return _answer(
@@ -290,13 +289,13 @@ class _InvalidAnswer(Exception):
 
 
 class _UnlikelyAnswer(_InvalidAnswer):
-    """An answer that looks wrong but may be right: it is accepted when given a second time."""
+    """An answer that looks wrong but may be right: it is accepted if it is given a second time."""
 
 
 def _answer(
     text: str, check: Callable[[str], str], view: View, questions: LinePrompts, otherwise: LauncherError
 ) -> str:
-    """Ask until an answer is valid, three times at most; then raise ``otherwise``."""
+    """Ask until an answer is valid, and return what ``check`` makes of it; after three attempts raise ``otherwise``."""
     doubted = None
     for _ in range(_ATTEMPTS):
         word = questions.line(text)
@@ -343,12 +342,12 @@ def _account(word: str, rule: AccountRule, target: LaunchTarget) -> str:
     return account
 
 
-def _flag(word: str, flag: str, _place: LaunchTarget) -> str:
+def _flag(word: str, flag: str, _target: LaunchTarget) -> str:
     return _fits(word, ("defaults", flag)) if word else ""
 
 
 def _fits(value: str, key: tuple[str, ...]) -> str:
-    """Return a word if the profile accepts it as a value."""
+    """Return a value if a profile accepts it for this key. Raises ``_InvalidAnswer``."""
     from notebook_launcher.profiles.layers import Layer
     from notebook_launcher.profiles.store import checked_profile
 

@@ -1,4 +1,4 @@
-"""A cluster or course that was chosen for the first time becomes the default, once the request has been checked."""
+"""Makes a cluster or course that the user has just chosen the default, once the request has been checked."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from notebook_launcher.profiles.edit import save_default_cluster
 
 
 def with_default_saved(plan: Plan, view: View) -> Plan:
-    """Make what was chosen for this plan the default, and return the plan with that.
+    """Make the plan's cluster or course the default if the user has just chosen it, and return the changed plan.
 
-    Not yet if only the cluster knows whether the request is valid: then it is done once the cluster has accepted it.
+    If only the cluster can tell whether the request is valid, this is postponed until the cluster has accepted it.
     """
     if unlisted(plan.request.flags):
         return plan
@@ -25,13 +25,13 @@ def with_default_saved(plan: Plan, view: View) -> Plan:
 
 
 def save_new_default(target: LaunchTarget, view: View) -> LaunchTarget:
-    """Make what the user has just chosen the default, and return it as that; what they have not is returned as it is.
+    """Make the target the default if the user has just chosen it, and return the changed target.
 
     Raises ``ProfileError`` if it cannot be saved.
     """
     if not target.new_default:
         return target
-    # by its own name even if retired, so that its old flags are still translated
+    # a retired cluster is saved under its own name, so that its old flags are still translated
     name = target.instead_of or target.cluster or THIS_MACHINE
     if target.course:
         save_default_course(target.course.name, view)
@@ -41,7 +41,7 @@ def save_new_default(target: LaunchTarget, view: View) -> LaunchTarget:
 
 
 def save_default_course(name: str, view: View) -> None:
-    """Make a saved course the default, and say so, unless it is. Raises ``ProfileError``."""
+    """Make a saved course the default, and say so, unless it is already. Raises ``ProfileError``."""
     path = choose_course(name)
     if path:
         view.show(events.Saved(f"“{name}” is the default course", str(path)))

@@ -1,4 +1,4 @@
-"""Combines the command line and the profile into one plan. Nothing is contacted, so mistakes show early."""
+"""Combines the command line and the profile into one plan. It contacts nothing, so that mistakes show early."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notebook_launcher.core.request import Request, override_flags, parse_begin,
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed, near_flag, unlisted
 from notebook_launcher.core.suggestions import did_you_mean
 from notebook_launcher.core.walltime import Walltime
-from notebook_launcher.planning.apps import RequestedApp, notes_on_apps, requested_apps, with_dask, with_pictures
+from notebook_launcher.planning.apps import RequestedApp, notes_on_apps, requested_apps, with_dask, with_icon_data
 from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -31,13 +31,13 @@ class Plan(Frozen):
     """All that a launch needs before it contacts anything. ``user_flags``: the names of the flags that the user typed.
 
     ``command``: the arguments that repeat the launch, without the program's name. ``idle_stop``: seconds of idleness
-    after which the session ends, 0: never. ``panel``: whether JupyterLab's page has one. ``always_new``: whether to
-    ignore a session that is already running. ``notes``: what the user should know about how the options were read.
-    ``gpu_type``: the type of the GPUs according to the profile, if known. ``container_typed``: whether the user named
-    the container, rather than the profile. ``open_at``: the folder or notebook that JupyterLab opens with, if the user
-    named one. ``course_notebook``: the one of the course's that it opens with otherwise. ``placeholders``: see
-    ``LaunchOptions``. ``environment_notice``: what the profile says of JupyterLab in the environment. ``distributed``,
-    ``local_lab``: see ``LaunchOptions``.
+    after which the session is ended, 0: never. ``panel``: whether JupyterLab's page has the session's panel.
+    ``always_new``: whether to ignore a session that is already running. ``notes``: what the user should know about how
+    the options were interpreted. ``gpu_type``: the type of the GPUs according to the profile, if known.
+    ``container_typed``: whether the user named the container, and not the profile. ``open_at``: the folder or notebook
+    that JupyterLab opens, if the user named one; ``course_notebook``: the course's notebook that it opens otherwise.
+    ``environment_notice``: the profile's sentence about the environment. ``distributed``, ``local_lab``,
+    ``placeholders``: see ``LaunchOptions``.
     """
 
     target: LaunchTarget
@@ -65,7 +65,7 @@ class Plan(Frozen):
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
-    """Return what the user should know about the course today."""
+    """Return what the user should know about the course on the day of the launch."""
     day, notes = first_day(options, here), [course.notice] if course.notice else []
     go_without = f"to go without it: --cluster NAME, or launch-notebook course forget {course.name}"
     if course.first and day < course.first:
@@ -91,9 +91,9 @@ def make_plan(
     script_flags: Mapping[str, str | None] | None = None,
     allows_array: bool = False,
 ) -> Plan:
-    """Return the plan for the given options; ``target``: if already known (``find_target``).
+    """Return the plan for these options; ``target``: that of ``find_target``, if it is already known.
 
-    ``script_flags``: those in a job script, which replace the profile's, and which typed ones replace.
+    ``script_flags``: the flags in a job script, which have priority over the profile's, as typed flags have over them.
     ``allows_array``: whether it may be a job array.
 
     Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``.
@@ -126,7 +126,7 @@ def make_plan(
         user_flags=frozenset(options.flags),
         forwards=options.forwards,
         local_lab=options.local_lab,
-        apps=with_pictures(requested_apps(options.apps, target.profile), target, options.course_files),
+        apps=with_icon_data(requested_apps(options.apps, target.profile), target, options.course_files),
         command=_relaunch_arguments(typed, target),
         idle_stop=parse_idle(idle) if idle else 0,
         panel=target.profile.panel and not options.no_panel,
@@ -152,7 +152,7 @@ def _check_values(options: LaunchOptions, *, allows_array: bool) -> None:
 
 
 def _check_distributed(options: LaunchOptions, request: Request, target: LaunchTarget) -> None:
-    """Refuse workers on several nodes where nothing starts them there. Raises ``UsageError``."""
+    """Raise ``UsageError`` for workers on several nodes if the scheduler cannot start them there."""
     if not options.distributed or request.flags.get("nodes") in (None, "1"):
         return
     scheduler = make_scheduler(target.scheduler, "")
@@ -164,12 +164,12 @@ def _check_distributed(options: LaunchOptions, request: Request, target: LaunchT
 
 
 def _environment_notice(chosen: ChosenEnvironment, options: LaunchOptions) -> str | None:
-    """Return what its profile says of the environment, unless the user named software of their own beside it."""
+    """Return the profile's sentence about the environment, unless the user named an image or software of their own."""
     return None if chosen.image_typed or _names_own_software(options) else chosen.environment.notice
 
 
 def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
-    """Return the arguments that repeat this launch, quoted for a shell; no begin time, which has passed by then."""
+    """Return the arguments that repeat this launch, quoted for a shell, without the begin time, which will be past."""
     flags = as_typed({name: value for name, value in options.flags.items() if name != "begin"})
     argv: list[str] = []
     pairs = (
@@ -187,7 +187,7 @@ def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
     argv += [word for name in options.modules for word in ("--module", name)]
     argv += [word for port in options.forwards for word in ("--forward", str(port))]
     argv += ["--", *options.arguments] if options.arguments else []
-    # the flags are in the retired cluster's terms; and it is repeated later, when the default may be another one
+    # the flags are those of the retired cluster, if the user named one; the default cluster may change later
     named = replace(target, cluster=target.instead_of or target.cluster, is_default=False)
     return " ".join(filter(None, (shlex.join(named.arguments()), flags, shlex.join(argv))))
 
@@ -197,7 +197,7 @@ def _activations(options: LaunchOptions) -> tuple[tuple[str, str | None], ...]:
 
 
 def _values(options: LaunchOptions) -> list[tuple[str, str]]:
-    """Return all that the user typed, with its option: each becomes a line of a file, or an argument of a command."""
+    """Return all values that the user typed, each with its option; they become lines of files, or arguments."""
     pairs = [
         *((f"--{name}", value) for name, value in options.flags.items()),
         *(("--module", name) for name in options.modules),
@@ -208,7 +208,7 @@ def _values(options: LaunchOptions) -> list[tuple[str, str]]:
 
 
 def begin_note(request: Request, now: datetime) -> str | None:
-    """Return the note about the begin time, if there is one; ``now`` is the cluster's clock."""
+    """Return a note if the begin time means tomorrow; ``now``: on the cluster's clock."""
     if request.begin is None:
         return None
     begin = parse_begin(request.begin, now)
@@ -221,7 +221,7 @@ def begin_note(request: Request, now: datetime) -> str | None:
 
 
 def unlisted_flags_note(request: Request) -> str | None:
-    """Return the note of a dry run about flags of which only the cluster's sbatch knows whether they exist."""
+    """Return a dry run's note about flags that only the cluster's sbatch may know, ``None`` if there are none."""
     names = sorted(f"--{name}" for name in unlisted(request.flags))
     if not names:
         return None
@@ -233,13 +233,13 @@ def unlisted_flags_note(request: Request) -> str | None:
 
 
 def near_flags_note(request: Request) -> str | None:
-    """Return the note about such flags that are close to a listed one; it is shown before the login."""
+    """Return a note about such flags that are close to a known one; it is shown before the login."""
     near = {f"--{name}": near_flag(name) for name in sorted(unlisted(request.flags))}
     return " ".join(f"{name} is close to {one}: did you mean that?" for name, one in near.items() if one) or None
 
 
 def open_port_note(profile: ClusterProfile) -> str | None:
-    """Return the note about a JupyterLab that listens on the node's own address."""
+    """Return a note if JupyterLab will listen on the node's own network address."""
     if profile.route != "direct":
         return None
     return (
@@ -249,7 +249,7 @@ def open_port_note(profile: ClusterProfile) -> str | None:
 
 
 def useless_flags_note(flags: Iterable[str]) -> str | None:
-    """Return the note about flags that have no effect without a scheduler."""
+    """Return a note about flags that have no effect without a scheduler."""
     useless = sorted(f"--{name}" for name in flags if name not in HONOURED)
     if not useless:
         return None
@@ -257,14 +257,14 @@ def useless_flags_note(flags: Iterable[str]) -> str | None:
 
 
 def _local_jupyter_path(target: LaunchTarget) -> tuple[str, ...]:
-    """Return the folder of the JupyterLab installed beside the launcher, if the job runs on this machine."""
+    """Return the folder of the JupyterLab that is installed with the launcher, if the job runs on this machine."""
     if target.destination is None and target.scheduler == "local":
         return (str(Path(sys.executable).parent),)
     return ()
 
 
 class ChosenEnvironment(NamedTuple):
-    """The selected environment: its name, its settings on this cluster, its image, and whether the user typed that."""
+    """The selected environment: its name, its settings on this cluster, its image, and whether the user named that."""
 
     name: str | None
     environment: Environment
@@ -275,7 +275,7 @@ class ChosenEnvironment(NamedTuple):
 def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEnvironment:
     """Return the environment that the user or the profile selects.
 
-    Raises ``UsageError`` or ``EnvironmentUnknown``.
+    Raises ``UsageError`` for wrong words after ``--``, and ``EnvironmentUnknown``.
     """
     late = [word for word in options.arguments if word.startswith("-")]
     if late:
@@ -293,7 +293,7 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEn
     name: str | None = None
     container: str | None = None
     if words and words[0] not in profile.environments and _looks_like_image(words[0]):
-        container = words.pop(0)  # an image alone, for a site without a profile
+        container = words.pop(0)  # only an image, as on a site without a profile
         if words:
             raise UsageError(
                 f"After -- the environment comes first and the container second: -- {words[0]} {container}"
@@ -302,7 +302,7 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEn
     else:
         name = words[0] if words else profile.environment
         if not words and _names_own_software(options) and _image_is_made_by_user(name, profile):
-            name = None  # what is named lies beside that image, and not in it
+            name = None  # the software that the user named is not inside that image
         base = _environment_named(name, profile, target) if name else Environment()
         container = words[1] if len(words) > 1 else None
     environment = base.changed(
@@ -324,7 +324,7 @@ def _image_is_made_by_user(name: str | None, profile: ClusterProfile) -> bool:
 
 
 def _with_containers_of(profile: ClusterProfile, environment: Environment) -> Environment:
-    """Add the cluster's container settings to an environment with an image; the environment's own come first."""
+    """Add the cluster's container settings to an environment with an image; its own settings have precedence."""
     return environment.changed(
         container_command=environment.container_command or profile.container.command,
         modules=(*environment.modules, *profile.container.modules),
@@ -350,7 +350,7 @@ def _looks_like_image(word: str) -> bool:
 
 
 def image_path(image: str, profile: ClusterProfile) -> str:
-    """Return an image's path: a bare file name is looked up in the profile's image folder, but not ``name:tag``."""
+    """Return an image's path: a bare file name, but not ``name:tag``, is one in the profile's ``image_dir``."""
     if "/" in image or ":" in image or not profile.image_dir:
         return image
     return f"{profile.image_dir.rstrip('/')}/{image}"

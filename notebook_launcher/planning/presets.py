@@ -1,4 +1,4 @@
-"""Presets: launches that the user has saved in a cluster's profile, as they were typed."""
+"""Presets: launches that the user has saved, as they were typed, in a cluster's profile."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from notebook_launcher.profiles.store import user_profiles
 
 
 def save_preset(name: str, words: Sequence[str], target: LaunchTarget, view: View, questions: ConfirmPrompts) -> None:
-    """Save a launch, as it was typed but for ``--cluster``, in the user's own file of the target's profile.
+    """Save a launch as it was typed, without ``--cluster``, in the user's own file of the target's profile.
 
-    Another preset of that name is replaced only if the user agrees. Raises ``UsageError`` if they do not, or nobody can
-    be asked, or the target has no profile, and ``ProfileError`` for an invalid name.
+    Another preset of that name is replaced only if the user agrees. Raises ``UsageError`` if the user does not agree or
+    cannot be asked, or if the target has no profile, and ``ProfileError`` for an invalid name.
     """
     if target.cluster is None:
         raise UsageError(
@@ -43,7 +43,7 @@ def save_preset(name: str, words: Sequence[str], target: LaunchTarget, view: Vie
 
 
 def _without_cluster(words: Sequence[str]) -> list[str]:
-    """Return the words of a launch without its cluster, whose profile they are saved in."""
+    """Return the words of a launch without ``--cluster``: they are saved in that cluster's profile."""
     end = words.index("--") if "--" in words else len(words)
     pairs = zip(["", *words[: end - 1]], words[:end], strict=True) if end else ()
     kept = [word for before, word in pairs if "--cluster" not in (before, word) and not word.startswith("--cluster=")]
@@ -57,8 +57,8 @@ def _may_replace(name: str, before: str, questions: ConfirmPrompts) -> bool:
 def find_preset(name: str, cluster: str | None, here: LocalMachine) -> list[str]:
     """Return the words of a saved launch, which name the cluster if it is not the default one.
 
-    ``cluster``: the one that the user named; without it, the default one goes first, and then those of the user's own
-    profiles. Raises ``UsageError`` if there is no such preset, or several.
+    ``cluster``: the one that the user named; ``None``: the default one or, if that has no such preset, those of the
+    user's own profiles. Raises ``UsageError`` if there is no such preset, or if there are several.
     """
     target = resolve_target(LaunchOptions(cluster=cluster), here)
     if text := target.profile.presets.get(name):
@@ -83,7 +83,7 @@ def find_preset(name: str, cluster: str | None, here: LocalMachine) -> list[str]
 
 
 def known_presets(cluster: str | None, here: LocalMachine) -> list[tuple[str, str]]:
-    """Return the presets that ``find_preset`` finds, each with its launch."""
+    """Return the names of the presets that ``find_preset`` finds, each with its launch."""
     known = dict(resolve_target(LaunchOptions(cluster=cluster), here).profile.presets)
     for _, presets in [] if cluster else _of_user_profiles():
         known = {**presets, **known}
@@ -92,7 +92,7 @@ def known_presets(cluster: str | None, here: LocalMachine) -> list[tuple[str, st
 
 def _of_user_profiles() -> Iterator[tuple[str, Mapping[str, str]]]:
     for place in user_profiles():
-        with contextlib.suppress(ProfileError):  # a launch there reports the mistake
+        with contextlib.suppress(ProfileError):  # a launch with that profile reports the mistake
             yield place, load_profile(place).presets
 
 
@@ -100,5 +100,5 @@ def _with_cluster(text: str, cluster: str | None) -> list[str]:
     words = shlex.split(text)
     end = words.index("--") if "--" in words else len(words)
     is_named = any(word.partition("=")[0] in ("--cluster", "--host", "--course") for word in words[:end])
-    # not in front: a notebook stands there
+    # not at the beginning, which may be a notebook
     return words if is_named or not cluster else [*words[:end], "--cluster", cluster, *words[end:]]

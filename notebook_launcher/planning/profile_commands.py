@@ -1,4 +1,4 @@
-"""``clusters``: list, show and edit profiles, and set the default cluster."""
+"""The command ``clusters``: lists, shows and edits profiles, and sets the default cluster."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class ConfirmPrompts(Protocol):
         """Whether there is a terminal."""
 
     def confirm(self, text: str) -> bool | None:
-        """Ask yes or no; ``None`` if there is no answer."""
+        """Ask a yes-or-no question and return the answer; ``None`` if there is none."""
 
 
 def list_clusters() -> events.ClustersListed:
-    """Return all profiles, those in use first; a profile with a mistake is listed with the mistake."""
+    """Return all profiles, those in use first; an invalid profile is listed with its mistake."""
     chosen = load_configuration().cluster
     seen = [_cluster_entry(name, chosen) for name in profile_names()]
     seen.sort(key=lambda one: (one.status == "retired" or bool(one.unavailable), one.cluster))
@@ -64,7 +64,7 @@ def list_clusters() -> events.ClustersListed:
 
 
 def list_usable_clusters() -> events.ClustersListed:
-    """Return the profiles to choose from, the user's own first: none that is retired, or that takes no sessions."""
+    """Return the profiles to choose from, the user's own first, without retired and unavailable clusters."""
     listed = list_clusters()
     usable = [one for one in listed.clusters if one.status != "retired" and not one.unavailable]
     usable.sort(key=lambda one: (not one.origin.startswith("yours"), one.origin != "site"))
@@ -102,7 +102,7 @@ def _origin(name: str, layers: Sequence[Layer]) -> str:
 
 
 def show_profile(name: str, view: View, *, merged: bool) -> None:
-    """Show the files of a profile, or with ``merged`` the resulting values, with the origin of each key."""
+    """Show the files of a profile or, if ``merged``, the resulting values, each with its origin."""
     layers = profile_layers(name)
     load_profile(name)
     if merged:
@@ -115,7 +115,7 @@ def show_profile(name: str, view: View, *, merged: bool) -> None:
 
 
 def merged_text(layers: Sequence[Layer]) -> str:
-    """Return merged layers as TOML; a comment behind each key names its file and line."""
+    """Return the merged layers as TOML; a comment after each key names its file and line."""
     import tomlkit
 
     document = tomlkit.document()
@@ -155,9 +155,9 @@ def _is_table(value: Any) -> bool:
 
 
 def use_cluster(name: str, view: View) -> None:
-    """Set the default cluster. Raises ``ProfileError`` if there is no such profile.
+    """Set the default cluster.
 
-    Raises ``ClusterUnavailable`` if it cannot be launched on.
+    Raises ``ProfileError`` if there is no such profile, and ``ClusterUnavailable`` if no session can be launched there.
     """
     if name != THIS_MACHINE:
         profile = load_profile(name)
@@ -172,7 +172,7 @@ def use_cluster(name: str, view: View) -> None:
 
 
 def unset_cluster(view: View) -> None:
-    """Have no default cluster. Raises ``ProfileError``."""
+    """Remove the user's default cluster. Raises ``ProfileError``."""
     path = save_default_cluster(None)
     view.show(events.Saved("there is no default cluster", str(path)))
     if left := load_configuration().cluster:
@@ -192,7 +192,7 @@ def change_profile(name: str, values: Values, view: View) -> None:
     """Set values in the user's own file of a profile; ``None`` removes a key. Raises ``ProfileError``."""
     text = user_profile_text(name)
     if text is None and name not in given_profiles() and not values.get(("host",)):
-        load_profile(name)  # raises if there is none, and lists the existing ones
+        load_profile(name)  # if there is none, raises the error that lists the existing ones
     before = new_profile_text(name) if text is None else text
     after = changed(before, values, str(user_profile_path(name)))
     with _without_line_number(name, before):
@@ -205,12 +205,12 @@ def change_profile(name: str, values: Values, view: View) -> None:
     view.show(events.Saved(saved, str(path)))
 
 
-# keys that are read of a retired cluster's profile; the rest is its successor's
+# the keys that are still read from a retired cluster's profile; all others come from its successor's
 _OF_RETIRED = ("base", "description", "status", "successor", "notice", "docs", "unavailable", "translations")
 
 
 def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> None:
-    """Raise ``ProfileError`` for keys that no launch would read."""
+    """Raise ``ProfileError`` for keys of a retired cluster that no launch would read."""
     unread = [place for place, value in values.items() if value is not None and place[0] not in _OF_RETIRED]
     if unread and profile.status == "retired" and profile.successor:
         raise ProfileError(
@@ -222,21 +222,21 @@ def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> No
 
 @contextlib.contextmanager
 def _without_line_number(name: str, before: str) -> Iterator[None]:
-    """Remove the line number from an error: what was just typed is not in the file yet."""
+    """Remove the line number from an error about values that are not in the file yet."""
     try:
         yield
     except ProfileError as error:
-        checked_text(name, before)  # a mistake that was there before is reported with its line
+        checked_text(name, before)  # a mistake that is in the file already is reported with its line
         what = re.sub(rf"^{re.escape(str(user_profile_path(name)))}:\d+: ", "", error.what)
         raise ProfileError(f"Nothing was changed: {what}", why=error.why, hint=error.hint) from None
 
 
 def edit_profile(name: str, view: View, questions: ConfirmPrompts) -> None:
-    """Open the user's own file of a profile in their editor, until it is valid or they give up.
+    """Open the user's own file of a profile in the user's editor, until it is valid or the user gives up.
 
-    The editor gets a copy, so that an invalid file never replaces a valid one; the copy is kept and opened again next
-    time. If the file itself was changed meanwhile, the user decides. Raises ``ProfileError``, ``UsageError`` if there
-    is no editor or it failed, and ``AnswerMissing`` without a terminal.
+    The editor opens a copy, so that an invalid file never replaces a valid one; an invalid copy is kept, and opened
+    again the next time. If the file itself was changed in the meantime, the user decides. Raises ``ProfileError`` if
+    the user gives up, ``UsageError`` if there is no editor or it failed, and ``AnswerMissing`` without a terminal.
     """
     path = user_profile_path(name)
     if not questions.asks:
@@ -248,7 +248,7 @@ def edit_profile(name: str, view: View, questions: ConfirmPrompts) -> None:
     before = _current_text(name)
     _warn_if_retired(name, view)
     copy = path.parent / "unfinished" / path.name
-    began = copy.with_suffix(".began")  # the digest of the file that the copy was made of
+    began = copy.with_suffix(".began")  # contains the digest of the file from which the copy was made
     if copy.exists() and (not began.exists() or _read(began) != _digest(_read(copy))):
         view.show(events.Note(f"This is what you wrote last time: {copy}"))
         if not began.exists() or _read(began) != _digest(before):
@@ -279,13 +279,13 @@ def edit_profile(name: str, view: View, questions: ConfirmPrompts) -> None:
 
 
 def _current_text(name: str) -> str:
-    """Return the user's own file of a profile, or a template if there is none."""
+    """Return the text of the user's own file of a profile, or a template if there is none."""
     path = user_profile_path(name)
     return _read(path) if path.exists() else new_profile_text(name) + hints(load_profile(name))
 
 
 def _warn_if_retired(name: str, view: View) -> None:
-    with contextlib.suppress(ProfileError):  # it may be invalid: that is why it is edited
+    with contextlib.suppress(ProfileError):  # it may be invalid, which may be why the user edits it
         profile = load_profile(name)
         if profile.status == "retired" and profile.successor:
             instead = f"launch-notebook clusters edit {profile.successor}"
@@ -311,7 +311,10 @@ def _forget(copy: Path) -> None:
 
 
 def _edited(copy: Path, name: str, before: str) -> ProfileError | None:
-    """Open the copy in the editor, and return the first mistake in it, if any. Raises ``UsageError``."""
+    """Open the copy in the editor, and return the first mistake in it, if any.
+
+    Raises ``UsageError`` if there is no editor, or it failed.
+    """
     try:
         done = subprocess.run([*_editor(), str(copy)], check=False)
     except (OSError, UsageError) as error:
@@ -340,7 +343,7 @@ def _read(path: Path) -> str:
 
 
 def _editor() -> list[str]:
-    """Return the command line of the user's editor."""
+    """Return the command of the user's editor. Raises ``UsageError`` if there is none."""
     for variable in ("VISUAL", "EDITOR"):
         if value := os.environ.get(variable, "").strip():
             try:

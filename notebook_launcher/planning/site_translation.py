@@ -1,6 +1,6 @@
-"""Translates a user's flags to those of one cluster: GPUs, accounts, and names that have changed. Pure.
+"""Translates a user's flags to those of one cluster: GPUs, accounts, and outdated flags. Pure.
 
-Everything that differs between sites is in their profiles; nothing here knows a site.
+Everything that differs between sites is in their profiles; nothing here is specific to a site.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from notebook_launcher.schedulers.make import make_scheduler
 Options = Mapping[str, str | None]
 _Limit = TypeVar("_Limit", str, int)
 
-# Flags that say how many cores: where one of these is typed, the cores that a site adds for its GPUs are left out.
-MAY_BE_REFUSED = "the job may be refused"  # in notes on what only the scheduler decides
+MAY_BE_REFUSED = "the job may be refused"  # part of the notes on what only the scheduler decides
+# flags that set the number of cores: with one of these, the cores that a profile adds for GPUs are left out
 _CORES = frozenset({"cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu"})
 
 
 class Translated(Frozen):
     """All flags of a request as the cluster expects them, and notes for the user.
 
-    ``gpu_type``: the type of the GPUs as the profile calls it, if known.
+    ``gpu_type``: the type of the GPUs by its name in the profile, if known.
     """
 
     flags: Mapping[str, str | None]
@@ -40,17 +40,17 @@ class Translated(Frozen):
 
 
 class _Added(Frozen):
-    """The flags that a table of the profile adds to the defaults, and the default flags that it removes."""
+    """The flags that a table of the profile adds to the defaults, and the defaults that it removes (``gone``)."""
 
     flags: Mapping[str, str | None]
     gone: frozenset[str] = frozenset()
 
 
 class _GpuRequest(Frozen):
-    """The number of GPUs, and their type by the site's name.
+    """The number of GPUs, and the site's name of their type (``kind``).
 
-    ``is_requested``: whether any are requested, ``plain``: by --gpus alone, ``named``: with the type. ``whole``: all
-    of a node, since no number is given.
+    ``is_requested``: whether flags request any; ``plain``: only with ``--gpus``; ``named``: whether they name the type.
+    ``whole``: whether it is all GPUs of a node, because no number is given.
     """
 
     count: int
@@ -64,14 +64,14 @@ class _GpuRequest(Frozen):
 def translate_flags(
     profile: ClusterProfile, typed_flags: Options, name: str | None = None, placeholders: Collection[str] = ()
 ) -> Translated:
-    """Return the flags for a cluster: the profile's defaults, its additions for GPU or CPU jobs, then the user's.
+    """Return the flags for a cluster: the profile's defaults, its additions for GPU or CPU jobs, and the user's flags.
 
-    In this order: translations of outdated flags, each with its note; ``[gpu]`` and its type, or ``[cpu]``, under the
-    user's own flags; ``--gpus`` in the site's spelling; the account's ending. ``name``: the profile's, for messages.
-    ``placeholders``: flags whose value stands for one that is not known yet, so that no note is about it.
+    Outdated flags are translated first, each with a note. Then ``[gpu]`` and its type, or ``[cpu]``, are added below
+    the user's own flags, ``--gpus`` is spelled as the site does, and the account gets its suffix. ``name``: that of
+    the profile, for messages. ``placeholders``: flags whose value is not known yet, and gets no notes.
 
-    Raises ``ClusterUnavailable`` where no session can be launched, ``AnswerMissing`` where an account must be given,
-    ``UsageError`` where GPUs are a must or their type is not known.
+    Raises ``ClusterUnavailable`` if no session can be launched, ``AnswerMissing`` if an account is required, and
+    ``UsageError`` if GPUs are required, or their type is unknown.
     """
     refuse_if_closed(profile)
     notes = [profile.notice] if profile.notice else []
@@ -97,7 +97,7 @@ def translate_flags(
 
 
 def refuse_if_closed(profile: ClusterProfile) -> None:
-    """Raise ``ClusterUnavailable`` if no session can be launched, with the alternative."""
+    """Raise ``ClusterUnavailable``, with the alternative, if no session can be launched on the cluster."""
     if profile.unavailable is not None:
         raise ClusterUnavailable(profile.unavailable.why, hint=profile.unavailable.instead)
     if profile.status == "retired" and profile.successor is None:
@@ -112,8 +112,9 @@ def _translated(
 ) -> tuple[Options, Options]:
     """Replace outdated flags by current ones, one translation after the other, each with a note.
 
-    The result of a translation counts as typed by the user, since it replaces flags that somebody chose. A flag that
-    the user typed, and that no translation matches, stays; if nothing would replace them, all flags stay.
+    The result of a translation counts as typed, since it replaces flags that somebody chose. A flag that the user
+    typed, and that the translation does not match, is not overwritten; if nothing is left to add, the translation is
+    not applied.
     """
     for translation in translations:
         when = {flag.replace("_", "-"): pattern for flag, pattern in translation.when.items()}
@@ -131,7 +132,7 @@ def _translated(
             continue
         gone = {flag.replace("_", "-") for flag in translation.drop} | (new.keys() & when.keys())
         old = {flag: value for flag, value in all_options.items() if flag in gone}
-        if others := _split("gres", when.get("gres", ""), old.get("gres") or "")[1]:  # no GPUs, in the replaced flag
+        if others := _split("gres", when.get("gres", ""), old.get("gres") or "")[1]:  # GRES other than GPUs are kept
             new["gres"] = ",".join(filter(None, (new.get("gres"), others)))
         defaults = {
             flag: value for flag, value in defaults.items() if flag not in gone or _keeps_default(when, flag, value)
@@ -145,12 +146,12 @@ def _translated(
 
 
 def _keeps_default(when: Mapping[str, str], flag: str, value: str | None) -> bool:
-    """Whether to keep a default that an outdated flag overrode, and that is not outdated itself."""
+    """Return whether to keep a default that an outdated flag overrode, and that is not outdated itself."""
     return flag in when and _matched({flag: when[flag]}, {flag: value}) is None
 
 
 def _matched(when: Mapping[str, str], options: Options) -> dict[str, str] | None:
-    """Return what the last ``*`` of each pattern matches, by flag; ``None`` unless all of them match."""
+    """Return what the last ``*`` of each pattern matched, by flag; ``None`` unless all patterns match."""
     meant = {}
     for flag, pattern in when.items():
         found = match_glob(pattern, _split(flag, pattern, options[flag] or "")[0]) if flag in options else None
@@ -163,7 +164,7 @@ def _matched(when: Mapping[str, str], options: Options) -> dict[str, str] | None
 def _split(flag: str, pattern: str, value: str) -> tuple[str, str]:
     """Split a value into the part that a pattern is about and the rest: for a GPU pattern, the GPUs of a GRES list.
 
-    One pattern cannot match two types of GPUs.
+    If the list has several GPU entries, the first part is empty: one pattern cannot match two types of GPUs.
     """
     if flag != "gres" or not pattern.lower().startswith("gpu"):
         return value, ""
@@ -172,7 +173,7 @@ def _split(flag: str, pattern: str, value: str) -> tuple[str, str]:
 
 
 def _filled(value: str | None, meant: Mapping[str, str]) -> str | None:
-    """Fill in what was captured, or counted: ``gpu:{type}:{count}``; an unnamed type is dropped."""
+    """Return a value with its placeholders filled in: ``gpu:{type}:{count}``; an empty type is dropped."""
     if value is None:
         return None
     return re.sub(r"\{([a-z_-]+)\}:?", lambda match: _filling(match, meant), value)
@@ -188,10 +189,10 @@ def _filling(match: re.Match[str], meant: Mapping[str, str]) -> str:
 
 
 def _with_gpus_apart(defaults: Options, typed_flags: Options) -> tuple[Options, Options]:
-    """Return the defaults without GPUs, and the user's flags with those for GPUs: typed, or by default."""
+    """Return the defaults without GPU flags, and the user's flags with the GPU flags, typed or by default."""
     gpu_defaults = {flag: value for flag, value in defaults.items() if gpus_in(flag, value or "") is not None}
     if any(gpus_in(flag, value or "") is not None for flag, value in typed_flags.items()):
-        kept = merge_flags(defaults, {"gpus": "1"})  # other GRES stay
+        kept = merge_flags(defaults, {"gpus": "1"})  # removes the default's GPU flags, but not other GRES
         return {flag: value for flag, value in kept.items() if flag in defaults and flag != "gpus"}, typed_flags
     return {flag: value for flag, value in defaults.items() if flag not in gpu_defaults}, {
         **gpu_defaults,
@@ -200,7 +201,7 @@ def _with_gpus_apart(defaults: Options, typed_flags: Options) -> tuple[Options, 
 
 
 def _with_chosen(chosen: frozenset[str], defaults: Options, options: Options) -> tuple[Options, Options]:
-    """Count defaults that a layer above the profile set, such as a course, as typed."""
+    """Move the defaults that a layer above the profile, such as a course, has set to the typed flags."""
     kept = merge_flags(defaults, options)
     moved = {flag: value for flag, value in defaults.items() if flag in chosen & kept.keys() and flag not in options}
     return {flag: value for flag, value in defaults.items() if flag not in moved}, {**moved, **options}
@@ -209,9 +210,9 @@ def _with_chosen(chosen: frozenset[str], defaults: Options, options: Options) ->
 def _without_kept_partition(
     profile: ClusterProfile, options: Options, typed_flags: Options, notes: list[str]
 ) -> Options:
-    """Drop a partition that was saved for other jobs, if GPUs are requested and the partition has none.
+    """Drop a saved default partition if GPUs are requested and the partition has none.
 
-    It stays if the profile has its GPUs there, if it was saved together with GPUs, and with a reservation.
+    It stays if the profile's GPUs are there, if it was saved together with GPUs, and with a reservation.
     """
     partition, kept = options.get("partition"), default_flags(profile)
     is_typed = "partition" in typed_flags or kept.get("partition") != partition
@@ -248,7 +249,10 @@ def _gpus_of(profile: ClusterProfile, options: Options) -> _GpuRequest:
 
 
 def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | None:
-    """Return a type as the site spells it. An unknown one is an error only if it has to be translated."""
+    """Return a type as the site spells it. Raises ``UsageError`` for an unknown one that has to be translated.
+
+    ``strict``: whether it has to be.
+    """
     types = {name.lower(): name for name in profile.gpu.types}
     if word.lower() in types:
         return types[word.lower()]
@@ -256,7 +260,7 @@ def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | No
         return word
     if not strict:
         return None
-    meant = did_you_mean(word, types.values(), "--gpus {}:1", cutoff=0.5)  # t5 is like t4
+    meant = did_you_mean(word, types.values(), "--gpus {}:1", cutoff=0.5)  # low enough for t5 and t4
     example = f"for example: --gpus {next(iter(types.values()))}:1"
     is_passed_on = make_scheduler(profile.scheduler, "").passes_gres
     as_typed_too = f"   (--gres=gpu:{word}:1 goes to the scheduler as you type it)" if is_passed_on else ""
@@ -268,7 +272,7 @@ def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | No
 
 
 def _homes(profile: ClusterProfile) -> dict[str, FlagValue | None]:
-    """Return the partition of each type."""
+    """Return the partition of each type of GPU by the profile, ``None`` if it names none."""
     of_all = profile.gpu.flags.get("partition")
     return {name: kind.flags.get("partition", of_all) for name, kind in profile.gpu.types.items()}
 
@@ -283,7 +287,7 @@ def _type_of_partition(profile: ClusterProfile, partition: str | None) -> str | 
 
 
 def _gpu_partitions(profile: ClusterProfile) -> set[FlagValue | None]:
-    """Return the partitions meant only for GPU jobs."""
+    """Return the partitions that the profile uses only for GPU jobs."""
     of_all = None if "partition" in profile.chosen else profile.defaults.get("partition")
     others = {of_all, profile.cpu.flags.get("partition"), None}
     return {profile.gpu.flags.get("partition"), *_homes(profile).values()} - others
@@ -299,7 +303,7 @@ def _note_missing_gpus(profile: ClusterProfile, options: Options, gpus: _GpuRequ
 
 
 def _table(rule: Flags, gpus: _GpuRequest) -> _Added:
-    """Return what a table of the profile adds, with numbers and types filled in."""
+    """Return what a table of the profile adds, with the number and the type of GPUs filled in."""
     meant = {"count": str(gpus.count), "type": gpus.kind or ""}
     flags = {flag: _filled(value, meant) for flag, value in as_flags(rule.flags).items()}
     grown = {flag.replace("_", "-"): str(number * gpus.count) for flag, number in rule.per_gpu.items()}
@@ -308,7 +312,7 @@ def _table(rule: Flags, gpus: _GpuRequest) -> _Added:
 
 
 def _for_gpus(profile: ClusterProfile, gpus: _GpuRequest) -> _Added:
-    """Return what a GPU job gets; the type's flags override those for all types."""
+    """Return what the profile adds to a GPU job; the type's flags override those for all types."""
     below, kind = _table(profile.gpu, gpus), profile.gpu.types.get(gpus.kind or "")
     if kind is None:
         return below
@@ -317,7 +321,7 @@ def _for_gpus(profile: ClusterProfile, gpus: _GpuRequest) -> _Added:
 
 
 def _layered(flags: Options, added: _Added) -> dict[str, str | None]:
-    """Put a table's flags over others; of those that mean the same, the others are dropped."""
+    """Merge a table's flags into others, of which those with the same meaning are dropped."""
     merged = {flag: value for flag, value in flags.items() if flag not in added.gone}
     for family in (GPU_FLAGS, MEMORY_FLAGS):
         if family & added.flags.keys():
@@ -328,7 +332,7 @@ def _layered(flags: Options, added: _Added) -> dict[str, str | None]:
 def _in_partition(
     profile: ClusterProfile, added: _Added, options: Options, gpus: _GpuRequest, notes: list[str]
 ) -> _Added:
-    """Fit the additions to the partition: no QOS of another one, and enough nodes if it allocates whole nodes."""
+    """Adapt the additions to the partition: no QOS of another one, and enough nodes if it allocates whole nodes."""
     flags, partition = dict(added.flags), options.get("partition") or added.flags.get("partition") or ""
     if gpus.named and not _may_have(profile, gpus.kind, partition):
         home = _homes(profile)[str(gpus.kind)]
@@ -345,7 +349,7 @@ def _in_partition(
 
 
 def _may_have(profile: ClusterProfile, kind: str | None, partition: str) -> bool:
-    """Whether a partition may have a type of GPU, as far as the profile knows."""
+    """Return whether a partition may have a type of GPU, as far as the profile knows."""
     own = {name: one.flags.get("partition") for name, one in profile.gpu.types.items()}
     home = own.get(kind or "")
     return home in partition.split(",") if home else partition not in own.values()
@@ -379,7 +383,7 @@ def _note_unknown_type(profile: ClusterProfile, options: Options, gpus: _GpuRequ
 
 
 def _gpus_of_nodes(profile: ClusterProfile, flags: Options) -> str:
-    """Return how many GPUs the nodes have, as text, if known."""
+    """Return how many GPUs the nodes have, as text; empty if not known."""
     nodes, whole = flags.get("nodes") or "1", profile.gpu.whole_partitions.get(flags.get("partition") or "")
     if not whole or not re.fullmatch(r"[0-9]{1,6}", nodes):
         return ""
@@ -388,7 +392,7 @@ def _gpus_of_nodes(profile: ClusterProfile, flags: Options) -> str:
 
 
 def _can_be_respelled(profile: ClusterProfile, added: _Added, options: Options, gpus: _GpuRequest) -> bool:
-    """Whether the site's own flags express all of what ``--gpus`` requests."""
+    """Return whether the site's own flags can express all that ``--gpus`` requests."""
     if not gpus.plain or not GPU_FLAGS & (added.flags.keys() | added.gone):
         return False
     if GPU_FLAGS & added.flags.keys() and options.get("nodes") not in (None, "1"):
@@ -398,7 +402,7 @@ def _can_be_respelled(profile: ClusterProfile, added: _Added, options: Options, 
 
 
 def _without_cores(added: _Added, defaults: Options, options: Options) -> _Added:
-    """Drop the cores added for GPUs if the user asks for others; one task counts as none."""
+    """Drop the cores added for GPUs if the user sets cores or tasks; a single task counts as not set."""
     chosen = {flag for flag in _CORES if {**defaults, **options}.get(flag) not in (None, "1")}
     flags = {flag: value for flag, value in added.flags.items() if not chosen or flag != "cpus-per-task"}
     return _Added(flags, added.gone)
@@ -410,7 +414,7 @@ def _without_cores(added: _Added, defaults: Options, options: Options) -> _Added
 def _put_account(
     rule: AccountRule, flags: dict[str, str | None], has_gpus: bool, name: str | None, notes: list[str]
 ) -> None:
-    """Append the account's suffix, and note what looks wrong. Raises ``AnswerMissing`` if an account is required."""
+    """Add the account's suffix, and notes on what looks wrong. Raises ``AnswerMissing`` if one is required."""
     account = flags.get("account")
     if not account:
         if rule.required:
@@ -457,7 +461,7 @@ def _note_gpu_limit(most: Mapping[str, int], flags: Options, gpus: _GpuRequest, 
 
 
 def _limit(longest: str | Mapping[str, str] | None, flags: Options) -> tuple[str, str | None]:
-    """Return the limit, and the partition or QOS that sets it, as text."""
+    """Return the partition or QOS that sets the limit, as text, and the limit."""
     return ("", longest) if longest is None or isinstance(longest, str) else _limit_in(longest, flags)
 
 

@@ -1,4 +1,4 @@
-"""Cluster and course profiles: their models and files, and reading and editing them, as validated data.
+"""Cluster and course profiles: their models and files, and how these are read, validated and edited.
 
 ``planning`` decides what a profile means for a launch.
 May import: core, schedulers.

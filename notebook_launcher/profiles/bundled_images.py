@@ -1,23 +1,23 @@
-"""The environments of images that are built, once, from the launcher's own definition files."""
+"""The environments in images that users build from the launcher's own definition files."""
 
 from __future__ import annotations
 
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 
-#: the user's own: a folder that others provide may not be writable
+#: a folder of the user's own, since one that others provide may not be writable
 FOLDER = "~/.notebook-launcher/images"
 _TORCH, _TENSORFLOW = f"{FOLDER}/torch.sif", f"{FOLDER}/tensorflow.sif"
 
 
 def with_bundled_images(profile: ClusterProfile) -> ClusterProfile:
-    """Return the profile with the launcher's environments if ``bundled_images`` is set; its own take precedence."""
+    """Return the profile with the launcher's environments if ``bundled_images`` is set; its own have precedence."""
     if not profile.bundled_images:
         return profile
     return profile.changed(environments={**_environments(), **profile.environments})
 
 
 def is_made_by_user(environment: Environment) -> bool:
-    """Whether users build this image themselves, so that it contains none of their environments."""
+    """Return whether users build this image themselves, with ``image build``."""
     return bool(environment.container and environment.container.startswith(f"{FOLDER}/"))
 
 

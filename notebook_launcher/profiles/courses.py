@@ -1,4 +1,4 @@
-"""Courses: where they are saved, and the settings that one adds to its cluster's profile on a given day."""
+"""Courses: where they are saved, and the settings that a course adds to its cluster's profile on a given day."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from notebook_launcher.profiles.validation import cut, validated_once
 
 _FILE = "course.toml"  # the course's own file, whatever its name at the source
 _SOURCE = "source.json"
-_ASIDE = ".old-"  # prefix of the folder that an old version is in while it is replaced
-_OTHERS = "files"  # the folder of the other files: base files and notebooks
-_DEEPEST = 8  # nested base files
+_ASIDE = ".old-"  # prefix of the folder of an old version while it is being replaced
+_OTHERS = "files"  # the folder of the other files: base files, notebooks and icons
+_DEEPEST = 8  # the most course files based on each other
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PLAIN_NAME = re.compile(r"[^./\\\s~?#%:][^/\\?#%:]*")
 
@@ -39,8 +39,8 @@ _PLAIN_NAME = re.compile(r"[^./\\\s~?#%:][^/\\?#%:]*")
 class CourseFiles(Frozen):
     """A course with all its files: the TOML files as layers, the lowest first, and its notebooks by name.
 
-    ``names`` and ``contents`` are those of the layers; the last one is the course's own file. ``icons``: those of its
-    programs that are files, by name.
+    ``names``, ``contents``: those of the layers; the last one is the course's own file. ``icons``: the icon files of
+    its programs, by name.
     """
 
     course: CourseProfile
@@ -52,10 +52,10 @@ class CourseFiles(Frozen):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the course in hexadecimal digits: of its file, or, where there are more, of their list.
+        """The SHA-256 of the course in hexadecimal digits: that of its file or, of several files, that of their list.
 
-        The list is in the format of ``sha256sum``: the course's file as ``course.toml``, then its base files, then the
-        notebooks and the icons, in the order of the file.
+        The list is in the format of ``sha256sum``: the course's own file as ``course.toml``, then its base files, the
+        notebooks and the icons, in the order in which the course names them.
         """
         if len(self.contents) == 1 and not self.notebooks and not self.icons:
             return self.own_digest
@@ -65,7 +65,7 @@ class CourseFiles(Frozen):
 
     @property
     def own_digest(self) -> str:
-        """The SHA-256 of the course's own file, without the others."""
+        """The SHA-256 of the course's own file."""
         return _sha256(self.contents[-1])
 
     def digests_beside(self) -> dict[str, str]:
@@ -74,9 +74,9 @@ class CourseFiles(Frozen):
 
 
 class SavedCourse(Frozen):
-    """A saved course. ``source``: its path or address; ``digest``: its SHA-256; ``saved_on``: the day.
+    """A saved course. ``source``: its path or URL; ``digest``: its SHA-256; ``saved_on``: the day in ISO format.
 
-    ``source`` and ``digest`` are empty if their record is damaged.
+    These three are empty if their record is missing or damaged.
     """
 
     course: CourseProfile
@@ -87,7 +87,7 @@ class SavedCourse(Frozen):
     saved_on: str = ""
 
     def files(self) -> CourseFiles:
-        """Return it with its notebooks. Raises ``ProfileError`` if one cannot be read."""
+        """Return the course with all its files. Raises ``ProfileError`` if one cannot be read."""
         paths = [Path(layer.name) for layer in self.layers]
         notebooks = {name: self._read(name) for name in self.course.notebooks}
         icons = {name: self._read(name) for name in icon_files(self.course)}
@@ -95,7 +95,7 @@ class SavedCourse(Frozen):
         return CourseFiles(self.course, self.layers, names, tuple(map(_read, paths)), notebooks, icons)
 
     def icon(self, name: str) -> bytes:
-        """Return an icon. Raises ``ProfileError`` if it cannot be read."""
+        """Return the content of an icon file. Raises ``ProfileError`` if it cannot be read."""
         return self._read(name)
 
     def _read(self, name: str) -> bytes:
@@ -103,12 +103,12 @@ class SavedCourse(Frozen):
 
 
 def icon_files(course: CourseProfile) -> tuple[str, ...]:
-    """Return the names of the files that are icons of a course's programs."""
+    """Return the names of the icon files of a course's programs."""
     return files_among(app.icon for app in course.apps.values())
 
 
 def courses_folder() -> Path:
-    """Return the folder of saved courses, with a folder each, with ``course.toml`` in it."""
+    """Return the folder of saved courses, which has a folder with a ``course.toml`` for each course."""
     return config_folder() / "courses"
 
 
@@ -121,7 +121,7 @@ def saved_courses() -> list[str]:
 
 
 def saved_course(name: str) -> SavedCourse:
-    """Return a saved course. Raises ``ProfileError``."""
+    """Return a saved course. Raises ``ProfileError`` if there is none of that name, or it is invalid."""
     folder = courses_folder() / name
     if _NAME.fullmatch(name):
         _put_back(folder)
@@ -131,21 +131,21 @@ def saved_course(name: str) -> SavedCourse:
             why=f"The courses are: {', '.join(saved_courses()) or 'none yet'}.",
             hint="name one by its file or its address: launch-notebook --course FILE_OR_URL",
         )
-    # without a name: the file may have had another one at its source
+    # with an empty name, since the file may have had another one at its source
     layers = stacked(read_layer(folder / _FILE), "", lambda base: read_layer(folder / _OTHERS / base))[0]
     return SavedCourse(validated_course(layers), layers, folder, *_read_record(folder))
 
 
 def saved_course_from(source: str) -> str | None:
-    """Return the name of the course that was saved from a path or an address, if any."""
+    """Return the name of the course that was saved from this path or URL, ``None`` if there is none."""
     return next((name for name in saved_courses() if _read_record(courses_folder() / name)[0] == source), None)
 
 
 def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
-    """Return a course's file with its base files, the lowest first, and their names.
+    """Return a course's file with its base files as layers, the lowest first, and their names.
 
-    ``read`` returns the content of a file. Raises ``ProfileError`` for a circle of base files; errors of ``read`` get
-    the line that refers to the file.
+    ``read`` returns the layer of a file. Raises ``ProfileError`` for an invalid name, too many base files, or a circle
+    of them; to errors of ``read``, the line that refers to the file is added.
     """
     layers, names = [own], [name]
     while (base := layers[0].data.get("base")) is not None:
@@ -170,7 +170,7 @@ def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[
 
 
 def validated_course(layers: Sequence[Layer]) -> CourseProfile:
-    """Return the course in some files. Raises ``ProfileError`` with the file, the line and the key."""
+    """Return the course in these files. Raises ``ProfileError`` with the file, the line and the key."""
     try:
         course = validated_once(CourseProfile, layers)
     except ProfileError as error:
@@ -195,10 +195,10 @@ def validated_course(layers: Sequence[Layer]) -> CourseProfile:
 def course_layers(
     course: CourseProfile, files: Sequence[Layer], day: date, cluster: Sequence[Layer]
 ) -> tuple[Layer, ...]:
-    """Return the layers that a course puts on its cluster's profile: its files with the keys of a cluster profile.
+    """Return the layers that a course adds to its cluster's profile: its files, as those of a cluster profile.
 
-    The reservation is that of the day. ``cluster``: the profile's own files. A flag of the course replaces all that
-    mean the same, as a user's flag does.
+    ``day``: determines the reservation; ``cluster``: the profile's own files. A flag of the course replaces all flags
+    with the same meaning, as a user's flag does.
     """
     result: list[Layer] = []
     for layer in files:
@@ -215,7 +215,7 @@ def course_layers(
         data["environments"] = layer.data.get("environments", {})
         result.append(Layer(layer.name, data, layer.text))
     data = dict(_with_image(course, result[-1].data) if course.image else result[-1].data)
-    # each as a whole: half of it from the course and half from the profile would be a program that nobody wrote
+    # Each program is replaced as a whole: a mixture of the course's and the profile's keys would make no sense.
     apps = {name: dataclasses.asdict(app) for name, app in course.apps.items()}
     data["apps"] = {name: {**app, "command": list(app["command"])} for name, app in apps.items()}
     return (*result[:-1], Layer(files[-1].name, data, files[-1].text))
@@ -233,7 +233,7 @@ def reservation_on(course: CourseProfile, day: date) -> Reservation | None:
 
 
 def notebook_to_open(course: CourseProfile, day: date) -> str | None:
-    """Return the notebook that JupyterLab opens with on a day: the reservation's, the course's, or the only one."""
+    """Return the notebook that JupyterLab opens on a day: the reservation's, else the course's, else the only one."""
     reservation = reservation_on(course, day)
     if named := (reservation and reservation.open_at) or course.open_at:
         return named
@@ -242,7 +242,7 @@ def notebook_to_open(course: CourseProfile, day: date) -> str | None:
 
 
 def _replaced(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flags of lower layers without those that mean the same as a flag of an upper one."""
+    """Return the changes to the flags of lower layers because upper ones have flags with the same meaning."""
     theirs, ours = as_flags(below), as_flags(above)
     left = merge_flags(theirs, ours)
     words = {key: key.replace("_", "-") for key in below}
@@ -254,7 +254,7 @@ def _replaced(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 def _with_image(course: CourseProfile, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Set the course's image for its environments without one; if it has none, for the default one."""
+    """Set the course's image in its environments without one; if it has no environments, make a default one."""
     environments = {name: dict(table) for name, table in data["environments"].items()}
     for name, environment in course.environments.items():
         if not environment.container and not environment.modules:
@@ -282,7 +282,7 @@ def save_course(files: CourseFiles, source: str, day: date) -> Path:
 
 
 def save_source(kept: SavedCourse, source: str) -> None:
-    """Record that a saved course has another source now."""
+    """Record that a saved course has a new source."""
     with _recorded(kept.folder):
         path = kept.folder / f".{_SOURCE}.{os.getpid()}"
         _write(path, _record(source, kept.digest, date.fromisoformat(kept.saved_on)))
@@ -293,20 +293,20 @@ def forget_course(name: str) -> None:
     """Remove a saved course. Raises ``ProfileError`` if there is none, or it cannot be removed."""
     folder = courses_folder() / name
     if not _NAME.fullmatch(name) or not folder.is_dir():
-        saved_course(name)  # raises, and lists the existing ones
+        saved_course(name)  # raises the error that lists the existing courses
     with _recorded(folder):
-        shutil.rmtree(_aside(folder), ignore_errors=True)  # otherwise it would be restored
+        shutil.rmtree(_aside(folder), ignore_errors=True)  # otherwise the old version would be restored
         shutil.rmtree(folder)
 
 
 def choose_course(name: str | None) -> Path | None:
-    """Set the default course; ``None``: there is none. Return the file if it was changed. Raises ``ProfileError``."""
+    """Set the default course; ``None``: no default. Return the file if it was changed. Raises ``ProfileError``."""
     return save_setting("course", name) if load_configuration().course != name else None
 
 
 @contextlib.contextmanager
 def _written_beside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder that replaces a folder at the end; if that fails, the old one stays."""
+    """Yield a new folder that replaces ``folder`` at the end; if anything fails, the old one stays."""
     with _recorded(folder):
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))  # with private permissions
@@ -330,7 +330,7 @@ def _aside(folder: Path) -> Path:
 
 
 def _put_back(folder: Path) -> None:
-    """Restore a course that was moved aside for a newer version, if the launcher was killed meanwhile."""
+    """Restore a course that was moved aside for a newer version if the launcher was killed before that was complete."""
     if not folder.exists() and _aside(folder).exists():
         with contextlib.suppress(OSError):  # another launcher was faster
             _aside(folder).replace(folder)
@@ -369,7 +369,7 @@ def _record(source: str, digest: str, day: date) -> bytes:
 
 
 def _read_record(folder: Path) -> tuple[str, str, str]:
-    """Return the source, the digest and the day of a saved course; empty if not recorded."""
+    """Return the source, the digest and the day of a saved course; all empty if the record is missing or damaged."""
     try:
         data = json.loads((folder / _SOURCE).read_bytes())
         source, digest, saved_on = (str(data[key]) for key in ("source", "sha256", "taken"))

@@ -1,6 +1,6 @@
-"""Edits the user's own file of a profile, and the configuration.
+"""Edits the user's own profile files, and the configuration.
 
-Comments and order are kept; a file is written atomically, with private permissions.
+Comments and the order of keys are kept; files are written atomically, with private permissions.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from notebook_launcher.profiles.validation import validated
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-#: values by their key; ``None`` removes a key
+#: values by the path of their key; ``None`` removes the key
 Values = Mapping[tuple[str, ...], Any]
 
 
 def user_profile_text(name: str) -> str | None:
-    """Return the user's own file of a profile, ``None`` if there is none. Raises ``ProfileError``."""
+    """Return the text of the user's own file of a profile, ``None`` if there is none. Raises ``ProfileError``."""
     path = user_profile_path(name)
     return read_layer(path).text if path.exists() else None
 
 
 def new_profile_text(name: str) -> str:
-    """Return the template of the user's own file of a profile: based on the one of that name for everybody, if any."""
+    """Return a template for the user's own file of a profile; it extends the site's or bundled one of that name."""
     if name not in given_profiles():
         return ""
     return (
@@ -65,7 +65,7 @@ def hints(profile: ClusterProfile) -> str:
 
 
 def changed(text: str, values: Values, name: str = "the file") -> str:
-    """Return a TOML text with values changed, keeping its comments. Raises ``ProfileError`` if it is not TOML.
+    """Return a TOML text with changed values, and its comments kept. Raises ``ProfileError`` if it is not TOML.
 
     ``name``: the file's name in messages.
     """
@@ -101,12 +101,12 @@ def _put(document: TOMLDocument, key_path: Sequence[str], value: Any) -> None:
 
 
 def checked_text(name: str, text: str) -> ClusterProfile:
-    """Return the profile with this text as the user's own file. Raises ``ProfileError``."""
+    """Return the profile as it is with this text as the user's own file. Raises ``ProfileError`` if it is invalid."""
     return checked_profile(profile_layers(name, top=parse_layer(text.encode(), str(user_profile_path(name)))))
 
 
 def save_profile(name: str, text: str) -> Path:
-    """Write the user's own file of a profile, if it is valid. Raises ``ProfileError``."""
+    """Write the user's own file of a profile, if it is valid, and return its path. Raises ``ProfileError``."""
     checked_text(name, text)
     return write_private(user_profile_path(name), text)
 
@@ -125,7 +125,7 @@ def save_setting(key: str, value: str | None) -> Path:
 
 
 def write_private(path: Path, text: str) -> Path:
-    """Write a file atomically, with private permissions; a link stays a link. Raises ``ProfileError``."""
+    """Write a file atomically, with private permissions; a symbolic link is followed. Raises ``ProfileError``."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = path.resolve()

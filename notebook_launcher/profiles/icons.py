@@ -1,6 +1,6 @@
-"""Icons of programs beside JupyterLab: known names, and pictures in files beside a profile or a course.
+"""Icons of programs beside JupyterLab: known names, and image files beside a profile or a course.
 
-A picture may come from a stranger, and SVG may contain scripts. So it only becomes a ``data:`` address, which the page
+A file may come from a stranger, and SVG may contain scripts. So it is only used as a ``data:`` URL, which the page
 shows as an image: no script in it runs, and it loads nothing.
 """
 
@@ -15,24 +15,27 @@ from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.profiles.layers import BUNDLED, Layer, has_key, origin
 
-#: those that JupyterLab has itself, or the panel (``panel_apps.js``)
+#: the icons that JupyterLab or the panel (``panel_apps.js``) has
 KNOWN = ("chart", "code", "console", "image", "list", "notebook", "table", "text")
 FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.(svg|png)")
 MOST = 16 * 1024  # bytes
 _MOST_PIXELS = 1024  # of a PNG, in each direction
 _PNG = b"\x89PNG\r\n\x1a\n"
-# Each of these may draw others many times, and those again: a picture of 2 KB then takes a browser for ever.
+# Each of these elements may draw others many times, which may do the same: an image of 2 KB can hang a browser.
 _DRAWS_OTHERS = re.compile(rb"<(?:[^\s<>/:]+:)?(?:use|image|filter|foreignObject|pattern|marker)\b")
-_LIMITS_OTHERS = re.compile(rb"<(?:[^\s<>/:]+:)?(?:clipPath|mask)\b")  # of which one has nothing to draw again
+_LIMITS_OTHERS = re.compile(rb"<(?:[^\s<>/:]+:)?(?:clipPath|mask)\b")  # a single one has nothing to repeat
 
 
 def files_among(icons: Iterable[str | None]) -> tuple[str, ...]:
-    """Return the names of files among icons, each once."""
+    """Return the file names among these icons, each once."""
     return tuple(dict.fromkeys(icon for icon in icons if icon and FILE.fullmatch(icon)))
 
 
 def data_url(name: str, content: bytes, where: str) -> str:
-    """Return a picture as a ``data:`` address. ``where``: what begins the error. Raises ``ProfileError``."""
+    """Return an image file as a ``data:`` URL.
+
+    ``where``: the beginning of the error message. Raises ``ProfileError`` if the file cannot be used.
+    """
     if problem := _problem_with(name, content):
         raise ProfileError(
             f"{where}: {name} cannot be used as an icon: {problem}.",
@@ -43,7 +46,10 @@ def data_url(name: str, content: bytes, where: str) -> str:
 
 
 def icon_beside(layers: Sequence[Layer], app: str, icon: str) -> str:
-    """Return an icon in a file beside the profile that names it, as ``data_url`` does. ``layers``: the profile's."""
+    """Return the icon in a file beside the profile that names it, as a ``data:`` URL.
+
+    ``layers``: those of the profile. Raises ``ProfileError`` if the file cannot be read or used.
+    """
     keys = ("apps", app, "icon")
     where = origin(layers, keys)
     layer = next((layer for layer in reversed(layers) if has_key(layer.data, keys)), layers[-1])

@@ -1,4 +1,4 @@
-"""The types of the keys of a profile, each with what it checks. Needs pydantic; see ``models``."""
+"""The types of a profile's keys, each with its checks. Needs pydantic; see ``models``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.profiles.icons import FILE, KNOWN
 
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # controls, format characters such as zero-width spaces, line separators
-_MOST_NOTEBOOKS = 200  # each is a file to fetch
+_MOST_NOTEBOOKS = 200  # each has to be downloaded
 
 
 def _one_line(text: str) -> str:
@@ -51,7 +51,7 @@ def _begins_with_a_program(command: tuple[str, ...]) -> tuple[str, ...]:
 def _expression(pattern: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about a pattern that a later Python may read differently
+            warnings.simplefilter("ignore")  # a pattern that future versions of Python may interpret differently
             return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"is not a valid regular expression: {error}") from None
@@ -73,7 +73,7 @@ def _are_variables(env: dict[str, str]) -> dict[str, str]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"“{name}” is not a name for an environment variable")
         try:
-            _one_line(value)  # the user agrees to what is shown of it
+            _one_line(value)  # the user has to see all of it before agreeing
         except ValueError as error:
             raise ValueError(f"the value of {name} {error}") from None
     return env
@@ -112,7 +112,7 @@ def _are_launches(presets: dict[str, str]) -> dict[str, str]:
 
 
 def _is_launch(words: list[str]) -> bool:
-    """Whether words are the flags of a launch, perhaps with a notebook in front, and no command."""
+    """Return whether these are the flags of a launch, perhaps after a notebook's name, and not another command."""
     first = words[place_of_command(words) :][:1]
     return bool(words) and (words[0].endswith(".ipynb") or all(word.startswith("-") for word in first))
 
@@ -120,7 +120,7 @@ def _is_launch(words: list[str]) -> bool:
 def _are_lines(flags: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
     for name, value in flags.items():
         try:
-            _one_line(name + str(value))  # the user agrees to what is shown of it
+            _one_line(name + str(value))  # the user has to see all of it before agreeing
         except ValueError as error:
             raise ValueError(f"the value of {name} {error}") from None
     return flags
@@ -169,18 +169,18 @@ def _is_hidden(path: str) -> bool:
     return any(part.startswith(".") for part in path.split("/"))
 
 
-# Values travel to the job script as lines of text: one line each.
+# Values are passed to the job script as lines of text, so each has to be a single line.
 Sentence = Annotated[str, AfterValidator(_one_line)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_one_line)]
-# One line, or several.
+# One line, or a list of lines.
 Lines = Annotated[tuple[Line, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
-# A line that becomes a command's argument: no value of a profile is ever a flag.
+# A line that becomes a command's argument, and must never be taken for a flag.
 Argument = Annotated[Line, AfterValidator(_not_a_flag)]
-# Whom to ask; it stands inside the sentences of errors.
+# Whom to ask; it is inserted into the sentences of error messages.
 Contact = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200), AfterValidator(_one_line)
 ]
-# Commands and patterns have only visible characters; any others could only do harm.
+# These become parts of commands and patterns: only harmless, visible characters are allowed.
 Host = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$\\]+", "the name of a host")]
 User = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$]+", "the name of a user")]
 HostPattern = Annotated[Line, _looks_like(r"(?!-)[\w.*?\[\]!-]+", "a pattern for names of hosts")]
@@ -211,6 +211,6 @@ CourseName = Annotated[
 ]
 CourseFlags = Annotated[dict[str, str | int | bool], AfterValidator(_are_lines)]
 Notebooks = Annotated[tuple[Argument, ...], AfterValidator(_are_beside_the_course)]
-#: a folder that many people use, so none in a home; it stands in lines of text and in commands
+#: a folder that several users share, so not one in a home; it is used in lines of text and in commands
 SharedFolder = Annotated[Line, _looks_like(r"/[^\s'\"`;&<>|(){}$\\*?\[\]]+", "a folder that begins with /")]
 HomeFolder = Annotated[Argument, AfterValidator(_is_visible)]

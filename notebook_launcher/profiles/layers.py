@@ -1,4 +1,4 @@
-"""TOML files merged in layers: each key of the result knows its file and line."""
+"""TOML files that are merged as layers; the file and the line of each key can be found."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ else:
 
 _PART = r"""(?:[\w-]+|"(?:\\.|[^"\\])*"|'[^']*')"""
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
-# values that should have been in quotes: words, and times; no numbers
+# values that should be in quotes: words and times, but not numbers
 _BARE = r"""[^\s"'\[{#\d][^"'#]*?|\d+[A-Za-z]+|(?:\d+-)?\d+(?::\d+)+"""
 _DAY = r"(?:(\d\d?)\.(\d\d?)\.(\d{4})|\d+[-/.]\d+[-/.]\d+)"
-_LONGEST = 200  # characters of a line with a mistake that is understood
-_DEEPEST = 50  # tables and lists in each other; no profile has ten
-# with parts of a limited length, so that it is sought in no more than the length's time; fewer fit with longer ones
+_LONGEST = 200  # characters; a mistake in a longer line is not analysed
+_DEEPEST = 50  # levels of nested tables and lists; no profile has ten
+# parts have a limited length, so that the search takes linear time; a key with longer parts has fewer of them
 _DEEP_KEY = re.compile(
     rf"""(?<![\w-])(?:(?:[\w-]{{1,99}}|"(?:\\.|[^"\\]){{0,99}}"|'[^']{{0,99}}')[ \t]*\.[ \t]*){{{_DEEPEST}}}"""
 )
-BUNDLED = " (bundled)"  # ends the name of a layer that comes with the launcher
-_CONTINUED = 500  # lines that a value may span; keys after longer ones have no line number
+BUNDLED = " (bundled)"  # the end of the name of a layer that comes with the launcher
+_CONTINUED = 500  # the most continuation lines; keys after more of them have no line number
 
-#: former names of keys, which are still accepted
+#: former names of keys that are still accepted
 _NEW_NAMES = {"stream": "route"}
 
 
 class Layer(Frozen):
-    """One parsed file. ``name``: its name in messages, such as its path; ``text`` is kept to find lines in it."""
+    """One parsed file. ``name``: its name in messages, such as its path; ``text``: kept to find the lines of keys."""
 
     name: str
     data: Mapping[str, Any]
@@ -50,9 +50,9 @@ class Layer(Frozen):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def line_of(self, keys: Sequence[str]) -> int | None:
-        """Return the line number of a key, or of the nearest table above it; ``None`` without any.
+        """Return the line number of a key, or of the nearest table above it; ``None`` if there is none.
 
-        A table of an array is named by its number, from 0: ``("translations", "1", "note")``.
+        A table in an array is named by its index, from 0: ``("translations", "1", "note")``.
         """
         key_paths = (tuple(keys[:count]) for count in range(len(keys), 0, -1))
         return next((self._lines[key_path] for key_path in key_paths if key_path in self._lines), None)
@@ -66,10 +66,10 @@ class Layer(Frozen):
 
 
 def read_layer(path: Path, name: str | None = None) -> Layer:
-    """Return a TOML file as a layer. Raises ``ProfileError``, with the line if it is not TOML."""
+    """Return a TOML file as a layer. Raises ``ProfileError`` if it cannot be read; with the line if it is not TOML."""
     try:
         return parse_layer(path.read_bytes(), name or str(path))
-    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+    except (OSError, ValueError) as error:  # ValueError: its name contains a NUL
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ProfileError(
             f"{name or path} cannot be read.", why=why, hint="check the name, and that the file is yours"
@@ -77,9 +77,9 @@ def read_layer(path: Path, name: str | None = None) -> Layer:
 
 
 def parse_layer(content: bytes, name: str) -> Layer:
-    """Return the content of a TOML file as a layer. Raises ``ProfileError``."""
+    """Return the content of a TOML file as a layer. Raises ``ProfileError`` with the line if it is not TOML."""
     try:
-        text = content.decode("utf-8-sig")  # Windows' editor begins a file with a byte order mark
+        text = content.decode("utf-8-sig")  # editors on Windows may write a byte order mark
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ProfileError(
@@ -93,10 +93,10 @@ def parse_layer(content: bytes, name: str) -> Layer:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """Return the data in a TOML text. Raises ``ValueError`` for an invalid one, and for what would take long to read.
+    """Return the data in a TOML text. Raises ``ValueError`` if it is invalid, or has unreasonable keys or values.
 
-    ``tomllib`` reads a key of many parts in the square of their number, and hexadecimal numbers of any length, which
-    Python then refuses to show.
+    ``tomllib`` needs quadratic time for a key of many parts, and accepts hexadecimal numbers of any length, which
+    Python then refuses to print.
     """
     if found := _DEEP_KEY.search(text):
         raise ValueError(f"A key has too many parts (at line {text[: found.start()].count(chr(10)) + 1}, column 1)")
@@ -114,12 +114,12 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _with_new_names(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a file's keys by their present names."""
+    """Return the data with former names of keys replaced by the present ones."""
     return {new if (new := _NEW_NAMES.get(key, key)) not in data else key: value for key, value in data.items()}
 
 
 def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
-    """Return the line of an error of ``tomllib``, its message with the line itself, and a hint."""
+    """Return the line number of an error of ``tomllib``, its message with the line's text, and a hint."""
     lines = text.splitlines() or [""]
     position = re.search(r"\(at line (\d+), column \d+\)", words)
     number = min(int(position[1]), len(lines)) if position else len(lines)
@@ -141,14 +141,14 @@ def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
 
 
 def key_parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a dotted key in a file; none for an invalid key."""
+    """Return the parts of a dotted TOML key; an empty tuple for an invalid key."""
     return tuple(_parts(name)) if re.fullmatch(_NAME, name) else ()
 
 
 def plain_value(text: str) -> Any:
-    """Return a typed value: numbers, lists and the like as in TOML, else a text.
+    """Return a value as a user typed it: a number, a list and the like as in TOML, otherwise the text itself.
 
-    ``None`` for an empty one. A walltime is a text, although TOML would accept some as a time of day.
+    ``None`` for an empty text. A walltime stays a text, although TOML would accept some as a time of day.
     """
     if not text:
         return None
@@ -160,7 +160,7 @@ def plain_value(text: str) -> Any:
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Return the merged layers, the last one on top: tables are merged, everything else is replaced."""
+    """Merge the layers, of which the last one has precedence: tables are merged, everything else is replaced."""
     merged: dict[str, Any] = {}
     for layer in layers:
         merged = _merged(merged, layer.data)
@@ -168,9 +168,9 @@ def merge(layers: Sequence[Layer]) -> dict[str, Any]:
 
 
 def origin(layers: Sequence[Layer], keys: Sequence[str]) -> str:
-    """Return the file, and the line if known, of the uppermost layer with this key.
+    """Return the file, and the line if known, of a key in the topmost layer that has it.
 
-    If no layer has the key (it is missing), return those of its table.
+    If no layer has the key, return those of its table.
     """
     for count in range(len(keys), 0, -1):
         for layer in reversed(layers):
@@ -189,7 +189,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def has_key(data: Any, keys: Sequence[str]) -> bool:
-    """Whether a table has the key; an item of a list counts as the list, which is replaced as a whole."""
+    """Return whether a table has this key; an item of a list counts as present, since lists are replaced as a whole."""
     for key in keys:
         if isinstance(data, list):
             return True
@@ -200,13 +200,13 @@ def has_key(data: Any, keys: Sequence[str]) -> bool:
 
 
 def _places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the path of every table and key in a valid TOML text with its line, starting at 1.
+    """Yield the path of every table and key in a valid TOML text, with its line number, from 1.
 
-    ``tomllib`` has no positions, and tomlkit groups the tables of an array if others are between them. But the lines of
-    a single statement are valid TOML, and no fewer lines of it are.
+    ``tomllib`` reports no positions, and tomlkit groups the tables of an array even if others are between them. So
+    lines are collected until they are valid TOML, which is the case only at the end of a statement.
     """
     table: tuple[str, ...] = ()
-    arrays: dict[tuple[str, ...], int] = {}  # the number of the table of each array that was begun last
+    arrays: dict[tuple[str, ...], int] = {}  # the index of the last table of each array
     lines: list[str] = []
     continued = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -215,7 +215,7 @@ def _places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
             statement: Any = tomllib.loads("".join(lines))
         except (ValueError, RecursionError):  # a value that continues
             continued += 1
-            if continued > _CONTINUED:  # each has taken a look at all of its value
+            if continued > _CONTINUED:  # for each of them, all lines of the value were parsed again
                 return
             continue
         keys: list[str] = []
@@ -235,7 +235,7 @@ def _places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def _numbered(name: Sequence[str], arrays: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
-    """Add the number of the last table to the name of an array of tables."""
+    """Return the path of a table, with the index of the last table after each array of tables."""
     key_path: tuple[str, ...] = ()
     for part in name:
         key_path = (*key_path, part)

@@ -1,7 +1,7 @@
 """The models of a cluster profile, its environments, and of a course profile: frozen dataclasses.
 
-The types of their keys are in ``key_types``, with what each checks. Only what reads a file imports those
-(``validation``), because pydantic takes half of the time in which a command starts.
+The types of their keys, and what each checks, are in ``key_types``. Only the code that reads files (``validation``)
+imports that module, because importing pydantic takes half of a command's start-up time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         YesNo,
     )
 
-# A flag of the scheduler: ``true`` is a flag without a value, ``false`` removes one of a lower layer.
+# A flag of the scheduler: ``true`` is a flag without a value, ``false`` removes the flag of a lower layer.
 FlagValue = str | int | bool
 ContainerCommand = Literal[
     "apptainer", "singularity", "charliecloud", "podman", "podman-hpc", "enroot", "pyxis", "shifter"
@@ -67,12 +67,12 @@ ContainerCommand = Literal[
 
 
 class Table(Frozen):
-    """A table of a file, as ``validation`` returns it; one that is made in the code is not checked."""
+    """A table in a file, as ``validation`` returns it; an object that is made in code is not checked."""
 
     __pydantic_config__: ClassVar[dict[str, bool | str]] = {"extra": "forbid", "defer_build": True}
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values. Raises ``TypeError`` for a name that is no key of this table."""
+        """Return a copy with these values changed. Raises ``TypeError`` for a name that is not a key of this table."""
         if strange := sorted(values.keys() - self.__dataclass_fields__.keys()):
             raise TypeError(f"{type(self).__name__} has no field: {', '.join(strange)}")
         new = copy.copy(self)
@@ -81,12 +81,12 @@ class Table(Frozen):
 
 
 class Environment(Table):
-    """A named set of software for the node. Empty: ``jupyter lab`` as installed on the node.
+    """The software of a session. An empty one means JupyterLab as it is installed on the node.
 
-    ``notice``: a sentence that is shown before each launch with it.
-    ``modules`` are loaded on the node; ``conda``, ``venv`` or ``uv``, and then ``activate`` apply inside the container
-    where there is one, otherwise on the node. ``source`` and ``definition`` say where the image comes from, for
-    ``image pull`` and ``image build``; ``digest``: what the image must be (``sha256:…``).
+    ``notice``: a sentence that is shown before each launch with it. ``modules`` are loaded on the node; ``conda``,
+    ``venv`` or ``uv``, and then ``activate``, apply inside the container if there is one, otherwise on the node.
+    ``source``, ``definition``: where the image comes from, for ``image pull`` and ``image build``; ``digest``: the
+    digest that the image must have (``sha256:…``).
     """
 
     description: Sentence = ""
@@ -105,8 +105,8 @@ class Environment(Table):
     activate: Line | tuple[Line, ...] = ()
     env: Variables = field(default_factory=dict)
     gpu: Literal["auto", "nvidia", "amd", "none"] = "auto"
-    start_timeout: Count = 600  # seconds until Jupyter must listen
-    stage: YesNo | None = None  # whether it is copied to the node's own disk; absent: as the cluster's profile says
+    start_timeout: Count = 600  # seconds within which Jupyter has to listen
+    stage: YesNo | None = None  # whether it is copied to the node's own disk; ``None``: as the cluster's profile says
 
     @property
     def is_plain(self) -> bool:
@@ -115,10 +115,10 @@ class Environment(Table):
 
 
 class Rates(Table):
-    """The price of an hour, in the site's own unit; what is absent costs nothing.
+    """The prices of an hour, in the site's own unit; anything without a price costs nothing.
 
-    ``gpu_hour``: of one GPU, or by type. ``core_hour``: of one core. ``node_hour``: of one node. ``least_cores``: the
-    fewest that are charged on a node.
+    ``gpu_hour``: for one GPU, or by type; ``core_hour``: for one core; ``node_hour``: for one node. ``least_cores``:
+    the minimum number of cores that is charged on a node.
     """
 
     gpu_hour: Rate | dict[Line, Rate] = 0.0
@@ -128,9 +128,9 @@ class Rates(Table):
 
 
 class Price(Rates):
-    """The rates of a cluster, and of partitions where these differ.
+    """The rates of a cluster, and of partitions with different ones.
 
-    ``rule``: whether the parts are added up, or only the most expensive one counts, as with Slurm's MAX_TRES.
+    ``rule``: ``sum`` adds up the parts; with ``max``, only the most expensive one counts, as with Slurm's MAX_TRES.
     """
 
     unit: Line = field(kw_only=True)
@@ -139,10 +139,10 @@ class Price(Rates):
 
 
 class Budget(Table):
-    """The balance of an account: a command on the login node, and a pattern for its output.
+    """How to query the balance of an account: a command on the login node, and a pattern for its output.
 
-    ``pattern``: a regular expression whose group ``left`` is the number, searched line by line; ``{account}`` in it
-    is the account's name.
+    ``pattern``: a regular expression whose group ``left`` is the number, searched for line by line; ``{account}`` in it
+    stands for the account's name.
     """
 
     command: Command
@@ -150,9 +150,9 @@ class Budget(Table):
 
 
 class AccountRule(Table):
-    """The account rules: whether an account is required, what it looks like, and the suffixes of some sites.
+    """The rules for accounts: whether one is required, what its name looks like, and the suffixes of some sites.
 
-    ``gpu_suffix`` and ``cpu_suffix``: suffixes for jobs with and without GPUs; added where missing.
+    ``gpu_suffix``, ``cpu_suffix``: suffixes for jobs with and without GPUs, which are added if missing.
     """
 
     required: YesNo = False
@@ -162,7 +162,7 @@ class AccountRule(Table):
     cpu_suffix: Ending | None = None
 
     def fits(self, name: str) -> bool:
-        """Whether a name looks like an account of this cluster, ignoring case, or there is no pattern."""
+        """Return whether a name looks like an account of this cluster, ignoring case; ``True`` without a pattern."""
         try:
             return not self.pattern or search(self.pattern, name, whole=True, any_case=True) is not None
         except RegexTimeout:
@@ -172,8 +172,9 @@ class AccountRule(Table):
 class Flags(Table):
     """Flags for a kind of job, unless the user sets them.
 
-    In values, ``{count}`` is the number of GPUs and ``{type}`` their type as the site spells it; ``{type}:`` is dropped
-    if no type is named. ``per_gpu``: numbers per GPU, ``cpus-per-task = 18``.
+    In values, ``{count}`` stands for the number of GPUs, and ``{type}`` for their type as the site spells it;
+    ``{type}:`` is removed if no type is named. ``per_gpu``: numbers that are multiplied by that of the GPUs, such as
+    ``cpus-per-task = 18``.
     """
 
     description: Sentence = ""
@@ -185,8 +186,8 @@ class GpuRule(Flags):
     """How to request GPUs; ``types`` override it, by the name in ``--gpus NAME:2``.
 
     ``default``: the number if none is given. ``required``: why a job without GPUs is not possible.
-    ``whole_partitions``: where a job gets all GPUs of its node if it gives no number, and how many these are. ``most``:
-    how many a job may have, by partition and QOS; exceeding it shows a note.
+    ``whole_partitions``: the partitions where a job without a number gets all GPUs of its node, with their number.
+    ``most``: the most GPUs of a job, by partition and QOS; a request for more shows a note.
     """
 
     default: CountOrNone = 0
@@ -203,11 +204,11 @@ class GpuRule(Flags):
 
 
 class Translation(Table):
-    """Flags of another time or cluster, translated to this cluster's; applied in order, each with a note.
+    """A translation of outdated flags, or flags of another cluster, to this cluster's; applied in order, with a note.
 
     ``when``: flags that must all be set, with ``*``, ``?`` and ``[…]`` as in file names, ignoring case (``gpu:t4:*``).
-    ``drop``: flags to remove. ``set``: flags to add; in their values ``{gres}`` is what the last ``*`` matched in
-    ``when``'s gres, or all of it without one. ``note``: why, in a sentence.
+    ``drop``: flags to remove. ``set``: flags to add; in their values, ``{gres}`` stands for what the last ``*`` of the
+    gres in ``when`` matched, or for the whole gres if there is no ``*``. ``note``: why, in a sentence.
     """
 
     when: dict[str, Line]
@@ -217,14 +218,14 @@ class Translation(Table):
 
 
 class Unavailable(Table):
-    """Why no session can be launched there, and what works instead."""
+    """Why no session can be launched on a cluster, and what works instead."""
 
     why: Line
     instead: Line
 
 
 class Container(Table):
-    """How images run on the compute nodes: the command, the modules that it needs, and bind mounts for every image.
+    """How images are run on the compute nodes: the command, the modules that it needs, and bind mounts for every image.
 
     ``build``: where images are built, in a job or, if compute nodes have no internet, on the login node.
     """
@@ -238,9 +239,9 @@ class Container(Table):
 class App(Table):
     """A program that ``--app NAME`` starts beside JupyterLab, in its environment.
 
-    ``command``: its words, no shell's; in them ``{socket}`` is the Unix socket on which it has to listen, ``{folder}``
-    the folder that the user named, else JupyterLab's. ``health``: the path that answers once it is ready.
-    ``icon``: a name of ``icons.KNOWN``, or a file beside the profile or course.
+    ``command``: its words, which are not interpreted by a shell; ``{socket}`` stands for the Unix socket on which it
+    has to listen, ``{folder}`` for the folder that the user named, or else JupyterLab's. ``health``: the URL path that
+    answers once it is ready. ``icon``: a name in ``icons.KNOWN``, or a file beside the profile or course.
     """
 
     command: Command
@@ -273,31 +274,31 @@ class ClusterProfile(Table):
     contact: Contact | None = None  # the cluster's support: an e-mail address or a web page
     unavailable: Unavailable | None = None
     ask: tuple[Literal["host", "user", "account", "partition"], ...] = ()
-    host: Host | None = None  # the login node, as ssh knows it; absent: this machine
+    host: Host | None = None  # the login node, as ssh knows it; ``None``: this machine
     user: User | None = None
     port: Port | None = None
     ssh_config: Argument | None = None
     login_nodes: tuple[HostPattern, ...] = ()
     login_setup: Lines = ()  # bash on the login node, before each command there
     scheduler: SchedulerKind = "slurm"
-    scheduler_options: dict[Line, Line] = field(default_factory=dict)  # what its flags need to know of the site
+    scheduler_options: dict[Line, Line] = field(default_factory=dict)  # the site's names that translated flags need
     engine: Literal["auto", "paramiko", "openssh"] = "auto"
     route: Literal["auto", "node-ssh", "step", "reverse", "job-sshd", "direct"] = "auto"
-    node_suffix: Ending | None = None  # the ending of a node's name on the network of the nodes
-    node_arch: Ending | None = None  # what `uname -m` says on GPU nodes, where it differs
+    node_suffix: Ending | None = None  # the suffix of a node's name on the network of the nodes
+    node_arch: Ending | None = None  # what `uname -m` prints on GPU nodes, if it differs from the login node's
     session_root: Folder = "~/.notebook-launcher/sessions"
     environment: Line | None = None
     image_dir: Argument | None = None
-    bundled_images: YesNo = False  # whether it has environments of the launcher's own definition files
+    bundled_images: YesNo = False  # whether it has environments from the launcher's own definition files
     container: Container = field(default_factory=Container)
-    idle_stop: IdleTime | None = None  # a time without use that ends a session: 30m
+    idle_stop: IdleTime | None = None  # the time without use after which a session is ended: 30m
     gpu_idle: Literal["warn", "end"] = "warn"
-    fast_start: YesNo = True  # whether JupyterLab's start leaves out what it does not need
+    fast_start: YesNo = True  # whether JupyterLab's start-up leaves out what it does not need
     panel: YesNo = True  # whether JupyterLab's page has the session's panel
     stage: YesNo = False  # whether environments are copied to the node's own disk first
-    stage_dir: Folder | None = None  # where on the node; absent: its folder for temporary files
-    stage_limit: Count = 50  # GB of copies that a user has on a node
-    usage_seconds: SampleSeconds = 5  # between two samples of use; 0: none
+    stage_dir: Folder | None = None  # where on the node; ``None``: its folder for temporary files
+    stage_limit: Count = 50  # the most GB of copies that a user has on a node
+    usage_seconds: SampleSeconds = 5  # between two samples of usage; 0: no samples
     keep_days: Count = 30  # days for which the record of an ended session is kept
     account: AccountRule = field(default_factory=AccountRule)
     gpu: GpuRule = field(default_factory=GpuRule)
@@ -310,8 +311,8 @@ class ClusterProfile(Table):
     defaults: dict[str, FlagValue] = field(default_factory=dict)
     environments: dict[Argument, Environment] = field(default_factory=dict)
     apps: dict[AppName, App] = field(default_factory=dict)  # programs for --app
-    presets: Presets = field(default_factory=dict)  # launches by name: the flags as they are typed
-    _chosen: ClassVar[frozenset[str]] = frozenset()  # not in a file; each profile has its own
+    presets: Presets = field(default_factory=dict)  # launches by name: their flags as they are typed
+    _chosen: ClassVar[frozenset[str]] = frozenset()  # not a key of the file; set for each profile
 
     @property
     def chosen(self) -> frozenset[str]:
@@ -319,14 +320,14 @@ class ClusterProfile(Table):
         return self._chosen
 
     def choose(self, flags: frozenset[str]) -> None:
-        """Record which flags were set by upper layers; only the merging code knows."""
+        """Record which flags upper layers have set, which only the code that merges them knows."""
         object.__setattr__(self, "_chosen", flags)
 
 
 class Reservation(Table):
-    """Nodes reserved for a course from one day to another, both inclusive, by the user's clock.
+    """A reservation for a course from one day to another, both inclusive, by the user's clock.
 
-    ``open_at``: the notebook that JupyterLab opens with on these days, instead of the course's own.
+    ``open_at``: the notebook that JupyterLab opens on these days, instead of the course's own.
     """
 
     name: Account
@@ -342,11 +343,11 @@ class Reservation(Table):
 class CourseProfile(Table):
     """The settings that a course adds to a cluster profile; see ``docs/courses.md`` for every key.
 
-    ``cluster``: the cluster profile's name. ``base``: another course file that this one extends, beside it. ``image``:
-    the image of the environments without one. ``notebooks``: files beside the course file, or below it, that are copied
-    into ``folder`` in the student's home on the cluster. ``open_at``: the one of them that JupyterLab opens with.
-    ``contact``: whom to ask. ``class_folder``: a folder on the cluster in which each session leaves its state and the
-    results of timings, for the teacher.
+    ``cluster``: the cluster profile's name. ``base``: another course file, in the same folder, that this one extends.
+    ``image``: the image of the environments without one. ``notebooks``: files in the course file's folder, or below it,
+    that are copied into ``folder`` in the student's home on the cluster. ``open_at``: the notebook among them that
+    JupyterLab opens. ``contact``: whom to ask. ``class_folder``: a folder on the cluster where each session writes its
+    state and the results of timings, for the teacher.
     """
 
     name: CourseName
@@ -374,10 +375,10 @@ class CourseProfile(Table):
 
 
 class Configuration(Table):
-    """The user's ``config.toml``: the defaults without --cluster, --host and --course.
+    """The user's ``config.toml``: the defaults without ``--cluster``, ``--host`` and ``--course``.
 
     ``cluster``: a cluster profile. ``course``: a saved course, which names its own cluster and has priority. ``open``:
-    whether JupyterLab is opened in the browser where there is a display; ``ask``: the next launch asks.
+    whether JupyterLab is opened in the browser if there is a display; ``ask``: the next launch asks the user.
     """
 
     cluster: str | None = None
@@ -385,7 +386,7 @@ class Configuration(Table):
     open: Literal["ask", "always", "never"] = "ask"
 
 
-#: every kind of table, by its name
+#: all models of tables, by their names
 TABLES = {
     kind.__name__: kind
     for kind in (

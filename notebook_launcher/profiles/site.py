@@ -1,4 +1,4 @@
-"""Where a cluster's support puts profiles and defaults for everybody on a machine: /etc/xdg/notebook-launcher."""
+"""Profiles and defaults that a site provides for all users of a machine, in /etc/xdg/notebook-launcher."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.profiles.layers import Layer, parse_layer
 
-_MOST = 1 << 20  # bytes; a profile has a few thousand
+_MOST = 1 << 20  # bytes that are read; a profile has a few thousand
 
 
 def site_folder() -> Path | None:
-    """Return the folder for everybody: on Linux the first one that exists below one of ``$XDG_CONFIG_DIRS``.
+    """Return the site's folder: on Linux, the first that exists in ``$XDG_CONFIG_DIRS``.
 
-    ``None`` if there is none, and on Windows, where ordinary users may add files to the folder for everybody: a profile
-    names commands to run.
+    ``None`` if there is none, and on Windows, where ordinary users may add files to the folder for all users, which
+    would be unsafe: a profile names commands to run.
     """
     if os.name == "nt":
         return None
@@ -27,9 +27,9 @@ def site_folder() -> Path | None:
 
 
 def site_file(*parts: str) -> Path | None:
-    """Return the path of a file of the site, such as ``("clusters", "uni.toml")``; ``None`` if there is none.
+    """Return the path of one of the site's files, such as ``("clusters", "uni.toml")``; ``None`` if it does not exist.
 
-    Raises ``ProfileError`` if that cannot be seen.
+    Raises ``ProfileError`` if the folder cannot be searched.
     """
     folder = site_folder()
     if folder is None:
@@ -45,13 +45,13 @@ def site_file(*parts: str) -> Path | None:
 
 
 def read_site_layer(path: Path) -> Layer:
-    """Return a file of the site as a layer.
+    """Return one of the site's files as a layer.
 
-    Raises ``ProfileError`` if it cannot be read, or if somebody other than root and this user may replace it, or any
-    folder or link that leads to it.
+    Raises ``ProfileError`` if it cannot be read, or if anybody other than root and this user may replace it, or any
+    folder or link on the path to it.
     """
     try:
-        # links are followed by their own names first, as somebody else may be able to change these
+        # the path itself is checked before links are resolved, since others may be able to change the links
         for place in (path, *path.parents):
             _refuse_shared(path, place, place.lstat())
         real = path.resolve(strict=True)
@@ -67,7 +67,7 @@ def read_site_layer(path: Path) -> Layer:
 def _refuse_shared(path: Path, place: Path, found: os.stat_result) -> None:
     others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if stat.S_ISLNK(found.st_mode) or (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
-        others_write = 0  # a link's own mode means nothing; in a sticky folder nobody renames what is another's
+        others_write = 0  # a link's own mode means nothing; in a sticky folder, nobody can rename others' files
     if found.st_uid not in (Path("/").stat().st_uid, 0, os.getuid()) or others_write:
         raise ProfileError(
             f"{path} is refused, because other users may change it.",

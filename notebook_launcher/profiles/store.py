@@ -33,7 +33,7 @@ def config_folder() -> Path:
 
 
 def load_configuration() -> Configuration:
-    """Return the user's configuration, on top of the site's if it names neither a cluster nor a course.
+    """Return the user's configuration; if it names neither a cluster nor a course, on top of the site's.
 
     Raises ``ProfileError``.
     """
@@ -60,7 +60,7 @@ def user_profiles() -> list[str]:
 
 
 def site_profiles() -> list[str]:
-    """Return the names of the profiles that this machine has for everybody; none if the folder cannot be read."""
+    """Return the names of the site's profiles on this machine; none if their folder cannot be read."""
     folder = site_folder()
     with contextlib.suppress(PermissionError):
         return _names_in(folder / "clusters") if folder else []
@@ -86,12 +86,12 @@ def bundled_profiles() -> list[str]:
 def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
     """Return the files of a profile, the lowest first. Raises ``ProfileError``.
 
-    A user's file overrides one of the site's of that name, and that one a bundled one. A file whose ``base`` is its own
-    name extends the one that it overrides. ``top``: the future content of the user's file.
+    The user's file has precedence over the site's file of that name, and that one over the bundled one. A file whose
+    ``base`` is its own name extends the one that it replaces. ``top``: the new content of the user's file.
     """
     layers: list[Layer] = []
     seen: list[str] = []
-    wanted: tuple[str, int] | None = (name, _OWN)  # and whose file may be meant at the most
+    wanted: tuple[str, int] | None = (name, _OWN)  # the name, and the first owner whose file may be used
     while wanted:
         layer, whose = (top, _OWN) if top and not layers else _layer(*wanted, by=layers[0] if layers else None)
         if layer.name in seen:
@@ -113,7 +113,7 @@ def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
 
 
 def load_profile(name: str, over: Sequence[Layer] = ()) -> ClusterProfile:
-    """Return the profile of that name, with further layers on top of it.
+    """Return the profile of that name, with the layers ``over`` on top of it.
 
     Raises ``ProfileError`` if there is none, or it is invalid.
     """
@@ -127,7 +127,7 @@ def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
 
 
 def _checked(profile: ClusterProfile, layers: Sequence[Layer]) -> ClusterProfile:
-    """Return a valid profile, with what only its layers tell, if its flags and its environment are right too."""
+    """Complete a valid profile from its layers, and check its flags, its scheduler options and its environment."""
     profile = with_bundled_images(profile)
     profile.choose(_chosen(layers))
     _check_flags(profile, layers)
@@ -146,9 +146,9 @@ def _checked(profile: ClusterProfile, layers: Sequence[Layer]) -> ClusterProfile
 
 
 def _chosen(layers: Sequence[Layer]) -> frozenset[str]:
-    """Return the flags in ``[defaults]`` that upper layers set, and not the profile's own file.
+    """Return the flags in ``[defaults]`` that layers above the lowest one set.
 
-    They have priority over the ``[gpu]`` and ``[cpu]`` of lower files. Within one file it is the reverse: there
+    They have priority over ``[gpu]`` and ``[cpu]`` in lower layers. Within one layer it is the reverse, since there
     ``[gpu]`` is more specific.
     """
     chosen: set[str] = set()
@@ -161,7 +161,7 @@ def _chosen(layers: Sequence[Layer]) -> frozenset[str]:
 
 
 def _flags_in(table: Any) -> Iterator[str]:
-    """Yield the names of all flags in a ``[gpu]`` or ``[cpu]``."""
+    """Yield the names of all flags in a table ``[gpu]`` or ``[cpu]``."""
     for key, value in table.items() if isinstance(table, Mapping) else ():
         if key in ("flags", "per_gpu") and isinstance(value, Mapping):
             yield from (name.replace("_", "-") for name in value)
@@ -169,11 +169,14 @@ def _flags_in(table: Any) -> Iterator[str]:
             yield from _flags_in(value)
 
 
-_OWN, _SITES, _GIVEN = range(3)  # whose a file is: a lower number comes first
+_OWN, _SITES, _GIVEN = range(3)  # whose file it is: a lower number has precedence
 
 
 def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
-    """Return the first file of that name, and whose it is. ``by``: the file that names it as its base."""
+    """Return the first file of that name, and whose it is.
+
+    ``whose``: the first owner to consider; ``by``: the file that names it as its base, if any. Raises ``ProfileError``.
+    """
     if _NAME.fullmatch(name):
         path = user_profile_path(name)
         if whose <= _OWN and path.exists():
@@ -199,7 +202,7 @@ def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
 
 
 def as_flags(values: Mapping[str, FlagValue]) -> dict[str, str | None]:
-    """Return a table of a profile as flags: ``true`` is a flag without a value, ``false`` none at all."""
+    """Return a table of a profile as flags: ``true`` means a flag without a value, ``false`` no flag."""
     return {
         name.replace("_", "-"): None if value is True else str(value)
         for name, value in values.items()
@@ -213,7 +216,7 @@ def default_flags(profile: ClusterProfile) -> dict[str, str | None]:
 
 
 def flag_tables(profile: ClusterProfile) -> Iterator[tuple[tuple[str, ...], Mapping[str, FlagValue]]]:
-    """Yield all tables of scheduler's flags in a profile, each with its place."""
+    """Yield all tables with flags of the scheduler in a profile, each with its path."""
     yield ("defaults",), profile.defaults
     yield ("cpu", "flags"), profile.cpu.flags
     yield ("gpu", "flags"), profile.gpu.flags
@@ -260,7 +263,7 @@ def _check_flag(key_path: Sequence[str], key: str, value: FlagValue, layers: Seq
 
 
 def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
-    """Return the mistake in a default, and the hint."""
+    """Return the mistake in a flag's value, and a hint; ``None`` if there is none."""
     argument = BY_NAME[name].argument
     if name in REFUSED:
         return "cannot be used here.", REFUSED[name]
@@ -282,6 +285,6 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
     return None
 
 
-#: flags whose values are names on every cluster, with an example; placeholders are in braces
+#: flags whose values are names on every cluster, with an example; braces may mark placeholders
 _NAMES = {"account": "proj1", "partition": "gpu", "qos": "normal", "reservation": "lab1", "clusters": "main"}
 _OF_NAMES = re.compile(r"(?!-)[\w.,:@+/%*{}-]+")

@@ -1,7 +1,7 @@
-"""The tables of profiles that were found valid, kept for the next command, which then does without pydantic.
+"""A cache of profile tables that were found valid, so that the next command need not import pydantic.
 
-Each is a file in the state folder. It counts for the same data and the same checks only, and only if this user alone
-can have written it. It is JSON; one that cannot be read is as if it was not there.
+Each is a JSON file in the state folder. It is used only for the same data and the same checks, and only if nobody but
+this user can have written it. A file that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from notebook_launcher.profiles.models import TABLES, Table
 
 Model = TypeVar("Model", bound=Table)
 
-_MOST_FILES = 50  # those that were used last stay
+_MOST_FILES = 50  # the most files that are kept: those that were used last
 _NAME = re.compile(r"valid-table-[0-9a-f]{64}\.json")
 
 
 def recall(model: type[Model], data: Mapping[str, Any]) -> Model | None:
-    """Return the table of this data if it was found valid before, by the same checks."""
+    """Return the table with this data if it was found valid before by the same checks; else ``None``."""
     if not local_state.is_private():
         return None
     try:
         digest = _digest(model, data)
         entry = json.loads(local_state.read_own(_name(digest)) or "{}")
-        if entry["digest"] != digest:  # another entry under this one's name
+        if entry["digest"] != digest:  # another entry under this name
             return None
         table = _unpacked(entry["table"])
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OSError):
         return None
     with contextlib.suppress(OSError):
-        os.utime(local_state.state_folder() / _name(digest))  # it was used
+        os.utime(local_state.state_folder() / _name(digest))  # marks it as used
     return table if isinstance(table, model) else None
 
 
 def keep(table: Table, data: Mapping[str, Any]) -> None:
-    """Keep a table that is valid, if possible; everything works without it."""
+    """Store a valid table if possible; failures are ignored, since everything works without it."""
     with contextlib.suppress(OSError):
         local_state.make_state_folder()
         if not local_state.is_private():
@@ -72,15 +72,18 @@ def _name(digest: str) -> str:
 
 
 def _digest(model: type[Table], data: Mapping[str, Any]) -> str:
-    """Return a digest of the data, and of all else that decides what is read from it. Raises ``OSError``."""
+    """Return a digest of the data, and of everything else that determines the result. Raises ``OSError``."""
     return hashlib.sha256(f"{_checks()}\n{model.__name__}\n{data!r}".encode(errors="surrogatepass")).hexdigest()
 
 
 @functools.cache
 def _checks() -> str:
-    """Return what changes with the checks: the versions, and the state of the files that they are made of."""
+    """Return a text that changes with the checks: versions, and the sizes and times of the source files."""
     package = Path(__file__).parent.parent
-    files = [*package.glob("profiles/[!.]*.py"), *package.glob("core/[!.]*.py")]  # no editor's lock: .#models.py
+    files = [
+        *package.glob("profiles/[!.]*.py"),
+        *package.glob("core/[!.]*.py"),
+    ]  # no lock files: .#models.py
     if (pydantic := find_spec("pydantic")) and pydantic.origin:
         files += Path(pydantic.origin).parent.glob("version.py")
     states = [(str(path), path.stat()) for path in sorted(files)]
@@ -88,7 +91,7 @@ def _checks() -> str:
 
 
 def _packed(value: Any) -> Any:
-    """Return a value as JSON keeps it: every object says what it is."""
+    """Return a value in a form for JSON, in which every object names its type."""
     if isinstance(value, Table):
         keys = {one.name: _packed(getattr(value, one.name)) for one in dataclasses.fields(value)}
         return {type(value).__name__: keys}
@@ -100,7 +103,7 @@ def _packed(value: Any) -> Any:
 
 
 def _unpacked(value: Any) -> Any:
-    """Return the value that was packed. Raises ``LookupError``, ``TypeError`` or ``ValueError`` for any other."""
+    """Return the value that ``_packed`` was given. Raises ``LookupError``, ``TypeError`` or ``ValueError``."""
     if isinstance(value, list):
         return tuple(map(_unpacked, value))
     if not isinstance(value, dict):

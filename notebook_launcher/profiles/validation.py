@@ -1,6 +1,6 @@
-"""Reads merged layers into the models, and says what is wrong in a sentence, with the file, the line and the key.
+"""Reads merged layers into the models, and reports mistakes in a sentence, with the file, the line and the key.
 
-Only a table that was not valid before is checked by pydantic, which is imported for it: see ``valid_tables``.
+Only a table that was not found valid before is checked by pydantic, which is imported only then: see ``valid_tables``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Model = TypeVar("Model", bound=Table)
 
 
 def validated_once(model: type[Model], layers: Sequence[Layer]) -> Model:
-    """Return the model of merged layers like ``validated``, without checking again what was valid before."""
+    """Return the same as ``validated``, without checking again what was found valid before."""
     data = merge(layers)
     if (known := valid_tables.recall(model, data)) is not None:
         return known
@@ -38,7 +38,7 @@ def validated_once(model: type[Model], layers: Sequence[Layer]) -> Model:
 
 
 def _sets_variables(layer: Layer) -> bool:
-    """Whether a file that did not come with the launcher sets variables: their values may be secrets."""
+    """Return whether a file other than a bundled one sets environment variables, whose values may be secrets."""
     environments = layer.data.get("environments")
     tables = environments.values() if isinstance(environments, Mapping) else ()
     return not layer.name.endswith(BUNDLED) and any(isinstance(table, Mapping) and "env" in table for table in tables)
@@ -71,7 +71,7 @@ def _checked(model: type[Model], data: Mapping[str, Any], layers: Sequence[Layer
 
 @functools.cache
 def _adapter(name: str) -> TypeAdapter[Any]:
-    """Return what reads a model of that name; in its annotations the names are those of ``key_types``."""
+    """Return the validator of the model of that name, whose annotations use the types in ``key_types``."""
     from pydantic import TypeAdapter
 
     from notebook_launcher.core.pydantic_plugins import look_for_no_plugins
@@ -86,7 +86,7 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def _place(details: Any, data: Any) -> tuple[str, ...]:
-    """Return the key of a problem, without the type names that pydantic adds to it."""
+    """Return the path of the key with the problem, without the type names that pydantic adds."""
     *above, last = details["loc"] if details["loc"] else ("",)
     key_path: list[str] = []
     for part in details["loc"]:
@@ -102,7 +102,7 @@ def _place(details: Any, data: Any) -> tuple[str, ...]:
     return tuple(key_path)
 
 
-#: messages for wrong types, with the hint
+#: messages for wrong types, with their hints
 _EXAMPLES = {
     "string": ("must be text in quotes.", '{key} = "{value}"'),
     "int": ("must be a whole number, without quotes.", "for example: {key} = 5"),
@@ -118,7 +118,7 @@ _EXAMPLES = {
 
 
 def _problem(model: type[Table], details: Any, key_path: tuple[str, ...]) -> tuple[str, str]:
-    """Return the mistake in a sentence, and what to type, if known."""
+    """Return a sentence on the mistake, and what to type instead, if known."""
     kind, value, limits = details["type"], details["input"], details.get("ctx", {})
     names = [cut(part) for part in key_path if not part.isdecimal()] or ["the file"]  # numbers are positions in lists
     where, key, shown = ".".join(names), names[-1], cut(str(value))
@@ -152,7 +152,7 @@ def _problem(model: type[Table], details: Any, key_path: tuple[str, ...]) -> tup
 
 
 def cut(text: str, length: int = 80) -> str:
-    """Return a value for a message: on one line, and shortened."""
+    """Return a value on one line, and shortened, for a message."""
     line = re.sub(r"[\n\r\t]", " ", text)
     return line if len(line) <= length else f"{line[:length]}…"
 

@@ -18,7 +18,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import no_such_flag
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
 
-#: what a submit command makes of a flag, as it was typed
+#: how a submit command reacts to a flag, as it was typed
 FlagAnswer = Literal["accepted", "unknown", "needs a value", "takes no value", "refused"]
 
 
@@ -33,7 +33,7 @@ class JobRef(Frozen):
 
 
 class State(enum.Enum):
-    """A job's state; each member has all of its spellings, see ``State.read``."""
+    """A job's state. The value of each member is the tuple of its spellings: see ``State.read``."""
 
     PENDING = (
         "PENDING",
@@ -75,12 +75,12 @@ class State(enum.Enum):
 
     @property
     def waits(self) -> bool:
-        """Not started yet, but may still start."""
+        """Whether it has not started yet, but still may."""
         return self is State.PENDING
 
     @property
     def ended(self) -> bool:
-        """Will not run any more."""
+        """Whether it is over, and will not run again."""
         return self not in (State.PENDING, State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN)
 
 
@@ -98,11 +98,12 @@ class Meaning(Frozen):
 class JobStatus(Frozen):
     """A job's status at one time. ``None``: not reported; nothing is guessed.
 
-    ``start``: when it started or, while it is pending, the scheduler's estimate; ``ends``: when it ended, or its
-    walltime does (ISO; without a zone, on the cluster's clock). ``by``: who cancelled it, as the scheduler names them
-    (Slurm: a user id). ``partition``: where it is pending or runs. ``account``, ``qos``, ``walltime``: the job's own,
-    which may differ from the request, as the scheduler writes them (a walltime as ``2:00:00`` or ``UNLIMITED``).
-    ``meaning``: what the reason means, where the scheduler's reasons are not Slurm's.
+    ``start``: when it started or, while it is pending, when the scheduler expects it to start. ``ends``: when it ended
+    or, while it runs, when its walltime ends. Both are in ISO format; without a zone, on the cluster's clock. ``by``:
+    who cancelled it, as the scheduler names them (Slurm: a user id). ``partition``: where it is pending or running.
+    ``account``, ``qos``, ``walltime``: those of the job, which may differ from the request, as the scheduler writes
+    them (a walltime as ``2:00:00`` or ``UNLIMITED``). ``meaning``: what the reason means, for schedulers other than
+    Slurm.
     """
 
     job: JobRef
@@ -135,14 +136,14 @@ class Submission(Frozen):
 
 
 class AccountingRecord(Frozen):
-    """The accounting of a job that is over; ``None``: not reported.
+    """The accounting of a finished job; ``None``: not reported.
 
-    Seconds, MiB, joules. ``cpu_used``: CPU seconds used; ``cpu_reserved``: CPU seconds allocated. ``memory_peak``: the
-    largest of any of its steps. ``gpus``, ``cores``, ``memory_limit``: those allocated, on all its nodes;
-    ``cores_requested``, ``gpus_requested``, ``gpu_type_requested``, ``memory_requested``: what was asked for, or set in
-    its place by the site. ``earlier``: seconds of the runs before
-    it was requeued; all other values are of its last run. ``complete``: whether all values are final; the last ones
-    arrive some seconds after its end.
+    In seconds, MiB and joules. ``cpu_used``: CPU seconds used; ``cpu_reserved``: CPU seconds allocated.
+    ``memory_peak``: the highest peak of its steps. ``gpus``, ``cores``, ``memory_limit``: the totals allocated on all
+    its nodes; ``cores_requested``, ``gpus_requested``, ``gpu_type_requested``, ``memory_requested``: what was
+    requested, or the site's default. ``earlier``: the seconds of all runs before it was requeued; all other values are
+    those of its last run. ``complete``: whether all values are final; the last ones arrive some seconds after the job's
+    end.
     """
 
     job: JobRef
@@ -170,8 +171,8 @@ class AccountingRecord(Frozen):
 class StepUse(Frozen):
     """What one step of a job used: the batch script itself, or one ``srun``; ``None``: not reported.
 
-    Seconds, MiB, joules. ``memory_peak``: of its largest task, number ``memory_task`` on ``memory_node``;
-    ``memory_mean``: the mean of the peaks of its tasks. ``gpu_percent``: use of its GPUs, if it is measured.
+    In seconds, MiB and joules. ``memory_peak``: that of its largest task, number ``memory_task`` on ``memory_node``;
+    ``memory_mean``: the mean of the peaks of its tasks. ``gpu_percent``: GPU utilization, if it is measured.
     """
 
     name: str
@@ -191,10 +192,10 @@ class StepUse(Frozen):
 
 
 class StepSample(Frozen):
-    """What one step of a running job has used so far; ``None``: not reported. CPU seconds, MiB.
+    """What one step of a running job has used so far, in CPU seconds and MiB; ``None``: not reported.
 
-    ``cpu_mean``: of its tasks; ``cpu_least``: of the one that has computed least, number ``least_task`` on
-    ``least_node``. ``memory_peak``: of its largest task, ``memory_task`` on ``memory_node``.
+    ``cpu_mean``: the mean of its tasks; ``cpu_least``: that of the task with the least CPU time, number ``least_task``
+    on ``least_node``. ``memory_peak``: that of its largest task, number ``memory_task`` on ``memory_node``.
     """
 
     name: str
@@ -211,22 +212,22 @@ class StepSample(Frozen):
 
 
 class JobAccounts(Frozen):
-    """All that the accounting tells of one job. ``columns``: as the scheduler prints them, by its own names.
+    """All that the accounting reports about one job. ``columns``: its values as printed, by the scheduler's own names.
 
-    Where these are not sacct's, ``meanings`` says in plain words what those to be shown mean, in their order; the name
-    and the state of the job are ``JobName`` and ``State`` all the same.
+    If these are not sacct's columns, ``meanings`` explains in plain words those to be shown, in the order in which
+    they are shown; the name and the state of the job are still called ``JobName`` and ``State``.
     """
 
     record: AccountingRecord
     columns: Mapping[str, str]
     steps: tuple[StepUse, ...] = ()
-    #: the tasks of an array, if the job is one as a whole, by their ids; its other values are then those of the first
+    #: the ids of the tasks, if this is a whole job array; all other values are then those of the first task
     array: tuple[str, ...] = ()
     meanings: Mapping[str, str] | None = None
 
     @property
     def is_live(self) -> bool:
-        """Whether the job waits, runs or is suspended: more values come at its end."""
+        """Whether the job is pending, running or suspended: more values arrive when it ends."""
         return self.record.state in (State.PENDING, State.RUNNING, State.SUSPENDED)
 
     @property
@@ -243,53 +244,53 @@ class Scheduler(ABC):
     title: str = ""
     #: whether the launcher and the job share one machine, so that no tunnel is needed
     same_machine: bool = False
-    #: its commands: first the one that submits
+    #: its commands; the one that submits comes first
     programs: tuple[str, ...] = ()
-    #: the command that prints its version in its first line, and submits nothing
+    #: a command that prints its version in the first line, and submits nothing
     version_command: tuple[str, ...] = ()
-    #: whether a session may be on several nodes
+    #: whether a session may have several nodes
     several_nodes: bool = True
     #: whether a job array can be submitted and followed
     has_arrays: bool = False
-    #: whether nothing is known any more of a job that was cancelled before it began
+    #: whether it keeps no record of a job that was cancelled before it started
     forgets_cancelled: bool = False
-    #: seconds after a job's end in which neither the queue nor the history may know of it
+    #: the seconds after a job's end during which it may be in neither the queue nor the history
     history_delay: float = 0.0
-    #: whether ``--gres`` goes to it as it is typed
+    #: whether ``--gres`` is passed on as it was typed
     passes_gres: bool = False
-    #: how the lines with flags begin in its job scripts; empty: it reads none
+    #: the beginning of the lines with flags in its job scripts; empty: it reads none
     directive: str = "#SBATCH"
     #: the flags of sbatch that it can translate; ``None``: all that its own submit command knows
     translated_flags: tuple[str, ...] | None = None
-    #: where its flags are listed, beside the launcher's ``--help``
+    #: where its flags are listed, besides the launcher's ``--help``
     lists_flags: str = ""
     #: what a user types to list its partitions
     lists_partitions: str = ""
-    #: what a user types to list jobs of the last days that are over
+    #: what a user types to list the finished jobs of the last days
     lists_past_jobs: str = ""
-    #: its information beyond one's own job; ``None``: there is none
+    #: what it reports besides the user's own job; ``None``: nothing
     cluster_info: ClusterInfo | None = None
 
     def no_such_flag(self, name: str, why: str = "", known: Sequence[str] | None = None) -> UsageError:
-        """Return the error for a flag that it does not have; ``known``: those that its submit command reports."""
-        few = self.translated_flags  # what is meant may not be among them, so that a near one has to be nearer
+        """Return the error for an unknown flag; ``known``: the flags that its submit command reports."""
+        few = self.translated_flags  # the intended flag may not be among them, so a suggestion has to be closer
         if known or few is None:
             return no_such_flag(name, why, known or None, lists=self.lists_flags)
         return no_such_flag(name, why, few, nearness=0.7, lists=self.lists_flags)
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Take what a profile's ``scheduler_options`` say. Raises ``ProfileError`` for one that does not exist."""
+        """Apply a profile's ``scheduler_options``. Raises ``ProfileError`` for an unknown option."""
         name = sorted(options)[0]
         raise ProfileError(
             f"scheduler_options has “{name}”, which {self.title or self.name} does not have.", hint="take it out"
         )
 
     def site_options(self) -> list[str] | None:
-        """Return the command that shows what a site calls its resources; ``None``: there is nothing to ask."""
+        """Return the command that shows how a site names its resources; ``None``: there is nothing to query."""
         return None
 
     def read_site_options(self, answer: CommandResult) -> dict[str, str]:
-        """Return the ``scheduler_options`` for that site that differ from the defaults, as far as they are clear."""
+        """Return the ``scheduler_options`` for that site that differ from the defaults; unclear ones are left out."""
         return {}
 
     def submit_by_hand(self, script: str) -> str:
@@ -305,14 +306,14 @@ class Scheduler(ABC):
         """Return the submitted job. Raises ``SubmitRefused`` or ``SchedulerMissing`` with the scheduler's reason."""
 
     def try_flag(self, name: str, value: str | None) -> list[str] | None:
-        """Return the command by which the submit command shows what it makes of a flag; it submits nothing.
+        """Return a command that shows how the submit command reacts to a flag; it submits nothing.
 
         ``None``: this scheduler has no flags beyond the launcher's list.
         """
         return None
 
     def read_flag(self, name: str, answer: CommandResult) -> FlagAnswer:
-        """Return what the submit command makes of that flag; ``refused``: for another reason, see its message."""
+        """Return how the submit command reacted to that flag; ``refused``: for another reason, see its message."""
         return "unknown"
 
     def list_flags(self) -> list[list[str]]:
@@ -330,7 +331,8 @@ class Scheduler(ABC):
     def query_own(self, cluster: str | None) -> list[str] | None:
         """Return the command that prints the states of all of this user's jobs, to be shared by several launchers.
 
-        ``read_query`` parses its output as well. ``None``: query each job by itself, which costs nobody anything.
+        ``read_query`` parses its output as well. ``None``: each job is queried separately, which puts no load on
+        anything.
         """
         return None
 
@@ -346,23 +348,23 @@ class Scheduler(ABC):
         """Return states by job id, without jobs that are not listed; ``None``: the scheduler did not answer."""
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
-        """Whether the answer to a query for a job that is not listed says that there is no such job."""
+        """Return whether this answer, in which the job is not listed, says that there is no such job."""
         return True
 
     @abstractmethod
     def history(self, job: JobRef) -> list[str] | None:
-        """Return the command that prints how a job ended that has left the queue, ``None`` if there is none."""
+        """Return the command that prints how a job ended that has left the queue; ``None``: there is none."""
 
     @abstractmethod
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Return how the job ended, ``None`` if that is not known."""
 
     def history_answers(self, answer: CommandResult) -> bool:
-        """Whether this answer to ``history``, perhaps of a job that never was, shows that the history can be read."""
+        """Return whether this answer to ``history``, even for a job that never existed, shows that it can be read."""
         return answer.exit_code == 0
 
     def history_typed(self, job: JobRef) -> str:
-        """Return what a user types to see what the scheduler knows of a job; empty: nothing."""
+        """Return what a user types to see what the scheduler knows about a job; empty: there is no such command."""
         return ""
 
     def runs(self, job: JobRef) -> list[str] | None:
@@ -378,7 +380,10 @@ class Scheduler(ABC):
         """Return the command that cancels a job, pending or running."""
 
     def cancel_all(self, jobs: Sequence[JobRef]) -> list[str]:
-        """Return the command that cancels several jobs (all on the same cluster); that for one accepts more ids."""
+        """Return the command that cancels several jobs, all on the same cluster.
+
+        The default appends the other job ids to the command for the first job.
+        """
         return [*self.cancel(jobs[0]), *(job.id for job in jobs[1:])]
 
     def cancel_typed(self, job: JobRef) -> list[str]:
@@ -388,7 +393,7 @@ class Scheduler(ABC):
     def step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
         """Return the command that runs another one inside a running job, on its first node, with stdin and stdout.
 
-        Both must pass on any byte at once. ``None``: the scheduler has no such command.
+        Both must pass on every byte immediately. ``None``: the scheduler has no such command.
         """
         return None
 
@@ -398,7 +403,7 @@ class Scheduler(ABC):
         return self.step(JobRef("0"), ["true"]) is not None
 
     def command_step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
-        """Return the same as ``step`` for a command whose output people read: its exit code is no error message."""
+        """Return the same as ``step`` for a command whose output people read: its failure causes no extra message."""
         return self.step(job, command)
 
     def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
@@ -417,15 +422,15 @@ class Scheduler(ABC):
         return None
 
     def report(self, job: JobRef) -> list[str] | None:
-        """Return the command that prints all about one job of the user's; ``None``: there is none."""
+        """Return the command that prints all details of one of the user's jobs; ``None``: there is none."""
         return None
 
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
-        """Return all about that job, ``None`` if it is not known."""
+        """Return all details of that job, ``None`` if it is not known."""
         return None
 
     def read_array_report(self, job: JobRef, answer: CommandResult) -> Mapping[int, JobAccounts]:
-        """Return the same about each task of a job array, by its number; empty if none is known."""
+        """Return the details of each task of a job array, by its number; empty if none is known."""
         return {}
 
     def running_steps(self, job: JobRef) -> list[str] | None:
@@ -433,13 +438,13 @@ class Scheduler(ABC):
         return None
 
     def read_running_steps(self, job: JobRef, answer: CommandResult) -> tuple[StepSample, ...]:
-        """Return what these steps use; none if that is not known."""
+        """Return what these steps use; an empty tuple if it is not known."""
         return ()
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
-        """Return the paths of a job's error and output files, the likeliest first, from the flags of its submission.
+        """Return the paths of a job's error and output files from the flags of its submission, most likely ones first.
 
-        ``node``: where it ran, ``None`` if it did not start. A name that cannot be resolved completely is left out.
+        ``node``: where it ran, ``None`` if it did not start. Names that cannot be resolved completely are left out.
         """
         return [path for path in (flags.get("output"),) if path]
 

@@ -1,7 +1,7 @@
-"""What a scheduler reports beyond one's own job: partitions, limits, nodes, pending jobs, and start estimates.
+"""What a scheduler reports besides the user's own job: partitions, limits, nodes, pending jobs and start estimates.
 
-Not every scheduler reports all of it, and not every site lets everybody read it. ``None`` means not reported, which is
-not the same as none.
+Not every scheduler reports all of it, and not every site lets everybody read it. ``None`` means that something was not
+reported, which is not the same as that there is none.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from notebook_launcher.core.walltime import Walltime
 
 
 class Partition(Frozen):
-    """One partition and what it allows. ``accounts`` and the like: those allowed, ``None``: all, or not reported.
+    """One partition and what it allows. ``accounts``, ``qos``, ``groups`` and ``users``: those allowed; ``None``: all,
+    or not reported.
 
-    ``usual``: the walltime of a job that asks for none. ``whole_nodes``: jobs are allocated whole nodes there.
-    ``preemptible``: jobs may be preempted by others.
+    ``usual``: the walltime of a job that requests none. ``whole_nodes``: jobs are allocated whole nodes there.
+    ``preemptible``: jobs there may be preempted by others.
     """
 
     name: str
@@ -47,10 +48,10 @@ class Limit(Frozen):
 
     ``of``: what sets it (``account proj1``, ``QOS short``, ``partition gpu (QOS courses)``). ``on``: the limited
     resource, by Slurm's name for trackable resources (``gres/gpu``, ``cpu``, ``mem``, ``node``), or ``jobs``,
-    ``submitted jobs``, ``walltime``; with `` minutes`` after a resource the total that jobs may use up, with ``running
-    `` before it the total that running jobs may still use up. ``per``: ``job``, ``node`` (of a job), ``user``,
-    ``account`` or ``group`` (all who share it). ``value``: the limit as sbatch accepts it (``2``, ``100G``,
-    ``1-00:00:00``); ``used``: how much of it is in use now, in the same form, ``None`` if not reported.
+    ``submitted jobs``, ``walltime``. With ``minutes`` after the resource it limits the total that jobs may use up; if
+    ``running`` precedes it as well, the total that running jobs may still use up. ``per``: ``job``, ``node`` (of a
+    job), ``user``, ``account`` or ``group`` (all who share it). ``value``: the limit as sbatch accepts it (``2``,
+    ``100G``, ``1-00:00:00``); ``used``: how much of it is in use now, in the same form, ``None`` if not reported.
     """
 
     of: str
@@ -61,9 +62,9 @@ class Limit(Frozen):
 
 
 class Node(Frozen):
-    """One node in one partition: its resources and those in use. GPUs by type; type ``""`` if it has no name.
+    """One node in one partition: its resources and those in use. GPUs are given by type, ``""`` if that has no name.
 
-    ``available``: whether jobs can start there; ``state`` as the scheduler spells it, ``reason`` why it is not
+    ``available``: whether jobs can start there; ``state``: as the scheduler spells it; ``reason``: why it is not
     available.
     """
 
@@ -87,7 +88,7 @@ class NodeSize(Frozen):
 
 
 class QueuedJob(Frozen):
-    """Somebody's pending job, or ``tasks`` of them in one array. ``gpus``, ``cores``: how many each requests.
+    """A pending job of any user, or ``tasks`` of them in one array. ``gpus``, ``cores``: how many each requests.
 
     ``None``: not reported.
     """
@@ -103,9 +104,9 @@ class QueuedJob(Frozen):
 
 
 class ReservationInfo(Frozen):
-    """A reservation: its start and end (ISO; without a zone on the cluster's clock), its nodes, and who may use it.
+    """A reservation: its start and end (ISO; without a zone, on the cluster's clock), its nodes, and who may use it.
 
-    ``nodes`` in the scheduler's short form; ``users`` and ``accounts`` separated by commas, empty: no restriction.
+    ``nodes``: in the scheduler's short form; ``users``, ``accounts``: separated by commas; empty: no restriction.
     """
 
     name: str
@@ -124,9 +125,12 @@ class Licence(Frozen):
 
 
 class StartEstimate(Frozen):
-    """The scheduler's answer to a request that is not submitted: ``start`` (the cluster's clock, ISO without zone),
-    or ``refusal``; both ``None`` if its ``message`` was not understood, or, with ``is_later``, says all that is known
-    of a later start. ``preempts``: the jobs that would be preempted."""
+    """The scheduler's estimate for a request that is not submitted.
+
+    ``start`` (ISO; without a zone, on the cluster's clock) or ``refusal``. Both are ``None`` if the ``message`` was not
+    understood or, with ``is_later``, if the job would start later and the ``message`` is all that is known about it.
+    ``preempts``: the jobs that would be preempted.
+    """
 
     start: str | None = None
     partition: str | None = None
@@ -138,14 +142,14 @@ class StartEstimate(Frozen):
 
 
 def read_walltime(text: str | None) -> Walltime | None:
-    """Return a walltime that a scheduler reports in a form of sbatch's; ``None`` for any other text."""
+    """Parse a walltime in one of sbatch's formats; ``None`` for any other text."""
     try:
         return Walltime.parse(text) if text else None
     except UsageError:
         return None
 
 
-#: the command for what a scheduler does not report
+#: the command where a scheduler has nothing to query
 _NOTHING = ["true"]
 
 
@@ -162,7 +166,7 @@ class ClusterInfo(ABC):
 
     @abstractmethod
     def partitions(self, cluster: str | None) -> list[str]:
-        """Return the command that describes all partitions; ``cluster``: another one, as with ``-M``."""
+        """Return the command that describes all partitions; ``cluster``: another cluster, as with ``-M``."""
 
     @abstractmethod
     def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
@@ -177,7 +181,10 @@ class ClusterInfo(ABC):
         return None
 
     def read_defaults(self, request: Request, answer: CommandResult) -> tuple[str | None, str | None]:
-        """Return the account and the QOS of this request, from the output of ``limits``; ``None``: not reported."""
+        """Return the account and the QOS that apply to this request, from the output of ``limits``.
+
+        ``None``: not reported.
+        """
         return None, None
 
     def accounts(self, user: str, cluster: str | None) -> list[str] | None:
@@ -205,7 +212,7 @@ class ClusterInfo(ABC):
         return None
 
     def read_node_sizes(self, answer: CommandResult) -> tuple[NodeSize, ...] | None:
-        """Return the sizes of nodes, each once for a partition."""
+        """Return the sizes of nodes, each once for each partition."""
         return None
 
     def reservations(self, cluster: str | None) -> list[str] | None:
@@ -234,7 +241,7 @@ class ClusterInfo(ABC):
 
     @abstractmethod
     def nodes(self, cluster: str | None) -> list[str]:
-        """Return the command that describes all nodes, once for each of their partitions."""
+        """Return the command that describes each node, once for each of its partitions."""
 
     @abstractmethod
     def read_nodes(self, answer: CommandResult) -> tuple[Node, ...] | None:
@@ -249,7 +256,7 @@ class ClusterInfo(ABC):
         """Return the pending jobs, as far as this user may see them."""
 
     def private_data(self, cluster: str | None) -> list[str]:
-        """Return the command that prints whether users see each other's jobs."""
+        """Return the command that prints whether users can see each other's jobs."""
         return _NOTHING
 
     def read_private_data(self, answer: CommandResult) -> bool | None:
@@ -259,7 +266,7 @@ class ClusterInfo(ABC):
     def estimate_start(self, request: Request) -> list[str] | None:
         """Return the command that estimates when a request would start, without submitting it; ``None``: there is none.
 
-        Raises ``UsageError`` for a flag without a counterpart.
+        Raises ``UsageError`` for a flag that cannot be translated.
         """
         return None
 
@@ -272,8 +279,8 @@ class Evidence(Frozen):
     """What is known besides a job's own status, to explain it. ``None``: not read; nothing is guessed.
 
     ``partition``: where the job is pending. ``request``: what was requested, but with the account, QOS, partition and
-    walltime that the scheduler reports for the job (without an account or QOS that it does not report): the user's
-    settings and a site's plug-ins change them. ``ahead``: the number of jobs with priority over it.
+    walltime that the scheduler reports for the job, since the user's settings and a site's plugins may change them (an
+    account or QOS that it does not report is left out). ``ahead``: the number of jobs with priority over it.
     """
 
     request: Request | None = None

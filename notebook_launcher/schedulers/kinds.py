@@ -1,4 +1,4 @@
-"""The kinds of schedulers: their names in profiles and in messages, and the command by which each is known."""
+"""The kinds of schedulers: their names in profiles and in messages, and the command by which each is recognized."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Literal
 
 from notebook_launcher.core.frozen import Frozen
 
-#: as a profile names it
+#: a scheduler's name in profiles
 SchedulerKind = Literal["slurm", "lsf", "pbs", "gridengine", "local"]
-#: ``auto``: it is looked for on the login node
+#: the same; ``auto``: it is looked for on the login node
 SchedulerName = Literal["slurm", "lsf", "pbs", "gridengine", "local", "auto"]
 
 
 class Kind(Frozen):
-    """One kind. ``title``: its name in sentences; ``command``: one that it has, and no other kind.
+    """One kind. ``title``: its name in sentences; ``command``: a command that no other kind has.
 
-    ``modules``: what environment modules that bring its commands are called.
+    ``modules``: the usual names of environment modules that provide its commands.
     """
 
     name: SchedulerName
@@ -24,7 +24,7 @@ class Kind(Frozen):
     modules: tuple[str, ...]
 
 
-#: in the order in which they are looked for: sites with Slurm may have commands of other schedulers that lead to it
+#: in the order in which they are looked for: sites with Slurm may have other schedulers' commands as wrappers for it
 KINDS = (
     Kind("slurm", "Slurm", "sbatch", ("slurm",)),
     Kind("lsf", "LSF", "bsub", ("lsf",)),

@@ -1,7 +1,7 @@
-"""The embedded scheduler for a machine without one: ``jobscripts/login/local.sh`` on this machine.
+"""The built-in scheduler for a machine without one: ``jobscripts/login/local.sh`` on this machine.
 
-It runs the same job script in the background, with the same session directory, states and cancelling. Of the request it
-honours the walltime, the begin time and the job's name; there are no other users to share GPUs or cores with.
+It runs the same job script in the background, with the same session directory and states. Of the request it honours the
+walltime, the begin time, the job's name and its output file; there are no other users to share GPUs or cores with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HONOURED = frozenset({"time", "begin", "job-name", "output"})
 
 
 class Local(Scheduler):
-    """Jobs as background processes; a job's id is its session's."""
+    """Jobs as background processes; a job's id is that of its session."""
 
     name = "local"
     title = "the local scheduler"
@@ -55,7 +55,7 @@ class Local(Scheduler):
         return [*words, "--", submission.script, submission.directory]
 
     def submit_by_hand(self, script: str) -> str:
-        """Return the command that runs the script here."""
+        """Return what runs the script on this machine."""
         return f"bash {script}"
 
     def read_submit(self, answer: CommandResult) -> JobRef:
@@ -95,11 +95,11 @@ class Local(Scheduler):
         return found
 
     def history(self, job: JobRef) -> list[str] | None:
-        """Return ``None``: the state files are all there is."""
+        """Return ``None``: there is nothing besides the state files."""
         return None
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Return ``None``: the state files are all there is."""
+        """Return ``None``: there is nothing besides the state files."""
         return None
 
     def cancel(self, job: JobRef) -> list[str]:

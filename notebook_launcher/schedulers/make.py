@@ -1,4 +1,4 @@
-"""From a scheduler's name to the scheduler; only the one that is named is loaded."""
+"""Makes a scheduler from its name; only the modules of that scheduler are imported."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from notebook_launcher.schedulers.user_jobs import UserJobs
 
 
 def make_scheduler(name: str, root: str, options: Mapping[str, str] | None = None) -> Scheduler:
-    """Return the scheduler of that name; ``root``: where the sessions are.
+    """Return the scheduler of that name; ``root``: the directory of the sessions.
 
-    ``options``: what a profile's ``scheduler_options`` say, which only a submission needs. Raises ``SchedulerMissing``,
-    or ``ProfileError`` for an option that the scheduler does not have.
+    ``options``: a profile's ``scheduler_options``, which only submissions need. Raises ``SchedulerMissing`` for an
+    unknown name, and ``ProfileError`` for an option that the scheduler does not have.
     """
     scheduler = _made(name, root)
     if options:
@@ -48,7 +48,7 @@ def _made(name: str, root: str) -> Scheduler:
 
 
 def make_user_jobs(scheduler: Scheduler) -> UserJobs | None:
-    """Return what lists the jobs of several users; ``None``: with this scheduler, nothing does."""
-    from notebook_launcher.schedulers.slurm.user_jobs import SlurmUserJobs  # of a teacher's commands only
+    """Return the object that lists the jobs of several users; ``None``: this scheduler has none."""
+    from notebook_launcher.schedulers.slurm.user_jobs import SlurmUserJobs  # only teachers' commands need it
 
     return SlurmUserJobs() if scheduler.name == "slurm" else None

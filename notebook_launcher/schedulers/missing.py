@@ -1,6 +1,6 @@
-"""A machine without any of the schedulers: what it has instead, and the error that says so.
+"""A machine without any of the supported schedulers: what it has instead, and the error that says so.
 
-JupyterLab would otherwise start on the login node of a cluster with another scheduler, which nobody wants.
+Without this error, JupyterLab would start on the login node of a cluster with another scheduler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from notebook_launcher.core.errors import SchedulerMissing
 from notebook_launcher.core.text import listed
 from notebook_launcher.schedulers.kinds import KINDS, titles
 
-#: commands by which other schedulers are known, the surest first; several have ``qsub`` and ``qstat``
+#: commands by which other schedulers are recognized, the most certain first; several have ``qsub`` and ``qstat``
 OTHERS = {
     "pbsnodes": "Torque",
     "condor_submit": "HTCondor",
@@ -27,9 +27,9 @@ OTHERS = {
 _OURS = tuple(kind.command for kind in KINDS)
 _MODULES = tuple(name for kind in KINDS for name in kind.modules)
 
-#: Bash, for a login shell: prints the names of the schedulers' commands that are found; if none of them is supported,
-#: also what modules there are, by a login shell of its own, which can be ended if it takes too long. The first line is
-#: empty, because start-up files may have printed half a line. All on one line: a csh cannot quote a line's end.
+#: Bash, for a login shell: prints which of the schedulers' commands are found. If none of them is supported, it also
+#: prints the matching modules, listed in a login shell of its own that a timeout can end. It prints an empty line
+#: first, since start-up files may have printed an incomplete one. All on one line: csh cannot quote a newline.
 LOOK = (
     f"{PLAIN_BASH}"
     f"echo; for one in {' '.join((*_OURS, *OTHERS))}; do type -P $one >/dev/null && echo command $one; done; "
@@ -41,19 +41,19 @@ _MODULE = re.compile(rf"module ((?:{'|'.join(_MODULES)})(?:/[A-Za-z0-9._+-]{{1,6
 
 
 def read_look(text: str) -> tuple[list[str], list[str]]:
-    """Return the commands and the modules, three at most, that ``LOOK`` has found."""
+    """Return the commands and the modules (at most three) that ``LOOK`` has found."""
     lines = text.split("\n")
     commands = [name for name in (*_OURS, *OTHERS) if f"command {name}" in lines]
     return commands, [found[1] for line in lines if (found := _MODULE.fullmatch(line))][:3]
 
 
 def loading(modules: Sequence[str]) -> str:
-    """Return the command that loads the first of some modules: in the version that is the site's default."""
+    """Return the command that loads the first of these modules, in the site's default version."""
     return f"module load {modules[0].partition('/')[0]}"
 
 
 def setting(cluster: str, lines: Sequence[str], *, host: str = "") -> str:
-    """Return the command that writes ``login_setup`` into the user's profile; ``host``: for one that is new."""
+    """Return the command that writes ``login_setup`` into the user's profile; ``host``: for a new profile."""
     words = [
         cluster,
         *(["--host", host] if host else []),
@@ -73,11 +73,11 @@ def missing_scheduler(
     login: str | None = None,
     setup: Sequence[str] = (),
 ) -> SchedulerMissing:
-    """Return the error for a machine without any of the schedulers.
+    """Return the error for a machine without any of the supported schedulers.
 
-    ``found``: the commands of ``OTHERS`` that it has; ``modules``: those that may bring a scheduler's commands;
-    ``is_here``: it is the user's machine, not one that was logged in to. ``cluster``: the profile's name, if there is
-    one, and ``setup`` its ``login_setup``, which has run; ``login``: the login node as it was typed.
+    ``found``: the commands of ``OTHERS`` that it has; ``modules``: those that may provide a scheduler's commands;
+    ``is_here``: it is the user's own machine, not a login node. ``cluster``: the profile's name, if there is one;
+    ``setup``: its ``login_setup``, which has already run; ``login``: the login node as it was typed.
     """
     there = "here" if is_here else "there"
     other = next((name for command, name in OTHERS.items() if command in found), None)
@@ -101,7 +101,7 @@ def missing_scheduler(
 
 
 def _load(login: str, line: str, cluster: str | None, setup: Sequence[str]) -> str:
-    """Return the hint to let the profile load a module on a login node."""
+    """Return the hint that lets the profile load a module on the login node."""
     if line in setup:
         return f"login_setup has run it, and it brought no such command; try it there, after: ssh {login}"
     if cluster:

@@ -1,4 +1,4 @@
-"""Why a submit command refused a job, read from its message by a table: what it means, and what to type.
+"""Why a submit command refused a job: a table maps its messages to what they mean, and what to type.
 
 Each scheduler has a table of its own, in ``submit_errors.py``.
 """
@@ -23,7 +23,7 @@ _NOT_REFUSED = (SchedulerAway, NoRoom, ClusterRefused)  # the request was not ex
 
 
 class RefusalMessage(Frozen):
-    """One row: the pattern of the submit command's message, the error for it, what it means, and what to type."""
+    """One row: a pattern of the submit command's message, the error for it, what it means, and what to type."""
 
     pattern: str
     kind: type[SubmitRefused]
@@ -32,12 +32,13 @@ class RefusalMessage(Frozen):
 
 
 class RefusalTable(Frozen):
-    """The messages of one submit command; of ``rows`` the first one counts that is found, in whatever case.
+    """The messages of one submit command; the first matching row of ``rows`` applies, whatever the case of letters.
 
     ``title``: the scheduler's name in sentences; ``flags``: what to type to see the command's flags. ``missing``: the
-    pattern of a message that says that the scheduler is not there, or not set up; ``missing_what``, ``missing_hint``:
-    how that is told. ``unheard``: the pattern of messages after which the job may have been queued, as the scheduler
-    was reached and its answer was lost; ``jobs``: the command that shows then whether it was.
+    pattern of messages that say that the scheduler is not installed, or not set up; ``missing_what``,
+    ``missing_hint``: the text and the hint of the error then. ``unheard``: the pattern of messages after which the job
+    may have been queued, since the scheduler was reached and its answer was lost; ``jobs``: the command that shows
+    whether it was.
     """
 
     title: str
@@ -46,7 +47,7 @@ class RefusalTable(Frozen):
     flags: str
     unheard: str
     jobs: str
-    missing: str = r"(?!)"  # nothing: its submit command says so by not being there
+    missing: str = r"(?!)"  # matches nothing: then only a submit command that is not found shows it
     missing_what: str = ""
     missing_hint: str = "check that this is the cluster's login node; name another one with --host or in a profile"
 
@@ -60,9 +61,9 @@ class RefusalTable(Frozen):
     ) -> LauncherError:
         """Return the error for a message, with the message and what it means.
 
-        ``searched``: the text in which the rows are looked for, if not the message. ``reword``: returns the meaning and
-        the hint of a row for this message. ``SubmitRefused`` itself for an unknown message, ``SchedulerMissing`` if the
-        scheduler is not installed.
+        It is a plain ``SubmitRefused`` for an unknown message, and ``SchedulerMissing`` if the scheduler is not
+        installed. ``searched``: the text that the patterns are matched with, if not the message. ``reword``: returns
+        the meaning and the hint of a row for this message.
         """
         if answer.exit_code == 127 or re.search(rf"\b{self.command}: command not found|{self.missing}", message):
             what = self.missing_what or f"{self.command} is not found there."

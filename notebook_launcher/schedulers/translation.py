@@ -1,4 +1,4 @@
-"""What the schedulers whose flags are not sbatch's share: reading sbatch's flags one by one, and refusing the rest."""
+"""The common part of translating sbatch's flags for other schedulers: each flag is read, and the rest is refused."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from notebook_launcher.core.request import GPU_FLAGS, Request, parse_begin, pars
 from notebook_launcher.core.sbatch_options import FULFILLED
 from notebook_launcher.schedulers.base import Submission
 
-#: the flags by which GPUs are requested that are understood for one host
+#: those of the flags that request GPUs that can be translated for a job on one host
 OF_ONE_HOST = ("gpus", "gpus-per-node", "gres")
-#: for a request that is only translated
+#: for a request that is translated but not submitted
 UNSUBMITTED = Submission("verified", "/", "true", "/dev/null")
 _MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 
 
 class FlagTranslation:
-    """Translates the flags of one request; each flag that is read is removed from those left.
+    """Translates the flags of one request; each flag that is read is removed, so that those left can be refused.
 
     ``title``: the scheduler's name in sentences; ``command``: its submit command. Methods raise ``UsageError`` for a
     value that cannot be translated.
@@ -34,7 +34,7 @@ class FlagTranslation:
         self._flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
 
     def refuse_rest(self) -> None:
-        """Refuse the flags that were not read."""
+        """Raise ``UsageError`` if there are flags that were not read."""
         if not self._flags:
             return
         named = ", ".join(f"--{name}" for name in sorted(self._flags))
@@ -53,7 +53,7 @@ class FlagTranslation:
         return self._flags.pop(name, ...) is not ...
 
     def number(self, flag: str) -> int | None:
-        """Remove a flag and return its value, a number."""
+        """Remove a flag and return its value as a number, ``None`` if it is not set."""
         text = self.take(flag)
         if text is None:
             return None
@@ -62,7 +62,7 @@ class FlagTranslation:
         return int(text)
 
     def counts(self, flag: str) -> list[tuple[str, int]]:
-        """Remove a flag and return its names and counts. A unit is refused: each scheduler writes its own."""
+        """Remove a flag and return its names and counts. A unit is refused, since units differ between schedulers."""
         text = (self.take(flag) or "").strip()
         if re.search(r":[0-9]+[kmgt]\s*(?:,|$)", text, re.I):
             raise UsageError(
@@ -73,7 +73,7 @@ class FlagTranslation:
         return [] if text.lower() == "none" else parse_gres(text)
 
     def plain(self, flag: str, example: str) -> str | None:
-        """Remove a flag and return its value, without brackets, which have another meaning there, or none."""
+        """Remove a flag and return its value; brackets are refused, since only Slurm expands them."""
         value = self.take(flag)
         if value and re.search(r"[][]", value):
             raise UsageError(
@@ -84,7 +84,7 @@ class FlagTranslation:
         return value
 
     def seconds(self) -> int:
-        """Return the walltime, which has to have a limit."""
+        """Return the walltime in seconds; an unlimited one is refused."""
         self.take("time")
         walltime = self.request.walltime
         if walltime.is_unlimited:
@@ -94,7 +94,7 @@ class FlagTranslation:
         return int(walltime.total_seconds())
 
     def begin(self) -> datetime | None:
-        """Return the begin time on the cluster's clock, ``None`` if there is none, or it has passed."""
+        """Return the begin time on the cluster's clock, ``None`` if there is none or it has passed."""
         text = self.take("begin")
         if text is None:
             return None
@@ -109,7 +109,7 @@ class FlagTranslation:
         return at if at > now else None
 
     def gpus(self, why: str, hint: str) -> int:
-        """Return the number of GPUs; ``why`` and ``hint``: of the refusal of a type, or of another GRES."""
+        """Return the number of GPUs; ``why``, ``hint``: for the error if a GPU type or another GRES is requested."""
         counts = [
             self._gpus_of(flag, why, hint) for flag in sorted(GPU_FLAGS & self._flags.keys()) if flag in OF_ONE_HOST
         ]
@@ -132,13 +132,13 @@ class FlagTranslation:
         return max(1, (tasks or on_node or 1) * (each or (of_gpu or 0) * gpus or 1))
 
     def of_gpus(self, flag: str, gpus: int) -> str:
-        """Return the name of a flag that counts by GPUs, which is refused without GPUs."""
+        """Return the name of a flag that counts per GPU; if it is set without GPUs, it is refused."""
         if flag in self._flags and not gpus:
             raise UsageError(f"--{flag}={self._flags[flag]} asks for nothing without GPUs.", hint="with --gpus 1")
         return flag
 
     def memory(self, cores: int, gpus: int) -> float:
-        """Return the memory of all cores together in MiB, 0 if none is asked for."""
+        """Return the total memory in MiB, 0 if none is requested."""
         of_gpus = self.of_gpus("mem-per-gpu", gpus)
         whole, of_core, of_gpu = (self._mib(flag) for flag in ("mem", "mem-per-cpu", of_gpus))
         return whole or (of_core or 0) * cores or (of_gpu or 0) * gpus
@@ -154,9 +154,10 @@ class FlagTranslation:
 
 
 class QsubTranslation(FlagTranslation):
-    """What the two commands called ``qsub``, Grid Engine's and PBS's, have in common.
+    """The common part of the two commands called ``qsub``, Grid Engine's and PBS's.
 
-    ``mail_letters``: of ``-m``, for each type of ``--mail-type``; ``resource``: the name of one.
+    ``mail_letters``: the letters of ``-m`` for each type of ``--mail-type``; ``resource``: the pattern of a resource's
+    name.
     """
 
     command = "qsub"
@@ -164,7 +165,7 @@ class QsubTranslation(FlagTranslation):
     resource: ClassVar[re.Pattern[str]]
 
     def other_gres(self) -> list[str]:
-        """Return the resources of ``--gres`` other than GPUs, and leave these."""
+        """Return the resources of ``--gres`` other than GPUs; the GPUs stay in the flag, for ``gpus``."""
         items = self.counts("gres")
         if gpus := [f"{name}:{count}" for name, count in items if name.partition(":")[0] == "gpu"]:
             self._flags["gres"] = ",".join(gpus)
@@ -185,7 +186,7 @@ class QsubTranslation(FlagTranslation):
         return [word for flag, words in switches if self.has(flag) for word in words]
 
     def mail(self) -> list[str]:
-        """Return the arguments for whom to write to, and when."""
+        """Return the arguments for e-mail: to whom, and when."""
         user, types = self.take("mail-user"), [one for one in (self.take("mail-type") or "").upper().split(",") if one]
         if strange := [one for one in types if one not in self.mail_letters]:
             raise UsageError(
@@ -198,17 +199,17 @@ class QsubTranslation(FlagTranslation):
 
 
 def up_to_minute(at: datetime) -> datetime:
-    """Return a time rounded up to a minute."""
+    """Return a time rounded up to the next full minute."""
     if not at.second and not at.microsecond:
         return at
     return at.replace(second=0, microsecond=0) + timedelta(minutes=1)
 
 
 def with_job(name: str, job: str) -> str:
-    """Return a file's name with ``%j`` replaced by a job's id, or by what stands for it."""
+    """Return a file name with ``%j`` replaced by a job's id, or by the scheduler's own pattern for it."""
     return re.sub(r"%[jJ]", lambda _: job, name)
 
 
 def signal_of(code: int | None) -> int | None:
-    """Return the signal that an exit code of a shell stands for, if it does."""
+    """Return the signal that a shell's exit code stands for (128 plus the signal), ``None`` if it does not."""
     return code - 128 if code is not None and 128 < code < 192 else None

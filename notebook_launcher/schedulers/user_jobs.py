@@ -1,4 +1,4 @@
-"""What a scheduler reports of the jobs of several users, for a teacher: pairs of a command and a parser. Pure.
+"""What a scheduler reports about the jobs of several users, for a teacher: pairs of a command and a parser. Pure.
 
 Not every site lets everybody see the jobs of others. ``None`` means not reported, which is not the same as none.
 """
@@ -15,7 +15,7 @@ from notebook_launcher.schedulers.base import State
 
 
 class Selection(Frozen):
-    """Whose jobs are listed: those of ``users``; if there are none, those in a ``reservation`` or of an ``account``."""
+    """Whose jobs are listed: those of ``users``; if that is empty, those of a ``reservation`` or an ``account``."""
 
     users: tuple[str, ...] = ()
     account: str | None = None
@@ -23,12 +23,12 @@ class Selection(Frozen):
 
 
 class UserJob(Frozen):
-    """Somebody's job, whatever its state. ``None``: not reported.
+    """A job of any user, in any state. ``None``: not reported.
 
-    ``start``: when it started or, while it is pending, the scheduler's estimate; ``ends``: when it ended, or its
-    walltime does (ISO; without a zone, on the cluster's clock). ``walltime``: as the scheduler writes it. ``gpus``: how
-    many it has, or requests while it is pending. ``by``: who cancelled it. ``name`` was chosen by its user, and may be
-    any text.
+    ``start``: when it started or, while it is pending, when the scheduler expects it to start. ``ends``: when it ended
+    or, while it runs, when its walltime ends. Both are in ISO format; without a zone, on the cluster's clock.
+    ``walltime``: as the scheduler writes it. ``gpus``: how many it has or, while it is pending, requests. ``by``: who
+    cancelled it. ``name``: chosen by its user, so it may be any text.
     """
 
     id: str
@@ -54,25 +54,25 @@ class UserJobs(ABC):
 
     @abstractmethod
     def jobs(self, whose: Selection, cluster: str | None, mark: str) -> list[str]:
-        """Return the command that lists the jobs of others, also those that ended a short while ago.
+        """Return the command that lists the jobs of these users, including those that ended a short while ago.
 
-        ``mark``: a random word with which each line begins, so that no text of a user's can pass for a line.
+        ``mark``: a random word that marks each line, so that no text chosen by a user can pass for a line.
         """
 
     @abstractmethod
     def read_jobs(self, answer: CommandResult, mark: str) -> tuple[UserJob, ...] | None:
-        """Return these jobs, as far as this user may see them; ``None``: the scheduler did not answer."""
+        """Return those of these jobs that this user may see; ``None``: the scheduler did not answer."""
 
     @abstractmethod
     def ended_jobs(self, whose: Selection, cluster: str | None, since: datetime, mark: str) -> list[str]:
-        """Return the command that lists jobs from the history, which ran or ended after a time.
+        """Return the command that lists from the history the jobs that ran or ended after a time.
 
         ``mark``: a random word that separates the fields.
         """
 
     @abstractmethod
     def read_ended_jobs(self, answer: CommandResult, mark: str) -> tuple[UserJob, ...] | None:
-        """Return these jobs that have ended, without their GPUs; ``None``: the history did not answer."""
+        """Return those of these jobs that have ended, without their GPUs; ``None``: the history did not answer."""
 
     @abstractmethod
     def members(self, users: Sequence[str], account: str) -> list[str]:
@@ -80,4 +80,4 @@ class UserJobs(ABC):
 
     @abstractmethod
     def read_members(self, answer: CommandResult) -> frozenset[str] | None:
-        """Return these users; ``None``: the scheduler did not answer, or tells this user of nobody."""
+        """Return the users that may use the account; ``None``: the scheduler did not answer."""

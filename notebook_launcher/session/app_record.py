@@ -1,6 +1,6 @@
-"""What a session says of the programs beside its JupyterLab (``--app``): from a node, and so hostile until checked.
+"""Reads what a session reports about the programs beside its JupyterLab (``--app``); the data are not trusted.
 
-Needs pydantic, so it is imported only for a session that has such programs.
+It needs pydantic, so it is imported only for a session that has such programs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def _restarts(count: object) -> int:
 
 
 class AppRecord(FileModel, strict=True):
-    """A program, as ``runtime/apps.json`` has it, and JupyterLab's answer (``docs/job-script.md``).
+    """A program, in the format of ``runtime/apps.json`` and of JupyterLab's response (``docs/job-script.md``).
 
-    ``message``: why it ended last. ``log``: the last lines that it printed before. ``restarts``: how often it was
-    started again. What is only shown is made fit for that; without the rest, it is no program.
+    ``message``: why it last ended. ``log``: the last lines that it printed before that. ``restarts``: how often it was
+    started again. Values that are only shown are made safe to show; any other invalid value is an error.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")]
@@ -52,7 +52,7 @@ _Record = TypeVar("_Record", bound=AppRecord)
 
 
 def read_app_records(data: object, kind: type[_Record]) -> tuple[_Record, ...]:
-    """Return the programs in ``{"apps": […]}``, at most 20; those that make no sense are left out."""
+    """Return the programs in ``{"apps": […]}``, at most 20; invalid ones are left out."""
     listed = data.get("apps") if isinstance(data, Mapping) else None
     records = []
     for one in listed[:_MOST_APPS] if isinstance(listed, list) else ():

@@ -1,4 +1,4 @@
-"""The set-up of every command: connect, inspect the host once, find its scheduler."""
+"""Sets up every command: connects, inspects the host once, and finds its scheduler."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def open_context(
 ) -> Iterator[Context]:
     """Connect, inspect the host once, and yield the context; the connection is closed afterwards.
 
-    ``submits``: a job may be submitted, so that a host without a scheduler is refused; sessions that run there without
-    one can still be listed, reached and ended. ``prepares``: if so, a login shell is started that waits for the
-    submission, for a command that submits a job soon. ``scripts``: how many scripts will be sent soon, such as the one
-    that lists the sessions; so many shells wait for them. Raises what opening the host raises, ``HostCommandFailed``
-    where it runs no commands, or ``SchedulerMissing``.
+    ``submits``: a job may be submitted, so a host without a scheduler is refused; without ``submits``, sessions that
+    run there without a scheduler can still be listed, reached and ended. ``prepares``: with ``submits``, a login shell
+    is started that waits for the submission. ``scripts``: how many scripts will be sent soon, such as the one that
+    lists the sessions; as many shells are started that wait for them. Raises what opening the host raises,
+    ``HostCommandFailed`` if it runs no commands, or ``SchedulerMissing``.
     """
     counted = CountedPrompts(prompts)
     with naming_contact(target), open_host(target, view, counted) as host:
@@ -76,7 +76,7 @@ def open_context(
 
 @contextlib.contextmanager
 def _naming_what_is_there(host: Host, target: LaunchTarget) -> Iterator[None]:
-    """In an error about a scheduler that the profile names and the host lacks, name what the host has instead."""
+    """Add what the host has instead to an error about a scheduler that the profile names and the host lacks."""
     try:
         yield
     except SchedulerMissing as error:
@@ -95,7 +95,7 @@ def _look_instead(host: Host, target: LaunchTarget, error: SchedulerMissing) -> 
 
 @contextlib.contextmanager
 def naming_contact(target: LaunchTarget) -> Iterator[None]:
-    """In an error that says to ask the cluster's support, name the target's contact."""
+    """Add the target's contact to an error that says to ask the cluster's support."""
     try:
         yield
     except LauncherError as error:
@@ -105,11 +105,11 @@ def naming_contact(target: LaunchTarget) -> Iterator[None]:
 
 
 def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing = DEFAULT_TIMING) -> Host:
-    """Open the target's host: the login node, or this machine; say before why it is not the one that was named.
+    """Open the target's host, the login node or this machine, after showing the target's notes.
 
-    While the login node turns connections away before any login, try again: soon at first, because a crowd may be
-    logging in at the same time, and, if somebody is at the terminal, who can end it with Ctrl-C, for longer where it
-    refuses this address.
+    If the login node refuses connections before any login, this tries again: with short pauses at first, because many
+    users may be logging in at once; and for longer if the login node refuses this machine's address, and the user is at
+    a terminal and can stop it with Ctrl-C.
     """
     for note in target.notes:
         view.show(events.Note(note))
@@ -117,7 +117,7 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
         return LocalHost(prompts)
     destination, engine = target.destination, target.profile.engine
     view.show(events.Connecting(str(destination)))
-    from notebook_launcher.hosts import engine_choice  # nobody waits for it without a sign
+    from notebook_launcher.hosts import engine_choice  # slow to load, so after the user has seen a message
 
     asked = CountedPrompts(prompts)
 
@@ -128,7 +128,7 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
     try:
         host, choice = log_in()
     except (LoginBusy, AddressRefused) as error:
-        if asked.count:  # by a jump host on the way there, which would ask again each time
+        if asked.count:  # a jump host has asked for a secret, and would ask again each time
             raise
         view.show(events.Querying(_waiting_text(error, timing, is_watched=prompts.asks)))
         host, choice = _after_the_crowd(log_in, asked, timing, until=deadline if prompts.asks else 0.0)
@@ -138,13 +138,14 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
 
 
 def _after_the_crowd(log_in: Callable[[], LoggedIn], asked: CountedPrompts, timing: Timing, until: float) -> LoggedIn:
-    """Log in, once the crowd that does so at the same minute has gone, as a class does (``MaxStartups``).
+    """Log in, trying again while many users log in at once, such as a class (``MaxStartups``).
 
-    A server of OpenSSH 9.8 or newer says the same to one of a crowd and to a refused address, so that is tried for some
-    seconds as well, and then every now and then ``until`` a monotonic time. It is over once anything was ``asked``, as
-    by a jump host. The first pauses are random, so that all do not come back together.
+    A server with OpenSSH 9.8 or newer sends the same message when many log in and when it refuses an address. So after
+    a refusal, too, this tries again for some seconds, and then now and then ``until`` a monotonic time. It stops once
+    the user was asked for anything, by a jump host for example. The first pauses are random, so that not everybody
+    comes back at the same moment.
     """
-    import tenacity  # which a launch needs only now
+    import tenacity  # imported late: most launches do not need it here
 
     began = time.monotonic()
 
@@ -159,7 +160,7 @@ def _after_the_crowd(log_in: Callable[[], LoggedIn], asked: CountedPrompts, timi
         stop=is_over,
         reraise=True,
     )
-    time.sleep(random.uniform(0.0, timing.login_busy_pause))  # noqa: S311  # all were turned away at the same moment
+    time.sleep(random.uniform(0.0, timing.login_busy_pause))  # noqa: S311  # all were refused at the same moment
     while True:
         try:
             return attempts(log_in)
@@ -170,7 +171,7 @@ def _after_the_crowd(log_in: Callable[[], LoggedIn], asked: CountedPrompts, timi
 
 
 def login_setup_of(target: LaunchTarget) -> LoginSetup:
-    """Return what the target's profile runs in each login shell, with its place for messages."""
+    """Return what the target's profile runs in each login shell, and where it is set, for messages."""
     if not target.profile.login_setup:
         return NONE
     where = origin(profile_layers(target.cluster), ["login_setup"]) if target.cluster else ""
@@ -200,8 +201,8 @@ def _scheduler_of(host: Host, target: LaunchTarget, submits: bool) -> str:
 def find_scheduler(host: Host, target: LaunchTarget) -> str:
     """Return the kind of scheduler that a host has.
 
-    Raises ``SchedulerMissing`` where there is none: the host may be the login node of a cluster with another one, and
-    JupyterLab must not start there. ``HostCommandFailed``: it could not be looked for.
+    Raises ``SchedulerMissing`` if there is none: the host may be the login node of a cluster with an unknown scheduler,
+    where JupyterLab must not start. Raises ``HostCommandFailed`` if the host could not be searched.
     """
     commands, modules = look_for_schedulers(host)
     if kind := kind_by_command(commands):
@@ -218,7 +219,7 @@ def find_scheduler(host: Host, target: LaunchTarget) -> str:
 
 
 def look_for_schedulers(host: Host) -> tuple[list[str], list[str]]:
-    """Return the commands of schedulers that a host has, and the modules that may bring some."""
+    """Return the schedulers' commands that a host has, and the modules that may provide some."""
     answer = host.run(["bash", "-c", missing.LOOK], login_shell=True)
     if answer.exit_code != 0:
         raise no_bash(host, answer)

@@ -1,4 +1,4 @@
-"""What a command works with: the host, the view for its events, and access to a session."""
+"""What a command works with: the host, its scheduler, the view for events, and the inbox for interrupts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from notebook_launcher.session.record import Session, Site
 
 @dataclass
 class Context:
-    """The environment of a command: a host, its scheduler, and what inspecting the host once found.
+    """The context of a command: a host, its scheduler, and what inspecting the host once found.
 
     ``forwards``: ports of the node to forward besides Jupyter's. ``accepted_flags``: flags outside the launcher's list
     that the cluster's submit command has accepted. ``shared_scripts``: the versions of the job scripts that seem to be
-    on the cluster, by their digests; a session need not bring those. ``local_lab``: the command of the user's own
-    JupyterLab on this machine, which is to use the session's kernels; empty: none is.
+    on the cluster already, by their digests, and need not be sent. ``local_lab``: the command of the user's own
+    JupyterLab on this machine, which is to use the session's kernels; empty: none.
     """
 
     target: LaunchTarget
@@ -42,7 +42,7 @@ class Context:
 
     @property
     def host_timing(self) -> Timing:
-        """Return ``timing`` with more time for answers where the host's login shell is slow, as far as is known yet."""
+        """Return ``timing`` with more time for answers if the host's login shell is known to be slow."""
         return self.timing.with_login_shell(self.host.login_shell_took or 0.0)
 
     def clock(self) -> datetime:

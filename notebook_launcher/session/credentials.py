@@ -1,7 +1,7 @@
-"""The credentials of one session: JupyterLab's token, keys for SSH, and those of its workers on other nodes.
+"""The credentials of one session: JupyterLab's token, SSH keys, and TLS keys for its workers on other nodes.
 
-The server's key is in the session's directory. A client's private key never leaves the machine of the launcher that
-made it; each client adds its public key to ``authorized_keys`` there.
+The SSH server's key is in the session's directory. A client's private key never leaves the machine of the launcher that
+made it; each client adds its public key to ``authorized_keys`` in the session's directory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALLOWED = "restrict,port-forwarding"
 
 
 class Access(Frozen):
-    """JupyterLab's token, and keys for the session's SSH server, made when first needed."""
+    """JupyterLab's token, and a function that makes keys for the session's SSH server when they are first needed."""
 
     token: str = field(repr=False)
     keys: Callable[[], SessionKeys]
@@ -43,7 +43,7 @@ def read_access(host: Host, directory: str) -> Access:
 
 
 class SessionKeys(Frozen):
-    """``client``: our private key in OpenSSH's format. ``host``: the server's public key (``type base64``)."""
+    """SSH keys. ``client``: our private key in OpenSSH's format; ``host``: the server's public key, ``type base64``."""
 
     client: str = field(repr=False)
     host: str
@@ -71,8 +71,8 @@ def join_keys(host: Host, directory: str) -> SessionKeys:
     return SessionKeys(client, " ".join(words[:2]))
 
 
-# The empty line: the last line there may not be terminated. A session started by hand has no server key yet; `ln` lets
-# one of several launchers win, and the public half is read from the winner's key.
+# The empty line: the last line of the file may have no newline. A session started by hand has no server key yet; `ln`
+# lets only one of several launchers create it, and the public key is derived from the key that is there.
 _JOIN = (
     'umask 077; cd -- "$1" && { echo; cat; } >>authorized_keys || exit 1; '
     "[ -s ssh_host_key ] || [ ! -e ssh_host_key ] || rm -f ssh_host_key ssh_host_key.pub; "
@@ -85,7 +85,7 @@ _JOIN = (
 
 
 def _pair() -> tuple[str, str]:
-    """Return a new private key in OpenSSH's format, and its public half as one line."""
+    """Return a new private key in OpenSSH's format, and its public key as one line."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -104,15 +104,15 @@ _CLOCK_DIFFERENCE = timedelta(days=1)
 
 
 def worker_files(framework: str | None, name: str) -> Mapping[str, bytes]:
-    """Return the files by which all that belongs to the session ``name`` knows each other in Dask or Ray, if any."""
+    """Return the files with which Dask's or Ray's processes of the session ``name`` authenticate each other, if any."""
     return {"dask": new_tls, "ray": new_ray_keys}[framework](name) if framework else {}
 
 
 def new_tls(name: str) -> Mapping[str, bytes]:
-    """Return a certificate, its key, and the authority that has signed it, by the names of their files.
+    """Return a certificate, its key, and the authority that signed it, by file name.
 
-    For all that belongs to the session ``name``: each shows the certificate and accepts only those of this authority,
-    whose own key is not kept, so that there is never a second one.
+    They are for all processes of the session ``name``: each presents the certificate, and accepts only certificates of
+    this authority, whose own key is not kept, so that it never signs another one.
     """
     authority, key = _new_key(), _new_key()
     return {
@@ -123,9 +123,9 @@ def new_tls(name: str) -> Mapping[str, bytes]:
 
 
 def new_ray_keys(name: str) -> Mapping[str, bytes]:
-    """Return an authority for the session ``name`` with its key, and Ray's token, by the names of their files.
+    """Return an authority for the session ``name`` with its key, and Ray's token, by file name.
 
-    Each node makes its own certificate with that key (``workers_ray.sh``): Ray wants the node's address in it.
+    Each node makes its own certificate with that key (``workers_ray.sh``): Ray requires the node's address in it.
     """
     authority = _new_key()
     return {
@@ -148,7 +148,7 @@ def _pem(key: EllipticCurvePrivateKey) -> bytes:
 
 
 def _certificate(session: str, key: EllipticCurvePrivateKey, authority: EllipticCurvePrivateKey) -> bytes:
-    """Return the certificate of a key, with all that OpenSSL's strict check wants; the authority's if it is its own."""
+    """Return a key's certificate, with all that OpenSSL's strict check requires; with its own key, an authority's."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.serialization import Encoding
@@ -181,7 +181,7 @@ def _common_name(text: str) -> x509.Name:
 
 
 def _key_usage(*, signs: bool) -> x509.KeyUsage:
-    """Return what a key is for: to sign certificates, or for connections."""
+    """Return the usage of a key: to sign certificates, or for connections."""
     from cryptography import x509
 
     return x509.KeyUsage(

@@ -1,4 +1,4 @@
-"""What makes a session's address work on the user's own computer, if this terminal is an SSH login."""
+"""Shows how to make a session's address work on the user's own computer, if this terminal is an SSH login."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from notebook_launcher.session.record import Session
 
 
 def show_ssh_login(context: Context, session: Session, local_port: int) -> None:
-    """After an address was shown: if the user is logged in here by SSH, show how it works on their own computer."""
+    """Show, if the user is logged in here by SSH, how to use the session's address on their own computer."""
     login = ssh_login(os.environ, local_user)
     if login is None:
         return

@@ -1,4 +1,4 @@
-"""Before a job is submitted: check from the login node whether the image is there and JupyterLab is installed."""
+"""Checks on the login node, before a job is submitted, whether its image, its modules and JupyterLab are there."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from notebook_launcher.profiles.models import Environment
 from notebook_launcher.session.record import Site
 
 TIMEOUT = 10.0  # seconds: a slow file server must not delay a launch
-MAKES_IMAGES = (None, "apptainer", "singularity")  # the commands whose images the launcher makes
+MAKES_IMAGES = (None, "apptainer", "singularity")  # the container commands for which the launcher can make images
 
-_FILE = re.compile(r"/|~(?:/|$)|\$(?:HOME\b|\{HOME\})")  # how an image begins that is a file, once it is expanded
+_FILE = re.compile(r"/|~(?:/|$)|\$(?:HOME\b|\{HOME\})")  # the beginning of an image that is a file, before expansion
 
-# Prints the environment's folder if it exists and has no JupyterLab, and if it is the only one that it may be and does
-# not exist. An environment that sees packages of another one is not checked. On one line: csh, as a login shell, cannot
-# quote more.
+# Prints the environment's folder if it exists and has no JupyterLab; or if it does not exist, and is the only possible
+# one. An environment that uses packages of another one is not checked. On one line, because csh, which may be the login
+# shell, cannot quote a newline.
 _CHECK = (
     '[ $# = 1 ] && [ ! -e "$1" ] && { echo "missing $1"; exit; }; '
     'for d do [ -x "$d/bin/python" ] || [ -d "$d/conda-meta" ] || continue; '
@@ -33,9 +33,9 @@ _CHECK = (
 )
 
 
-# Loads modules as the job will, and prints the first one that does not load, with whether this is Lmod; prints nothing
-# if all do, or without a `module` command. The old C implementation of Environment Modules reports success for a module
-# that is not there.
+# Loads modules as the job will, and prints the first one that cannot be loaded, and whether this is Lmod; prints
+# nothing if all can, or if there is no `module` command. The old C implementation of Environment Modules reports
+# success even for a module that does not exist.
 _LOAD_MODULES = r"""
 type module >/dev/null 2>&1 || exit 0
 while [[ ${1-} != -- ]]; do module use "$1" >/dev/null 2>&1 </dev/null; shift; done; shift
@@ -49,7 +49,7 @@ done
 
 
 class SoftwareCheck:
-    """``check_software`` in the background, while the launch goes on; ``result`` is what it returns or raises."""
+    """Runs ``check_software`` in the background while the launch goes on; ``result`` returns or raises what it does."""
 
     def __init__(self, host: Host, site: Site, plan: Plan, *, same_machine: bool) -> None:
         self._warning: str | None = None
@@ -65,7 +65,7 @@ class SoftwareCheck:
         self._thread.start()
 
     def result(self) -> str | None:
-        """Wait for the check, which takes ``TIMEOUT`` at most for each of its commands."""
+        """Wait for the result of the check, which takes at most ``TIMEOUT`` for each of its commands."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -73,13 +73,12 @@ class SoftwareCheck:
 
 
 def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool, jupyterlab: bool = True) -> str | None:
-    """Return a warning about the software that the job will use, from what the login node sees; ``None``: nothing.
+    """Return a warning about the software that the job will use, from what the login node sees; ``None``: no warning.
 
-    ``jupyterlab``: whether the job needs one.
-
-    At most one command for the modules, and one for the rest; none where only the job can find out. Raises
-    ``ImageUnusable`` for an image that the user named and that is surely not there: ``same_machine``, or in a folder
-    that the compute nodes share; ``ImageNotMade`` for such an image that the user can make.
+    ``jupyterlab``: whether the job needs JupyterLab. This runs at most one command for the modules and one for the
+    rest, and none if only the job can find out. Raises ``ImageUnusable`` if an image that the user named is certainly
+    missing (on the ``same_machine``, or in a folder that the compute nodes share), and ``ImageNotMade`` if the user can
+    make the missing image.
     """
     environment, container = plan.environment, plan.container
     missing = _missing_image(host, site, plan, same_machine=same_machine)  # first: it may refuse the launch
@@ -91,19 +90,19 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool, ju
 
 
 def inspects_image(plan: Plan) -> bool:
-    """Return whether ``check_software`` sends a script that inspects the plan's image: only if that is a file."""
+    """Return whether ``check_software`` sends a script to inspect the plan's image, which it does only for a file."""
     return bool(_FILE.match(plan.container or "")) and plan.environment.container_command in BY_FILE
 
 
 def _missing_image(host: Host, site: Site, plan: Plan, *, same_machine: bool) -> str | None:
-    """Return a sentence if the plan's image is not there. Raises as ``check_software``."""
+    """Return a sentence if the plan's image is missing, else ``None``. Raises as ``check_software``."""
     if not inspects_image(plan):
         return None
     path = site.expand(plan.container or "")
     try:
         text = host.run_script("sh", INSPECT_IMAGE.encode(), [path], timeout=TIMEOUT).stdout
     except LauncherError:
-        return None  # the job will tell
+        return None  # the job will find out
     image = read_image(path, text)
     if image.kind != "missing":
         return None
@@ -129,16 +128,16 @@ def image_command(plan: Plan) -> str | None:
 
 
 def image_hint(plan: Plan) -> str | None:
-    """Return what to do about a missing image of the plan's environment; ``None`` as for ``image_command``."""
+    """Return a hint for a missing image of the plan's environment; ``None`` as ``image_command``."""
     command = image_command(plan)
     return f"{image_verb(plan)} it once with: {command}" if command else None
 
 
 def image_verb(plan: Plan) -> Literal["build", "pull"] | None:
-    """Return how the user can make the image of the plan's environment; ``None`` if it names no way to make one.
+    """Return how the user can make the image of the plan's environment; ``None`` if there is no way.
 
-    Only the launcher's own definitions are built: any other is a file of this machine, and the profile may be a
-    course's from elsewhere, which could name a private key.
+    Only the launcher's own definitions are built: any other one would be a file on this machine, and a profile may come
+    from elsewhere, with a course, and could name a private key.
     """
     environment = plan.environment
     commands = {environment.container_command, plan.target.profile.container.command}
@@ -158,13 +157,13 @@ def _missing_module(host: Host, site: Site, environment: Environment, *, same_ma
             word, _, name = line.partition(" ")
             if word in ("lacks", "lacks-lmod") and name in environment.modules:
                 found = f"Module {name} cannot be loaded {_where(same_machine)}"
-                lists = "spider" if word == "lacks-lmod" else "avail"  # only Lmod has the one that knows more
+                lists = "spider" if word == "lacks-lmod" else "avail"  # spider finds more, but only Lmod has it
                 return f"{found} To see what is available:\n  module {lists} {name.partition('/')[0]}"
     return None
 
 
 def _where(same_machine: bool) -> str:
-    """End the sentence of what is missing."""
+    """Return the end of a sentence about something that is missing."""
     if same_machine:
         return "here; the job will fail."
     return "on the login node; the job fails unless its compute node has it."
@@ -173,7 +172,7 @@ def _where(same_machine: bool) -> str:
 def missing_jupyterlab(
     host: Host, site: Site, environment: Environment, container: str | None, *, same_machine: bool = False
 ) -> str | None:
-    """Return a sentence if an environment lacks JupyterLab, or is not there; ``None`` if it is not known either.
+    """Return a sentence if an environment lacks JupyterLab, or does not exist; ``None`` if not, or if it is not known.
 
     In a container, and with modules, only the job can find out.
     """

@@ -43,7 +43,7 @@ _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%
 class Site(Frozen):
     """What inspecting a host found: the user's home and name there, the host's name and its clock.
 
-    ``read_at``: when the clock's time arrived, by this machine's clock.
+    ``read_at``: when the time was read, by this machine's clock.
     """
 
     home: str
@@ -53,9 +53,9 @@ class Site(Frozen):
     read_at: float = field(default_factory=lambda: time.time(), compare=False)
 
     def clock(self) -> datetime:
-        """Return the time on the host's clock, with its zone: its time at the inspection plus the time since.
+        """Return the time on the host's clock, with its zone: its time at the inspection plus the time since then.
 
-        Uses this machine's wall clock, which goes on while a laptop sleeps; ``time.monotonic`` may not.
+        This uses this machine's wall clock, which continues while a laptop sleeps; ``time.monotonic`` may not.
         """
         return self.now + timedelta(seconds=time.time() - self.read_at)
 
@@ -67,7 +67,7 @@ class Site(Frozen):
 
 
 def inspect_host(host: Host) -> Site:
-    """Return a host's ``Site``. Raises ``HostCommandFailed`` if its answer makes no sense."""
+    """Return a host's ``Site``. Raises ``HostCommandFailed`` if the host's output is not as expected."""
     answer = host.run(["sh", "-c", _SITE])
     lines = answer.stdout.splitlines()[-4:]  # start-up files may print something before
     now = parse_iso(lines[-1]) if len(lines) == 4 else None
@@ -80,14 +80,13 @@ def inspect_host(host: Host) -> Site:
 
 
 class SessionRecord(Frozen):
-    """``session.json``: the request, and the launcher's version. Unknown keys, of a later version, are ignored.
+    """``session.json``: the request, and the launcher's version. Unknown keys, from a later version, are ignored.
 
     ``command``: the arguments that repeat the launch. ``launched_from``: the name of the user's machine.
     ``idle_stop``: seconds of idleness after which it ends by itself, 0: never. ``course``: the course that it was
     launched for. ``purpose``: the launcher's own command that the job belongs to, such as ``env check``; "": a session
-    of the user's. ``notebook``: the notebook's file name, of a run; ``script``: the script's, of a submitted one;
-    ``sent``: the files that were copied into its folder at the start. ``continues``: the session that it goes on from;
-    "": none.
+    of the user's. ``notebook``: the file name of a run's notebook; ``script``: that of a submitted script; ``sent``:
+    the files that were copied into its folder at the start. ``continues``: the session that it continues; "": none.
     """
 
     id: str
@@ -113,9 +112,9 @@ class SessionRecord(Frozen):
     continues: str = ""
 
     def as_json(self) -> str:
-        """Return what ``session.json`` holds."""
+        """Return the content of ``session.json``."""
         written = asdict(self) | {"created": self.created.isoformat()}
-        return json.dumps(written, ensure_ascii=False, separators=(",", ":"))  # sessions.sh looks for words of it
+        return json.dumps(written, ensure_ascii=False, separators=(",", ":"))  # sessions.sh searches for parts of it
 
     @property
     def software(self) -> str | None:
@@ -133,7 +132,7 @@ class SessionRecord(Frozen):
 
 
 def record_in(text: str | bytes) -> SessionRecord:
-    """Return the record that a ``session.json`` holds. Raises ``ValueError`` or ``TypeError`` if it is damaged."""
+    """Return the record in a ``session.json``. Raises ``ValueError`` or ``TypeError`` if it is damaged."""
     complete(SessionRecord)
     data = json_object(text)
     data = {"route": data.get("stream"), **data}  # its old name
@@ -143,20 +142,20 @@ def record_in(text: str | bytes) -> SessionRecord:
 
 
 def _checked(value: Any, kind: str) -> Any:
-    """Return a value of a record as a field has it. ``kind``: the field's type. Raises ``ValueError``."""
+    """Return a value of a record, converted to a field's type ``kind``. Raises ``ValueError``."""
     if kind == "datetime" and isinstance(value, str) and (moment := parse_iso(value)):
         return moment
     if kind == "tuple[str, ...]" and isinstance(value, list):
         return tuple(_checked(one, "str") for one in value)
     if kind == "dict[str, str | None]" and isinstance(value, dict):
         flags = {_checked(key, "str"): _checked(one, "str | None") for key, one in value.items()}
-        return {name: one for name, one in flags.items() if is_flag_name(name)}  # they are shown in commands to type
+        return {name: one for name, one in flags.items() if is_flag_name(name)}  # commands for the user contain them
     if (kind == "int" and type(value) is int) or (kind == "str | None" and value is None):
         return value
     if kind == "Program" and value in get_args(Program):
         return value
     if kind in ("str", "str | None") and isinstance(value, str):
-        value.encode()  # half a character, which nobody can print, is a ValueError
+        value.encode()  # a ValueError for a lone surrogate, which cannot be printed
         return value
     raise ValueError(f"{value!r:.80} is not {kind}")
 
@@ -193,9 +192,9 @@ def log_name(flags: Mapping[str, str | None]) -> str:
 
 
 def new_id(now: datetime) -> str:
-    """Return a unique name: the time, for people, and twenty random bits.
+    """Return a unique name for a session: the time, and four random characters (20 bits).
 
-    Its end, by which people name a session, is not of digits alone: these are the number of a job.
+    The end, by which users name a session, never consists of digits only, which would be read as a job id.
     """
     end = "".join(secrets.choice(_ALPHABET) for _ in range(4))
     return new_id(now) if end.isdecimal() else now.strftime(f"%Y%m%d-%H%M%S-{end}")
@@ -253,7 +252,7 @@ def new_session(
 
 
 def session_files(session: Session, session_env: str, token: str, more: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return all files of the job for the session's directory, by name, and ``more``: keys, a notebook."""
+    """Return all files for the session's directory, by name. ``more``: further files, such as keys or a notebook."""
     scripts = job_files()
     return {
         "session.json": (session.record.as_json() + "\n").encode(),
@@ -281,7 +280,7 @@ def environment_lines(
 ) -> str:
     """Return ``session.env``: plain ``key=value`` lines, which the job script reads as data and never runs.
 
-    ``others``: further keys that do not concern the environment.
+    ``others``: further keys, not of the environment.
     """
     activate = [environment.activate] if isinstance(environment.activate, str) else list(environment.activate)
     pairs = [
@@ -305,7 +304,7 @@ def environment_lines(
 
 
 def read_job(host: Host, directory: str) -> JobRef | None:
-    """Return the job that ``submit.sh`` or the job itself recorded; ``None`` if neither did."""
+    """Return the job that ``submit.sh``, or the job itself, recorded; ``None`` if neither did."""
     noted = (host.read_file(f"{directory}/job") or b"").decode(errors="replace")
     if job := job_in(noted, None):
         return job
@@ -313,7 +312,7 @@ def read_job(host: Host, directory: str) -> JobRef | None:
 
 
 def json_object(text: str | bytes) -> Mapping[str, object]:
-    """Return the JSON object in a file of a session, empty if there is none: files may be damaged."""
+    """Return the JSON object in a file of a session, an empty one if there is none, as files may be damaged."""
     with contextlib.suppress(ValueError, RecursionError):
         data = json.loads(text)
         if isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""The status of an attached session: its time left, its use, and idleness; shown when it changes."""
+"""Shows the status of an attached session when it changes: its time left, its use, and idleness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
 WARN_AT = (900.0, 300.0, 60.0)  # seconds before the end
-#: each is shown only if the walltime is longer by this much: who requests ten minutes knows that they pass
+#: a warning is shown only if the walltime is so many times longer: in a session of ten minutes, it would be useless
 LONGER_BY = 4 / 3
 REPEAT_AFTER = 60.0  # seconds by which the end must move beyond a warning for it to be shown again
 STALE = 60.0  # seconds after which a sample is outdated
@@ -27,22 +27,22 @@ GRACE = 60.0  # seconds for which a job may still run after its walltime
 
 
 class AttachedStatus:
-    """The time and use of a running session: takes each report as it comes, and shows it at the next ``refresh``.
+    """The time left and the use of a running session: takes reports as they come, and shows them at ``refresh``.
 
-    Shows nothing before the session is attached, or after the job was requeued.
+    Nothing is shown before the session is attached, or after the job was requeued.
     """
 
     def __init__(self, context: Context, session: Session) -> None:
         self._context, self._session = context, session
         self._request = Request(session.record.flags)
-        self._warns = session.record.program not in ("notebook", "script")  # these have nothing for the user to save
+        self._warns = session.record.program not in ("notebook", "script")  # there, the user has nothing to save
         self.job_requeued()
 
     def job_requeued(self) -> None:
-        """Forget everything about the run: the job does not run (any more)."""
+        """Forget everything about the run, because the job does not run (any more)."""
         self._attached = False
-        self._running_since: float | None = None  # when it was first known to run (monotonic)
-        self._started: str | None = None  # when, by its own record
+        self._running_since: float | None = None  # when the job was first known to run (monotonic)
+        self._started: str | None = None  # when the job started, by its own record
         self._status: JobStatus | None = None  # the scheduler's, while it runs
         self._sample: Sample | None = None
         self._shown: tuple[datetime | None, Sample | None] = (None, None)
@@ -72,19 +72,19 @@ class AttachedStatus:
         self._idle = report
 
     def unsaved_reported(self, report: Mapping[str, object]) -> None:
-        """Show what pages of JupyterLab could not save, if there is something."""
+        """Show the documents that pages of JupyterLab could not save, if there are any."""
         listed = report.get("paths")
         paths = tuple(printable(path) for path in listed if isinstance(path, str)) if isinstance(listed, list) else ()
         if paths and self._attached:
             self._context.view.show(events.NotSaved(self._session.id, job_of(self._session).id, paths))
 
     def attach(self) -> None:
-        """Start showing it."""
+        """Start showing the status."""
         self._attached = True
         self.refresh()
 
     def refresh(self) -> None:
-        """Show what is due now; called every second, and after every report."""
+        """Show what is due now; to be called every second, and after every report."""
         if self._attached:
             end, now = self.end, self._context.clock()
             self._show(end, now)
@@ -125,7 +125,7 @@ class AttachedStatus:
         self._context.view.show(event)
 
     def _warn(self, end: datetime | None, now: datetime) -> None:
-        """Show the warning that applies, once: who reconnects late does not get the earlier ones as well."""
+        """Show the warning that is due, once; after a late reconnection, only the latest one is shown."""
         walltime = walltime_of(self._request, self._status)
         if end is None or walltime.is_unlimited or not self._warns:
             return

@@ -1,4 +1,4 @@
-"""Supervises a run: its notebook's progress, how it ended, and its results, which are always fetched."""
+"""Supervises a run: shows its notebook's progress and how it ended, and always fetches its results."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from notebook_launcher.usage.bill_command import show_bill
 KEYS_OURS = "Ctrl-C cancels the job and fetches what there is; d and ENTER detaches, for you to come back later."
 KEYS_CONNECTED = "Ctrl-C, or d and ENTER, detaches; the notebook goes on."
 _LONGEST_TITLE = 60  # characters
-_OUTPUTS = "outputs"  # key in this machine's state: the output folders of runs
+_OUTPUTS = "outputs"  # the file of this machine's state with the output folders of runs
 _MOST_OUTPUTS = 200  # runs
 
 
 def save_output(session: Session, output: Path) -> None:
-    """Save, on this machine, the output folder that was given for a run, for commands that reconnect to it."""
+    """Save the output folder of a run on this machine, for commands that reconnect to it."""
     local_state.remember(_OUTPUTS, session.id, str(output.absolute()), at_most=_MOST_OUTPUTS)
 
 
@@ -81,7 +81,7 @@ class _RunSupervisor(BatchSupervisor):
         self._printed = [JobOutput(context, f"{session.directory}/{printed}")] if printed else []
         self._progress: events.NotebookProgress | None = None
         self._finished: events.NotebookFinished | None = None
-        self._is_cell_to_blame = False  # whether it failed by an error in a cell, which the notebook itself shows
+        self._is_cell_to_blame = False  # whether it failed with an error in a cell, which the notebook itself shows
 
     # --- ways to exit
 
@@ -101,7 +101,7 @@ class _RunSupervisor(BatchSupervisor):
         fetched = self._show_results() if self.attached else None
         show_bill(self._context, self._session)
         if isinstance(error, NotebookFailed):
-            # the hint for an error in a cell is about the notebook; a script has none
+            # after an error in a cell, the hint is about the notebook; a run as a script has no notebook
             fetch = f"fetch what there is with: {launcher_command(self._context, self._session, 'results')}"
             look = _results_hint(fetched)
             error.hint = (look or fetch) if self._is_cell_to_blame else "; ".join(filter(None, [error.hint, look]))
@@ -135,10 +135,10 @@ class _RunSupervisor(BatchSupervisor):
             self._fetch_early()
 
     def _fetch_early(self) -> None:
-        """Fetch the notebook once its last cell has run: to make an HTML copy takes the job some seconds more.
+        """Fetch the notebook once its last cell has run, because the job needs some more seconds for an HTML copy.
 
-        A run as a script has none. Whatever prevents it: everything is fetched at the end, and a Ctrl-C is in the inbox
-        as well.
+        A run as a script has no notebook. Errors are ignored: everything is fetched at the end, and a Ctrl-C is in the
+        inbox as well.
         """
         folder = results_folder(self._session, self._output)
         with contextlib.suppress(LauncherError):
@@ -156,7 +156,7 @@ class _RunSupervisor(BatchSupervisor):
         return events.NotebookProgress(self._session.id, self._job.id, cell, done, cells, shown, seconds)  # type: ignore[arg-type]
 
     def _seconds(self, data: Mapping[str, object]) -> float:
-        """Return how long it has run; after reconnecting during a long cell only the clock shows that."""
+        """Return how long the notebook has run; after reconnecting during a long cell, only the clock shows that."""
         now = self._context.clock()
         started, updated = (parse_iso(str(data.get(key) or ""), now) for key in ("started", "updated"))
         if started is None:
@@ -188,9 +188,9 @@ class _RunSupervisor(BatchSupervisor):
         raise error
 
     def _show_results(self, ran: events.NotebookFinished | None = None) -> events.ResultsFetched | None:
-        """Fetch the results, and show where they are; after a successful run, a failure to do so is an error.
+        """Fetch the results, and show where they are; a failure is an error only after a successful run (``ran``).
 
-        Raises ``HungUp`` if the terminal was closed: what has arrived is kept.
+        Raises ``HungUp`` if the terminal was closed; what was fetched so far is kept.
         """
         context, session = self._context, self._session
         self._show_rest()
@@ -201,7 +201,7 @@ class _RunSupervisor(BatchSupervisor):
             if context.interrupts.hung_up:
                 raise HungUp from None
             command = launcher_command(context, session, "results")
-            if ran is None:  # why it ended matters more
+            if ran is None:  # the reason for the run's end matters more
                 context.view.show(
                     events.Note(f"What it made could not be fetched: {error.what} Fetch it with:\n  {command}")
                 )

@@ -1,4 +1,4 @@
-"""What all that follow a batch job have in common: the lines that it prints, and what is said about it."""
+"""The base class of supervisors of batch jobs, which show the lines that a job prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_launcher.supervision.supervisor import Supervisor
 
 
 class BatchSupervisor(Supervisor):
-    """Shows what a job prints, from files of which a subclass says which (``_printed``)."""
+    """Shows what a job prints, from the files that a subclass puts into ``_printed``."""
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
         super().__init__(context, session, ours=ours)

@@ -1,4 +1,4 @@
-"""Follows what ``submit`` has queued: a single job, or all tasks of a job array."""
+"""Follows a job that ``submit`` has queued, or all tasks of a job array."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Supervises one job with JupyterLab: waits until it answers, stays attached, cancels it; always cleans up.
 
-Those that go on from each other are in ``next_jobs``.
+Jobs that continue each other are in ``next_jobs``.
 """
 
 from __future__ import annotations
@@ -75,11 +75,14 @@ KEYS_PORTS_WAITING = (
 )
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."
 
-CONFIRM_WITHIN = 60.0  # seconds within which a second ENTER or Ctrl-C is the answer to what was asked after the first
+CONFIRM_WITHIN = 60.0  # seconds within which a second ENTER or Ctrl-C confirms the first
 
 
 class JupyterSupervisor(Supervisor):
-    """Waits until JupyterLab answers through the tunnel, and stays attached; or only forwards ports of the node."""
+    """Waits until JupyterLab answers through the tunnel, and stays attached; or only forwards ports of the node.
+
+    ``ports``: forward only these. ``place``: the folder or notebook that the address opens.
+    """
 
     keys_waiting = (KEYS_WAITING, KEYS_CONNECTING)
 
@@ -98,7 +101,7 @@ class JupyterSupervisor(Supervisor):
         here = context.scheduler.same_machine and not context.host.remote
         self._tunnel = SameMachine() if here else Tunnel()
         self._port = JupyterPort(context, session, self._note)
-        self._has_left_port = False  # whether the next session may have it
+        self._has_left_port = False  # whether the next session may have the port
         self._node_connection: NodeConnection | None = None
         self._endpoint: Endpoint | None = None
         self._has_route = False  # whether the tunnel runs over the connection to the node
@@ -109,11 +112,11 @@ class JupyterSupervisor(Supervisor):
             self.keys_waiting = (KEYS_PORTS_WAITING, KEYS_PORTS_WAITING)
         self._place = place
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
-        self._sure_until = 0.0  # until when a request to end the session is a repeated one
+        self._sure_until = 0.0  # until when another request to end the session confirms the first
         self._end_check = EndCheck(self._inbox, access.token)
-        self._ends_at_once = False  # after SIGTERM, say: the pages save only when the job is told to end
+        self._ends_at_once = False  # after SIGTERM, for example: the pages save only once the job is being ended
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
-        self._strangers_ports: set[int] = set()  # of this run: ports that were not forwarded, because they are not ours
+        self._strangers_ports: set[int] = set()  # of this run: ports of other users, which were not forwarded
 
     def close(self) -> None:
         """Close everything here."""
@@ -124,7 +127,7 @@ class JupyterSupervisor(Supervisor):
                 self._node_connection.close()
             self._tunnel.close()
         finally:
-            if self._has_left_port:  # it is free by now
+            if self._has_left_port:  # here, because only now is it free
                 self._port.left()
 
     # --- ways to exit
@@ -202,9 +205,9 @@ class JupyterSupervisor(Supervisor):
         self._end_requested()
 
     def _end_requested(self) -> None:
-        """End the session, the first time only after all is saved, and JupyterLab has said that no kernel is busy.
+        """End the session; at the first request only after documents are saved and if no kernel is busy.
 
-        What a second request does is shown before there can be one.
+        The user is told beforehand what a second request does.
         """
         now, endpoint = time.monotonic(), self._endpoint
         is_reached = endpoint is not None and self._is_reached and self._tunnel.alive
@@ -221,11 +224,11 @@ class JupyterSupervisor(Supervisor):
 
     @property
     def _ends_too(self) -> str:
-        """What else a second request does, as the end of a clause."""
+        """What else a second request does, as text that follows “to end the session and its job anyway”."""
         return ""
 
     def _end_checked(self, item: EndChecked) -> None:
-        """End the session if nothing is lost by that; if something is, or may be, the user has to confirm."""
+        """End the session if nothing is lost by that; otherwise, or if that is not known, ask the user to confirm."""
         if item.until != self._sure_until:
             return  # the user has typed something else meanwhile
         self._end_check.told()
@@ -250,7 +253,7 @@ class JupyterSupervisor(Supervisor):
             self._note(f"Port {word} will be forwarded as soon as {ready}.")
 
     def _forward(self, *ports: tuple[int, int]) -> None:
-        """Forward ports as soon as it is known whose programs listen there; Jupyter is asked, over the open tunnel."""
+        """Forward ports once Jupyter has reported, over the open tunnel, whose programs listen there."""
         if not ports:
             return
         endpoint, wanted = self._endpoint, [(port, requested or port) for port, requested in ports]
@@ -304,7 +307,7 @@ class JupyterSupervisor(Supervisor):
 
     def _login_lost(self) -> None:
         if self._node_connection is not None:
-            # JupyterLab keeps what is typed while it knows that it is disconnected, and loses it otherwise
+            # JupyterLab keeps what is typed if it knows that it is disconnected, and loses it otherwise
             self._node_connection.close()
 
     def _login_recovered(self) -> None:
@@ -316,14 +319,14 @@ class JupyterSupervisor(Supervisor):
             super()._login_recovered()
 
     def _login_restored(self) -> None:
-        """Reconnect to the compute node, if there was a connection already."""
+        """Reconnect to the compute node, if the job has started."""
         if self._run:
             self._connect_node(0.0)
         else:
             self._login.show_restored()
 
     def _node_lost(self, reason: str) -> None:
-        """The login node is reachable, but the compute node is not: start to reconnect."""
+        """Start to reconnect to the compute node, which is unreachable although the login node is reachable."""
         self._login.show_broken(reason)
         self._connect_node(self._login.next_pause())
 
@@ -341,14 +344,14 @@ class JupyterSupervisor(Supervisor):
             self._use_node_connection()
 
     def _forget_run(self, sentence: str) -> None:
-        """It will run on another node, with another port. The local ports stay."""
+        """Close the connection to the node, because the job will run on another one; the local ports stay."""
         if self._node_connection is not None:
             self._node_connection.close()
         self._tunnel.interrupt()
         self._port.spoil()
         self._node_connection = self._endpoint = None
         self._has_route = self._is_used = self._is_reached = False
-        self._sure_until = 0.0  # the request was for the run that is over
+        self._sure_until = 0.0  # a request to end the session was for the run that is over
         self._forwarded.clear()
         self._strangers_ports.clear()
         super()._forget_run(sentence)
@@ -362,7 +365,7 @@ class JupyterSupervisor(Supervisor):
         target = NodeTarget(context.host, context.scheduler, self._session, self._job, self._node, self._access.keys)
         route = wanted_route(self._session, launch_target.profile.route)
         self._has_route = self._is_used = self._is_reached = False
-        is_first = self._ours and not self.attached  # later, another launcher may be here by a route that needs calls
+        is_first = self._ours and not self.attached  # later, another launcher may use a route that needs calls
         self._node_connection = NodeConnection(
             self._inbox,
             lambda trying: find_route(target, route, launch_target.name, ends_calls=is_first, trying=trying),
@@ -377,7 +380,7 @@ class JupyterSupervisor(Supervisor):
         if not isinstance(item, RouteOpened | RouteSlow | JupyterAnswered | NodeUnconnected):
             return
         if item.by is not self._node_connection:
-            return  # of an earlier run of the job, or an earlier connection
+            return  # from an earlier run of the job, or an earlier connection
         if isinstance(item, RouteSlow):
             self._note(f"Still trying to reach {self._node} with the route “{item.name}”.")
         elif isinstance(item, NodeUnconnected):
@@ -398,7 +401,7 @@ class JupyterSupervisor(Supervisor):
     def _use_node_connection(self) -> None:
         if not self._node_connection or not self._has_route or self._is_used:
             return
-        if self._only_ports and self._session.record.route != "direct":  # where the endpoint contains the address
+        if self._only_ports and self._session.record.route != "direct":  # with direct, the endpoint has the address
             self._is_used = True
             self._on_answer(0)
         elif self._endpoint:
@@ -407,7 +410,7 @@ class JupyterSupervisor(Supervisor):
                 and not self._context.scheduler.same_machine
                 and self._endpoint.is_private
             ):
-                # that address of the login node belongs to another user, and would receive the token
+                # on the login node, that address may belong to another user, who would receive the token
                 raise NodeUnreachable(
                     f"JupyterLab of session {self._session.id} does not listen on an address of {self._node}.",
                     why="It was not launched with --route direct, or found no such address there.",
@@ -422,7 +425,7 @@ class JupyterSupervisor(Supervisor):
             self._node_connection.use(local_port, self._endpoint, self._access.token)
 
     def _on_answer(self, local_port: int) -> None:
-        """Jupyter answers through the tunnel, or the ports lead to the node: for the first time, or again."""
+        """Handle that Jupyter answers through the tunnel, or that ports can be forwarded: the first time, or again."""
         self._is_reached = True
         self._login.show_restored()
         if local_port:
@@ -445,9 +448,9 @@ class JupyterSupervisor(Supervisor):
         self._context.view.show(events.Ready(self._session.id, self._job.id, node, url, local_port, self._ours))
 
     def _node_connection_failed(self, error: Exception) -> None:
-        """A failed first attempt is an error; a connection that has worked is retried as long as the job may run."""
+        """Raise the error of a first attempt; retry a connection that has worked as long as the job may run."""
         if self._login.is_reconnecting:
-            return  # another one will be opened
+            return  # another connection will be opened
         if isinstance(error, ConnectionLost) or not self._context.host.alive:
             self._login.reconnect("the connection to the cluster broke")
         elif not self.attached and isinstance(error, JupyterSilent) and not self._tunnel.alive:
@@ -465,7 +468,7 @@ class JupyterSupervisor(Supervisor):
             self._node_lost(what)
 
     def _still_runs(self) -> bool:
-        """Query the job: a failed connection does not mean the route is closed if the job has ended or was requeued."""
+        """Query whether the job still runs: if it has ended or was requeued, the failed connection is no error."""
         try:
             answer_within = self._context.host_timing.answer_within
             status = query_status(self._context.host, self._context.scheduler, self._job, answer_within)
@@ -474,7 +477,7 @@ class JupyterSupervisor(Supervisor):
         if status is None or status.state.ended or status.state.waits:
             self._status_changed(StatusChanged(status))
             return False
-        return status.state is not State.COMPLETING  # its end will be reported soon
+        return status.state is not State.COMPLETING  # if it is, its end will be reported soon
 
     # --- its end
 

@@ -1,4 +1,4 @@
-"""The local port of an attached session's JupyterLab: which one it is, its warnings, and who may have it next."""
+"""The local port of an attached session's JupyterLab: chooses it, warns about it, and leaves it to the next session."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ class JupyterPort:
     def __init__(self, context: Context, session: Session, note: Callable[[str], None]) -> None:
         self._context, self._session, self._note = context, session, note
         self._page_port = PagePort.of_session(context, session)
-        self._attached_by = 0  # the port, as long as the session is attached
+        self._attached_by = 0  # the port by which the session is attached; 0: none that the launcher holds open
         self._warned_of_lost = False
 
     def lead_to(self, session: Session) -> JupyterPort:
-        """From now on lead to another session, which goes on from this one; return the same port."""
+        """Lead to another session from now on, which continues this one; return the same port."""
         self._session = session
         return self
 
     def open(self, tunnel: Tunnel, endpoint: Endpoint) -> int:
-        """Return the local port by which the tunnel leads to JupyterLab: the one of last time, where it can be."""
+        """Open the local port that leads to JupyterLab, the same as last time if possible, and return it."""
         before = local_state.last_port(self._session.id)
         port = tunnel.jupyter(endpoint, self._page_port.preferred(before))
         self._warn_of_lost(before, port)
         return port
 
     def answered(self, port: int) -> None:
-        """JupyterLab answers by this port, for the first time or again."""
+        """Record that JupyterLab answers at this port, for the first time or again."""
         local_state.record_attached(self._session.id, port)
         self._page_port.used(port)
-        if not self._context.scheduler.same_machine:  # there JupyterLab itself keeps the port
+        if not self._context.scheduler.same_machine:  # on the same machine, JupyterLab itself keeps the port
             self._attached_by = port
 
     def warn_of_free(self) -> None:
-        """Warn that others of this machine may have the port soon: an open tab goes on to send the token there."""
+        """Warn that other users of this machine may take the port soon, while an open tab keeps sending the token."""
         if self._attached_by and (not self._context.host.remote or local_users.others_work_here()):
             self._note(
                 "Close the tab of this session. Others use this machine, too: one of them could take port "
@@ -49,9 +49,9 @@ class JupyterPort:
             )
 
     def shut_while_ours(self, tunnel: Tunnel, endpoint: Endpoint, token: str) -> bool:
-        """Lead no new connection to the node any more, and return whether only JupyterLab was behind the port.
+        """Stop forwarding new connections to the node, and return whether only JupyterLab was behind the port.
 
-        Once it has ended, another user of the node could take its port there.
+        Once JupyterLab has ended, another user of the node could take its port there.
         """
         if not self._page_port.is_reusable:
             return False
@@ -60,15 +60,15 @@ class JupyterPort:
         return is_ours
 
     def spoil(self) -> None:
-        """The JupyterLab behind the port has ended unseen: another user of its node may have been there since."""
+        """Record that JupyterLab may have ended unnoticed, and another user of its node may have taken its port."""
         self._page_port.spoil()
 
     def left(self) -> None:
-        """The session has ended, after ``shut_while_ours``: the next one may have the port."""
+        """Leave the port to the next session, after ``shut_while_ours`` and the end of this session."""
         self._page_port.left()
 
     def _warn_of_lost(self, before: int, now: int) -> None:
-        """Warn once that a stranger has the port that led to the session before: an open tab trusts it."""
+        """Warn once if another program has the port that led to this session before, because an open tab trusts it."""
         is_ours = before in (0, now) or before in local_state.attached_ports(self._session.id)
         if is_ours or self._context.scheduler.same_machine or self._warned_of_lost:
             return

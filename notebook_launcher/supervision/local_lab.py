@@ -1,4 +1,4 @@
-"""Supervises a session to which the user's own JupyterLab is tied (``--local-lab``): files here, kernels there."""
+"""Supervises a session whose kernels the user's own JupyterLab uses (``--local-lab``): files here, kernels there."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from notebook_launcher.supervision.apps import AppsSupervisor
 from notebook_launcher.supervision.local_lab_process import LabEnded, LabStarted, LocalLab
 from notebook_launcher.supervision.supervisor import Finished
 
-SAVES_WITHIN = 150.0  # seconds that it stays where nobody can press a key: JupyterLab saves every 120
+SAVES_WITHIN = 150.0  # seconds that JupyterLab stays open if nobody can press a key: it saves every 120 s
 
 
 class LocalLabSupervisor(AppsSupervisor):
-    """Starts the user's JupyterLab once the session's answers; it ends when this command does.
+    """Starts the user's JupyterLab once the session's JupyterLab answers, and ends it with this command.
 
-    If the session ends by itself, it stays without kernels until the user has saved, and presses ENTER.
+    If the session ends by itself, the user's JupyterLab stays open without kernels until the user has saved and presses
+    ENTER.
     """
 
     _lab: LocalLab | None = None
@@ -65,7 +66,7 @@ class LocalLabSupervisor(AppsSupervisor):
         if self._lab is not None:
             self._lab.kernels_gone()
 
-    # --- the session has ended by itself: what is in the page is not lost
+    # --- the session has ended by itself: the user can still save what is in the page
 
     def _finish(self, finished: Finished) -> None:
         super()._finish(finished)
@@ -81,7 +82,7 @@ class LocalLabSupervisor(AppsSupervisor):
         return reported
 
     def _let_save(self, why: str) -> None:
-        """Keep the user's JupyterLab, whose pages are told that kernels are dead, until the user has saved."""
+        """Keep the user's JupyterLab open until the user has saved; its pages are told that the kernels are dead."""
         if self._lab is None or not self._lab.is_running:
             return
         self._lab.kernels_gone()

@@ -1,7 +1,7 @@
-"""How the user's own JupyterLab is tied to a session (``--local-lab``). Runs in its server, not in the launcher.
+"""Configures the user's own JupyterLab for a session (``--local-lab``). Runs in its server, not in the launcher.
 
 ``local_lab_process.py`` writes this file where that server finds it, as one more ``jupyter_server_config.py`` beside
-the user's own. Python 3.8 must be able to read it, and it needs nothing but what the server needs itself.
+the user's own. It must run with Python 3.8, and import nothing but what the server itself needs.
 """
 
 import json
@@ -13,12 +13,12 @@ import weakref
 from datetime import datetime, timezone
 from typing import Any
 
-KERNELS_GONE = "kernels gone"  # the launcher's line for: the session's kernels have ended with its job
+KERNELS_GONE = "kernels gone"  # the launcher's line that says that the session's kernels have ended with its job
 
 
 def set_up(config: Any, folder: str) -> None:
-    """Take the session's token, and listen to the launcher. ``folder``: this file's, named in JUPYTER_CONFIG_PATH."""
-    # Terminals and other children of the server have no use for either.
+    """Set the session's token, and listen to the launcher. ``folder``: this file's, named in JUPYTER_CONFIG_PATH."""
+    # Both variables are removed: terminals and other child processes of the server do not need them.
     config.GatewayClient.auth_token = os.environ.pop("JUPYTER_GATEWAY_AUTH_TOKEN", "")
     others = [path for path in os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep) if path not in ("", folder)]
     if others:
@@ -38,7 +38,7 @@ class Pages:
         self.dead: set[str] = set()
 
     def kernels_gone(self) -> None:
-        """Tell each page that its kernel is dead; those that are just connecting again are told as they do."""
+        """Tell each page that its kernel is dead; pages that are just reconnecting are told when they connect."""
         from jupyter_server.gateway.managers import GatewayMappingKernelManager
 
         self.dead.update(GatewayMappingKernelManager._kernels)
@@ -48,10 +48,10 @@ class Pages:
 
 
 def follow_connections(pages: Pages) -> None:
-    """Let ``pages`` know each connection, unless the server is too old for that.
+    """Register each connection in ``pages``, unless the server is too old for that.
 
-    If the connection behind one breaks, the page's own is closed too: JupyterLab then knows that it is disconnected,
-    keeps what is typed, and connects again. By itself the server would let the page wait for an answer for ever.
+    If the connection to the session breaks, the page's own connection is closed, too: JupyterLab then knows that it is
+    disconnected, keeps what is typed, and reconnects. The server alone would let the page wait for a reply forever.
     """
     try:
         from jupyter_server.gateway import connections as servers_connections
@@ -70,7 +70,7 @@ def follow_connections(pages: Pages) -> None:
         await connect(connection)
 
     async def read_and_close(connection: Any) -> None:
-        connection.retry = client.instance().gateway_retry_max  # the page tries again
+        connection.retry = client.instance().gateway_retry_max  # no retries here, because the page reconnects
         await read(connection)
         if not connection.disconnected:
             connection.websocket_handler.close()
@@ -79,7 +79,7 @@ def follow_connections(pages: Pages) -> None:
 
 
 def listen(pages: Pages) -> None:
-    """Do what the launcher says on standard input; once it has gone, end the server, and leave the kernels alone."""
+    """Follow the launcher's lines on standard input; when that closes, end the server, but not the kernels."""
     from jupyter_server import serverapp
 
     server: Any = serverapp.ServerApp
@@ -98,7 +98,7 @@ def tell_of_death(connection: Any) -> None:
 
 
 def death(session: str) -> "dict[str, Any]":
-    """Return the message of a kernel that has died, as Jupyter's protocol has it."""
+    """Return the message that a kernel has died, in Jupyter's messaging protocol."""
     header = {
         "msg_id": uuid.uuid4().hex,
         "msg_type": "status",
@@ -121,7 +121,7 @@ def death(session: str) -> "dict[str, Any]":
 
 
 def keep_kernels() -> None:
-    """Let the server end without ending the kernels, which go on in the session."""
+    """Make the server exit without shutting down the kernels, which keep running in the session."""
     from jupyter_server.gateway import managers
 
     async def shutdown_all(_manager: Any, now: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The user's own JupyterLab on this machine, with the kernels of a session: found, started, watched and ended."""
+"""Finds, starts, watches and ends the user's own JupyterLab on this machine, with the kernels of a session."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from notebook_launcher.supervision import local_lab_config
 from notebook_launcher.tunnel.forwarding import Endpoint
 
 STARTS_WITHIN = 60.0  # seconds until it has an address
-ENDS_WITHIN = 5.0  # seconds for it to end by itself, and again once it was told by a signal
+ENDS_WITHIN = 5.0  # seconds for it to end by itself, and again after a signal
 _LARGEST_CONFIG = 1024 * 1024  # bytes that are read of a configuration file
-_LAST_LINES = 3  # of what it printed, if it fails
+_LAST_LINES = 3  # of its output that are shown if it fails
 _LOG = "jupyterlab.log"
 
 
 class LabStarted(Frozen):
-    """The JupyterLab of this ``number`` listens; ``url`` has its own token."""
+    """The JupyterLab with this ``number`` listens; ``url`` contains its own token."""
 
     number: int
     url: str
 
 
 class LabEnded(Frozen):
-    """It has ended, or has no address (``exit_code`` ``None``); ``printed``: its last lines."""
+    """The JupyterLab has ended, or has no address (``exit_code`` is ``None``); ``printed``: its last lines."""
 
     number: int
     exit_code: int | None
@@ -47,7 +47,7 @@ class LabEnded(Frozen):
 
 
 def local_lab_command() -> tuple[str, ...]:
-    """Return the command of JupyterLab on this machine. Raises ``UsageError`` if there is none, or it would refuse."""
+    """Return the command of JupyterLab on this machine. Raises ``UsageError`` if there is none, or it would not run."""
     if found := shutil.which("jupyter-lab"):
         _check_root(Path(found))
         return (found,)
@@ -64,7 +64,7 @@ def local_lab_command() -> tuple[str, ...]:
 def _check_root(program: Path) -> None:
     """Raise ``UsageError`` if JupyterLab would refuse to run because the user is root.
 
-    One of its configuration files, or ``program`` if that is a script, may say that it may: that is taken on trust.
+    It is assumed to run if one of its configuration files, or ``program`` if that is a script, mentions ``allow_root``.
     """
     if os.name == "nt" or os.geteuid() != 0:
         return
@@ -90,13 +90,13 @@ def _allows_root(file: Path) -> bool:
 
 
 def arguments(endpoint: Endpoint, local_port: int) -> list[str]:
-    """Return the arguments by which JupyterLab uses the kernels behind a local port; no secret is in them."""
+    """Return the arguments that make JupyterLab use the kernels behind a local port; they contain no secret."""
     scheme = "https" if endpoint.secure else "http"
     return [f"--gateway-url={scheme}://127.0.0.1:{local_port}{endpoint.base_url}", "--no-browser"]
 
 
 def environment(token: str, folder: Path, around: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of JupyterLab. ``folder``: for its runtime files and ``local_lab_config``."""
+    """Return JupyterLab's environment variables. ``folder``: for its runtime files and ``local_lab_config``."""
     others = around.get("JUPYTER_CONFIG_PATH", "")
     return {
         **around,
@@ -108,7 +108,7 @@ def environment(token: str, folder: Path, around: Mapping[str, str]) -> dict[str
 
 
 def address_in(runtime_file: str) -> str:
-    """Return the address in a ``jpserver-….json``; "" if that is not complete yet."""
+    """Return the address in a ``jpserver-….json``; "" if the file is not complete yet."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
         server = json.loads(runtime_file)
         token = f"?token={quote(server['token'], safe='')}" if server["token"] else ""
@@ -119,7 +119,7 @@ def address_in(runtime_file: str) -> str:
 class LocalLab:
     """A running JupyterLab. ``inbox`` gets ``LabStarted`` and ``LabEnded``. Raises ``OSError`` if it cannot be run.
 
-    It ends with this process, however that ends: its standard input is a pipe from here.
+    It ends with this process, however that ends, because its standard input is a pipe from here.
     """
 
     _numbers = 0
@@ -146,7 +146,7 @@ class LocalLab:
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    # a terminal's Ctrl-C is for the launcher, which ends it
+                    # Ctrl-C in the terminal must reach only the launcher, which then ends JupyterLab
                     start_new_session=os.name != "nt",
                     creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
                 )
@@ -161,7 +161,7 @@ class LocalLab:
         return self._process.poll() is None
 
     def kernels_gone(self) -> None:
-        """Tell it, and by it its pages, that the session's kernels have ended."""
+        """Tell JupyterLab, and so its pages, that the session's kernels have ended."""
         pipe = self._process.stdin
         with contextlib.suppress(OSError, ValueError):
             if pipe is not None:
@@ -169,7 +169,7 @@ class LocalLab:
                 pipe.flush()
 
     def close(self) -> None:
-        """End it; kernels that still run in the session go on. May be called twice."""
+        """End JupyterLab; kernels that run in the session keep running. May be called twice."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -211,6 +211,6 @@ class LocalLab:
             text = (self._folder / _LOG).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        lines = [line for line in text.splitlines() if "token=" not in line]  # its address may be among them
+        lines = [line for line in text.splitlines() if "token=" not in line]  # not its address
         shown = " ".join(lines[-_LAST_LINES:])
-        return shown.replace(self._token, "…") if self._token else shown  # with debug messages, its configuration
+        return shown.replace(self._token, "…") if self._token else shown  # debug messages may contain the token

@@ -1,4 +1,4 @@
-"""Looks at the next job of an attached session, on a thread of its own, until it answers or has ended."""
+"""Watches the next job of an attached session, on a thread of its own, until its JupyterLab answers or it has ended."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.tunnel.forwarding import Endpoint, Tunnel, check_jupyter
 from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, wanted_route
 
-LOOK_EVERY, LONGEST_LOOK = 3.0, 15.0  # seconds between two looks at the next job, from its beginning on
-QUERY_EVERY = 30.0  # seconds between two queries of the scheduler about it
-QUERY_BEFORE_EVERY = 600.0  # the same before its beginning: somebody may have cancelled it
-TOLD_AFTER = 120.0  # seconds for which it may be out of reach before that is said
-CANCEL_TIMES, CANCEL_EVERY = 5, 10.0  # how often another job is cancelled where that fails, and the seconds between
+LOOK_EVERY, LONGEST_LOOK = 3.0, 15.0  # seconds between two checks whether JupyterLab answers, once the job may run
+QUERY_EVERY = 30.0  # seconds between two queries of the scheduler
+QUERY_BEFORE_EVERY = 600.0  # the same before the job may begin: somebody may have cancelled it
+TOLD_AFTER = 120.0  # seconds for which it may be unreachable before a note says so
+CANCEL_TIMES, CANCEL_EVERY = 5, 10.0  # attempts to cancel another job, and the seconds between them
 
 
 class Shown(Frozen):
-    """An event that a thread has for the view."""
+    """An event that a thread sends to the view."""
 
     event: events.Event
 
@@ -39,7 +39,7 @@ class Answers(Frozen):
 
 
 class Lost(Frozen):
-    """The next job is no use any more. ``runs``: it has not ended, and has to be cancelled."""
+    """The next job is of no use any more. ``runs``: it has not ended, and must be cancelled."""
 
     by: NextJobWatch
     why: str
@@ -47,15 +47,16 @@ class Lost(Frozen):
 
 
 def access_to(context: Context, session: Session, token: str) -> Access:
-    """Return the credentials of another session with the same token; its keys are read when first needed."""
+    """Return the credentials of another session with the same token; a key is added to it when first needed."""
     return Access(token, functools.cache(lambda: join_keys(context.host, session.directory)))
 
 
 class NextJobWatch:
-    """Looks at the next job from its beginning on, until JupyterLab there answers over a route of its own.
+    """Watches the next job until its JupyterLab answers over a route of its own.
 
-    Until then the scheduler alone is asked, now and then. Only the scheduler says that the job has ended; whatever else
-    fails is tried again. Puts ``Answers`` or ``Lost`` into the inbox, once, and never asks the user for a secret.
+    Before the job may begin, only the scheduler is queried, now and then. Only the scheduler decides that the job has
+    ended; anything else that fails is tried again. It puts ``Answers`` or ``Lost`` into the inbox, once, and never asks
+    the user for a secret.
     """
 
     def __init__(self, context: Context, session: Session, access: Access, begins: datetime | None) -> None:
@@ -67,7 +68,7 @@ class NextJobWatch:
         threading.Thread(target=self._look_on, name="next job", daemon=True).start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._over.set()
 
     def _look_on(self) -> None:
@@ -80,7 +81,7 @@ class NextJobWatch:
             self._context.interrupts.inbox.put(found)
 
     def _await_begin(self) -> Lost | None:
-        """Wait until the job may begin; return how it was lost before."""
+        """Wait until the job may begin; return ``Lost`` if it ended before that."""
         while self._begins is not None and (left := (self._begins - self._context.clock()).total_seconds()) > 0:
             if self._over.wait(min(left, 60.0)):  # a laptop may sleep meanwhile
                 return None
@@ -90,12 +91,12 @@ class NextJobWatch:
         return None
 
     def _look(self) -> Answers | Lost | None:
-        """Look once; ``None``: look again."""
+        """Check once whether JupyterLab answers; ``None``: check again later."""
         try:
             if self._answers():
                 return Answers(self)
             self._failing_since = None
-        except HostKeyChanged as error:  # somebody else's node: it will not get better
+        except HostKeyChanged as error:  # not the job's node; another attempt would not help
             return Lost(self, error.what, runs=True)
         except (ConnectionLost, HostCommandFailed):
             pass  # the launcher reconnects meanwhile
@@ -104,7 +105,7 @@ class NextJobWatch:
         return self._lost_if_ended(QUERY_EVERY)
 
     def _tell(self, what: str) -> None:
-        """Say once that the job is out of reach, when that has lasted."""
+        """Show once that the job is unreachable, after it has been so for a while."""
         now = time.monotonic()
         self._failing_since = since = self._failing_since or now
         if not self._is_told and now - since >= TOLD_AFTER:
@@ -134,7 +135,7 @@ class NextJobWatch:
         return True
 
     def _lost_if_ended(self, every: float) -> Lost | None:
-        """Ask the scheduler, unless it was asked less than ``every`` seconds ago."""
+        """Query the scheduler, unless it was queried less than ``every`` seconds ago."""
         if time.monotonic() - self._queried_at < every:
             return None
         self._queried_at = time.monotonic()
@@ -143,14 +144,14 @@ class NextJobWatch:
         try:
             status = query_status(context.host, context.scheduler, job_of(self._session), within)
         except (LauncherError, NoAnswer, OSError):
-            return None  # the next time
+            return None  # queried again the next time
         if status is None:
             return Lost(self, "the scheduler does not know it any more.")
         return Lost(self, f"{status.state.name.lower().replace('_', ' ')}.") if status.state.ended else None
 
 
 def cancel_apart(context: Context, session: Session) -> None:
-    """Cancel the job of another session than the attached one, on a thread; a note says so if that fails."""
+    """Cancel the job of a session other than the attached one, on a thread; a note reports if that fails."""
     job, inbox = job_of(session), context.interrupts.inbox
     command, typed = context.scheduler.cancel(job), shlex.join(context.scheduler.cancel_typed(job))
 

@@ -1,4 +1,4 @@
-"""Supervises a session with JupyterLab, which may go on from one job to the next behind the same local port."""
+"""Supervises a session with JupyterLab, which may continue from one job to the next at the same local port."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from notebook_launcher.supervision.next_job_watch import cancel_apart
 from notebook_launcher.supervision.renewal import HandedOver, Renewal, keep_input
 from notebook_launcher.tunnel.forwarding import Tunnel
 
-STOPPED = "stopped"  # the cause in ``exit.json`` of a job that a signal has ended
-ABOUT_THE_END = timedelta(seconds=30)  # before it, and later, a signal means that the walltime is over
-SAVED_WITHIN = 3.0  # seconds that JupyterLab's page needs to save, when its job is being ended
-HUNG_UP_WITHIN = 20.0  # seconds that a submission may go on when the terminal has gone
+STOPPED = "stopped"  # the cause in ``exit.json`` of a job that was ended by a signal
+ABOUT_THE_END = timedelta(seconds=30)  # from this long before the end on, a signal means that the walltime is over
+SAVED_WITHIN = 3.0  # seconds for JupyterLab's page to save while its job is being ended
+HUNG_UP_WITHIN = 20.0  # seconds to wait for a submission after the terminal was closed
 
 
 def supervise_jupyter(
@@ -42,12 +42,12 @@ def supervise_jupyter(
 ) -> None:
     """Show the ``first`` event, and supervise a session until it ends or the user detaches.
 
-    ``ports``: forward only these ports of its node (and their local numbers, 0: the same), whether JupyterLab runs
+    ``ports``: forward only these ports of its node (with their local numbers, 0: the same), whether JupyterLab runs
     there or not; the session then keeps running whatever the user does. ``ours``: this launch submitted it, so a
-    failure before it is usable cancels its job. After reconnecting (``ours`` false) only the user cancels it, while
-    attached. ``place``: the folder or notebook that the address opens, below JupyterLab's folder. ``renewals``: how
-    many more jobs are queued by themselves, each to go on from the one before; with ``--local-lab`` there is one job
-    only. Raises a ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves it running.
+    failure before it is usable cancels its job; otherwise only the user cancels it, while attached. ``place``: the
+    folder or notebook that the address opens, below JupyterLab's folder. ``renewals``: how many more jobs are queued
+    automatically, each to continue the one before; with ``--local-lab`` there is only one job. Raises a
+    ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves it running.
     """
     if ports or context.local_lab:
         with cancelled_on_failure(context, session, ours=ours):
@@ -68,24 +68,25 @@ def supervise_jupyter(
             keep_input(context.interrupts.inbox)
             first = events.Note(f"Now attached to session {session.id}: job {job_of(session)}.")
         except LauncherError as error:
-            if before is not None and before.previous is not None:  # nothing has taken over from it
+            if before is not None and before.previous is not None:  # this job has not taken over from it
                 raise still_running(context, before.previous, error) from None
             raise
 
 
 def _kind_for_one_job(context: Context) -> type[JupyterSupervisor]:
-    """Return the supervisor of a session that does not go on in another job."""
+    """Return the supervisor class for a session that does not continue in another job."""
     if not context.local_lab:
         return JupyterSupervisor
-    from notebook_launcher.supervision.local_lab import LocalLabSupervisor  # few need it
+    from notebook_launcher.supervision.local_lab import LocalLabSupervisor  # imported late, because it is seldom used
 
     return LocalLabSupervisor
 
 
 class _RenewingSupervisor(AppsSupervisor):
-    """Supervises one job, and hands over to the next one as soon as that one answers.
+    """Supervises one job, and hands over to the next one as soon as that answers.
 
-    ``before``: what the job before has handed over, whose job is ended once this one's JupyterLab answers.
+    ``before``: what the supervisor of the job before has handed over; that job is cancelled once this one's JupyterLab
+    answers.
     """
 
     def __init__(
@@ -112,9 +113,9 @@ class _RenewingSupervisor(AppsSupervisor):
         return " and cancel the queued next job" if self.renewal.next_session is not None else ""
 
     def _cancel(self, text: str = "") -> None:
-        """Cancel what costs first: this job, then the one before, if it still runs, and the next one."""
+        """Cancel this job first, then the one before, if it still runs, and the next one."""
         before = self._before
-        with contextlib.ExitStack() as others:  # whatever becomes of this one
+        with contextlib.ExitStack() as others:  # even if this job cannot be cancelled
             others.callback(self.renewal.give_up)
             if before is not None and before.previous is not None:
                 previous, before.previous = before.previous, None
@@ -146,17 +147,17 @@ class _RenewingSupervisor(AppsSupervisor):
         super()._handle_other(item)
 
     def _forget_run(self, sentence: str) -> None:
-        """A job that runs again ends later, so the next one would begin too early; unless that one runs already."""
+        """Drop the next job, which would begin too early as this one is restarted; hand over if it runs already."""
         has_begun = self.renewal.has_begun()
         if self._interrupting is not None:
-            self._interrupting.cancel()  # the port will lead to this run
+            self._interrupting.cancel()  # the port will lead to the new run
         super()._forget_run(sentence)
         if has_begun:
             self._hand_over(still_runs=True)
         self.renewal.drop()
 
     def _job_ended(self, record: Mapping[str, object] | None, status: JobStatus | None) -> None:
-        """Go on in the next job at the end of the walltime, whatever the scheduler calls that, or if it is silent."""
+        """Continue in the next job at the end of the walltime, whatever the scheduler reports, or if it is silent."""
         record = record or exit_record(self._context, self._session)
         self._raise_if_finished(record)
         if record.get("cause") == STOPPED:
@@ -180,7 +181,7 @@ class _RenewingSupervisor(AppsSupervisor):
         self._hand_over(still_runs=True)
 
     def _is_time_over(self, record: Mapping[str, object]) -> bool:
-        """Whether the job was ended by a signal, or without a word, when its walltime was over."""
+        """Whether the job was ended by a signal, or left no record of its end, when its walltime was over."""
         end, now = self._attached_status.end, self._context.clock()
         if end is None or record.get("cause") not in (None, STOPPED):
             return False
@@ -188,7 +189,7 @@ class _RenewingSupervisor(AppsSupervisor):
         return ended >= end - ABOUT_THE_END
 
     def _interrupt_tunnel_soon(self) -> None:
-        """Lead nowhere once the page has saved: another user of the node could take the port, and get the token."""
+        """Stop forwarding once the page has saved: another user of the node could take the port, and get the token."""
         if self._interrupting is None or not self._interrupting.is_alive():
             self._interrupting = threading.Timer(SAVED_WITHIN, self._tunnel.interrupt)
             self._interrupting.daemon = True
@@ -206,9 +207,9 @@ class _RenewingSupervisor(AppsSupervisor):
         self._hand_over(still_runs=False)
 
     def _hand_over(self, *, still_runs: bool) -> NoReturn:
-        """Leave the local ports to the supervisor of the next job."""
+        """Hand the local ports over to the supervisor of the next job. Raises ``HandedOver``."""
         endpoint, next_session = self._endpoint, self.renewal.next_session
-        assert next_session is not None  # noqa: S101  # or there would be nothing to hand over to
+        assert next_session is not None  # noqa: S101  # only called if there is a next job
         is_reached = endpoint is not None and self._is_reached and self._tunnel.alive
         is_ours = (
             endpoint is not None
@@ -223,7 +224,7 @@ class _RenewingSupervisor(AppsSupervisor):
         ports, left = sorted(self._forwarded), self.renewal.left
         raise HandedOver(next_session, self.renewal.access, tunnel, self._port, ports, previous, left)
 
-    # --- after the job before
+    # --- taking over from the job before
 
     def _show_ready(self, local_port: int, url: str) -> None:
         before = self._before

@@ -19,8 +19,8 @@ from notebook_launcher.tunnel.reconnect import Reconnection
 class LoginConnection:
     """The connection to the login node, with the job watcher that uses it.
 
-    Each break is shown once, and so is each recovery. ``new_watcher`` makes a watcher, with the polling state of an
-    earlier one; ``deadline``: until when reconnecting makes sense (monotonic).
+    Each break is shown once, and so is each recovery. ``new_watcher`` makes a watcher with the polling state of an
+    earlier one; ``deadline`` returns until when reconnecting makes sense (monotonic).
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LoginConnection:
         self._watcher.close()
 
     def stop(self) -> None:
-        """Leave a broken connection alone."""
+        """Stop reconnecting."""
         if self._reconnection is not None:
             self._reconnection.stop()
 
@@ -73,7 +73,7 @@ class LoginConnection:
         return self._may_recover and self._watcher.silent_for < self._timing.silent_after / 2
 
     def is_lost(self) -> bool:
-        """Whether the present connection will not recover by itself."""
+        """Whether the current connection will not recover by itself."""
         return not self._may_recover or self._watcher.silent_for > self._timing.lost_after
 
     @property
@@ -83,17 +83,17 @@ class LoginConnection:
     # --- when it breaks
 
     def check_silence(self) -> None:
-        """Reconnect if it was silent at two checks in a row: right after Ctrl-Z and fg, data is still in flight."""
+        """Reconnect after two silent checks in a row: right after Ctrl-Z and fg, data may still be waiting."""
         was_silent, self._was_silent = self._was_silent, self.is_silent
         if was_silent and self._was_silent and not self.is_reconnecting:
             self.reconnect_silent()
 
     def reconnect_silent(self) -> None:
-        """Start to reconnect because nothing is received; the present connection may recover meanwhile."""
+        """Start to reconnect because nothing is received; the current connection may recover meanwhile."""
         self.reconnect(f"nothing was heard for {self._watcher.silent_for:.0f} s", only_silent=True)
 
     def reconnect(self, reason: str, *, only_silent: bool = False) -> None:
-        """Start to reconnect, unless under way: the login node is unreachable. This says nothing about the job."""
+        """Start to reconnect, unless that is under way, because the login node is unreachable; the job may be fine."""
         self._only_silent = only_silent
         if self._reconnection is None:
             self.show_broken(reason)
@@ -102,7 +102,7 @@ class LoginConnection:
             )
 
     def watcher_stopped(self, item: WatcherStopped) -> None:
-        """Restart the watcher if the connection is open: some login nodes kill long-running commands."""
+        """Restart the watcher if the connection is open, because some login nodes kill long-running commands."""
         if item.watcher is not self._watcher:
             return
         if item.connection:
@@ -117,18 +117,18 @@ class LoginConnection:
     # --- after reconnecting
 
     def restart(self) -> bool:
-        """Restart over the new connection what ran over the old one, and return whether that worked."""
+        """Restart the watcher over the new connection, and return whether that worked."""
         self.settle()
         self._restart_watcher()
         return not self.is_reconnecting
 
     def settle(self) -> None:
-        """Stop reconnecting: the connection is open."""
+        """Stop reconnecting, because the connection is open."""
         self.stop()
         self._reconnection = None
 
     def is_present(self, reconnection: Reconnection) -> bool:
-        """Whether the failed reconnection is the present one."""
+        """Whether this reconnection is the current one."""
         return reconnection is self._reconnection
 
     def _restart_watcher(self) -> None:
@@ -140,7 +140,7 @@ class LoginConnection:
             self.reconnect(error.what)
 
     def next_pause(self) -> float:
-        """Return the seconds to wait before the next reconnection: none, unless it breaks again and again."""
+        """Return the seconds to wait before the next reconnection: 0, unless the connection breaks again and again."""
         now, timing = time.monotonic(), self._timing
         lasted, self._last_attempt = now - self._last_attempt, now
         longer = min(max(timing.remake_pause, 2 * self._pause), timing.longest_reconnect_pause)

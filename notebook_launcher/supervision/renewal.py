@@ -1,6 +1,6 @@
-"""The next job of an attached session: queued, waited for, and handed over to as soon as its JupyterLab answers.
+"""The next job of an attached session: queues it, waits for it, and hands over to it once its JupyterLab answers.
 
-What takes its time runs on threads, which report to the inbox; nothing here ends the session that is attached.
+Whatever takes time runs on threads, which report to the inbox; nothing here ends the attached session.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from notebook_launcher.supervision.next_job_watch import (
 from notebook_launcher.supervision.supervisor import Moved
 from notebook_launcher.tunnel.forwarding import Tunnel
 
-REQUEST_FILE = "renew.json"  # of the page, in the session's directory
-RECENT = timedelta(minutes=2)  # an older request of the page was made while nobody was attached
+REQUEST_FILE = "renew.json"  # from the page, in the session's directory
+RECENT = timedelta(minutes=2)  # an older request from the page was made while no launcher was attached
 QUEUED_WITHIN = 90.0  # seconds that the end of a session waits for a submission that is under way
 READ_AGAIN = 5.0  # seconds until the next attempt to read the next session's record
-PUT_OFF = timedelta(minutes=2)  # by which the end of a session must move for its next job to begin too early
+PUT_OFF = timedelta(minutes=2)  # if a session's end moves by more than this, its next job would begin too early
 
 
 class HandedOver(Moved):
-    """The session goes on in another one, which takes over the local ports.
+    """The session continues in another one, which takes over the local ports.
 
-    ``previous``: the session before, if its job still runs. ``ports``: those that were forwarded, with the local ones.
-    ``renewals``: how many more jobs are to be queued by themselves.
+    ``previous``: the session before, if its job still runs. ``ports``: the node's ports that were forwarded, with the
+    local ones. ``renewals``: how many more jobs are to be queued automatically.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class HandedOver(Moved):
     ) -> None:
         self.next_session, self.access, self.tunnel, self.port = next_session, access, tunnel, port
         self.ports, self.previous, self.renewals = tuple(ports), previous, renewals
-        self.local_port = tunnel.jupyter_port  # 0 if none led to JupyterLab yet
+        self.local_port = tunnel.jupyter_port  # 0: none led to JupyterLab yet
 
 
 def keep_input(inbox: queue.SimpleQueue[object]) -> None:
-    """Drop what has arrived of the session before, and keep what the user wants."""
+    """Drop the items of the session before from the inbox, and keep the user's input."""
     kept = []
     while not inbox.empty():
         item = inbox.get_nowait()
@@ -101,32 +101,32 @@ class _Taken(Frozen):
 
 
 class Renewal:
-    """What an attached launcher does about the next job of its session. ``left``: how many it queues by itself."""
+    """Manages the next job of an attached session. ``left``: how many more jobs are queued automatically."""
 
     def __init__(self, context: Context, session: Session, access: Access) -> None:
         self._context, self._session, self._access, self.left = context, session, access, 0
         self._inbox = context.interrupts.inbox
         self._end: datetime | None = None
-        self._asked_at = ""  # of the page's request that was handled last
+        self._asked_at = ""  # the time of the page's request that was handled last
         self._queueing: threading.Thread | None = None
-        self._gone = set[str]()  # the names of those that have ended before they answered
-        self._named: Session | None = None  # what the thread is about to queue
-        self._queued: Session | None = None  # by the thread, perhaps before its report was read
-        self._is_unwanted = False  # what is being queued: it is cancelled as soon as it is there
-        self._page_waits = False  # somebody has asked in the page before the end was known
+        self._gone = set[str]()  # the names of the next sessions that ended before they answered
+        self._named: Session | None = None  # the session that the thread is about to queue
+        self._queued: Session | None = None  # the session that the thread has queued, even if not yet reported
+        self._is_unwanted = False  # the job that is being queued: it is cancelled once it is queued
+        self._page_waits = False  # whether the page has requested a job before the end was known
         self._begins: datetime | None = None
-        self._reading = set[str]()  # the names of those whose record is being read
+        self._reading = set[str]()  # the names of the sessions whose record is being read
         self._over = threading.Event()
         self._watch: NextJobWatch | None = None
         self.next_session: Session | None = None
 
     @property
     def access(self) -> Access:
-        """The credentials of the next session: the same token, and keys of its own."""
+        """The credentials of the next session, with the same token and keys of its own."""
         return access_to(self._context, self.next_session or self._session, self._access.token)
 
     def tick(self, end: datetime | None) -> None:
-        """A moment has passed; ``end``: when the attached session ends at the latest, if it is attached."""
+        """Do what is due now; ``end``: the end of the session's walltime, ``None`` if not known."""
         self._end = end
         if end is None:
             return
@@ -142,14 +142,14 @@ class Renewal:
             self._queue(end, by_page=False)
 
     def _is_too_early(self, end: datetime) -> bool:
-        """Whether the next job has not begun yet, and would long before the end, which was put off meanwhile."""
+        """Whether the next job, which has not begun, would begin too long before this one's end, which was put off."""
         if self.next_session is None or self._begins is None or self._context.clock() >= self._begins:
             return False
         both_run = hand_over(Request(self.next_session.record.flags).walltime)
         return end - self._begins > both_run + PUT_OFF
 
     def handle(self, item: object) -> bool:
-        """Handle an item of the inbox; return whether the next job answers, so that it can take over now."""
+        """Handle an item of the inbox; return whether the next job's JupyterLab answers, so that it can take over."""
         if isinstance(item, RenewalRequested):
             self._requested(item.data)
         elif isinstance(item, NextJobReported):
@@ -170,10 +170,10 @@ class Renewal:
             self._lost(item)
         return isinstance(item, Answers) and item.by is self._watch
 
-    # --- queueing it
+    # --- queuing the next job
 
     def _requested(self, data: Mapping[str, object]) -> None:
-        """Somebody has pressed the button in the page; not for a request of an hour ago, which was answered there."""
+        """Handle a request from the page's button, unless it is an old one, which the page has already dealt with."""
         at, now = str(data.get("at") or ""), self._context.clock()
         asked = parse_iso(at, now)
         if at == self._asked_at or asked is None or abs(now - asked) > RECENT:
@@ -213,7 +213,7 @@ class Renewal:
         self._named = session
 
     def _is_first(self) -> bool:
-        """Take the page's request; return whether no other attached launcher was quicker."""
+        """Remove the page's request; return false if another attached launcher was faster."""
         return self._context.host.run(["rm", "--", f"{self._session.directory}/{REQUEST_FILE}"]).exit_code == 0
 
     def _not_queued(self, error: LauncherError) -> None:
@@ -221,7 +221,7 @@ class Renewal:
         self._note(f"The next job was not queued: {error.what} {error.why}".rstrip() + f"\n  {hint}")
 
     def _was_queued(self, session: Session, next_job: NextJob) -> None:
-        """Follow it, unless its file came before: then it is followed already, or is gone again."""
+        """Follow the queued job, unless its file arrived first: then it is followed already, or gone again."""
         self._queueing = None
         if self._is_unwanted:
             self._is_unwanted = False
@@ -230,13 +230,13 @@ class Renewal:
             self._follow(session, next_job)
 
     def put(self, event: events.Event) -> None:
-        """Have an event shown, from another thread."""
+        """Let the main thread show an event; for other threads."""
         self._inbox.put(Shown(event))
 
-    # --- waiting for it
+    # --- waiting for the next job
 
     def _reported(self, data: Mapping[str, object]) -> None:
-        """The session's directory says that there is a next job, which somebody has queued."""
+        """Handle the file that reports a next job, whoever has queued it."""
         next_job = NextJob.from_file(data, self._context.clock())
         if next_job is None or self._is_known(next_job.session) or next_job.session in self._reading:
             return
@@ -244,12 +244,12 @@ class Renewal:
         threading.Thread(target=self._read, args=(next_job,), name="next job's record", daemon=True).start()
 
     def _is_known(self, name: str) -> bool:
-        """Whether there is no need to read about a session: it is the next one, was, or is not wanted."""
+        """Whether a session's record need not be read: it is, or was, the next one, or is not wanted."""
         known = self.next_session or self._queued
         return name in self._gone or self._is_unwanted or (known is not None and known.id == name)
 
     def _read(self, next_job: NextJob) -> None:
-        """Read the record of the session that is named, on a thread: a login node may hang."""
+        """Read the record of the named session; runs on a thread, because a login node may hang."""
         directory = posixpath.join(posixpath.dirname(self._session.directory), next_job.session)
         try:
             while not self._over.is_set():
@@ -261,7 +261,7 @@ class Renewal:
                 if record.id == next_job.session and record.continues == self._session.id:
                     self._inbox.put(_Found(self, Session(record, directory, next_job.job), next_job))
                 return
-        except Exception:  # it is damaged: no next job
+        except Exception:  # a damaged record counts as none
             return
         finally:
             self._reading.discard(next_job.session)
@@ -289,7 +289,7 @@ class Renewal:
         self._watch, self.left = None, 0
 
     def _withdraw(self, gone: Session, text: str) -> None:
-        """There is no next job any more: neither the page nor who attaches later shall be told of it."""
+        """Forget the next job, and remove its file, so that neither the page nor a later launcher reports it."""
         self._gone.add(gone.id)
         self._context.view.show(events.NextJobGone(gone.id, job_of(gone).id, self._session.id, text))
         self.next_session = self._queued = self._begins = None
@@ -304,7 +304,7 @@ class Renewal:
     # --- the end of the session
 
     def has_begun(self) -> bool:
-        """Whether the next job's JupyterLab listens: then the session goes on there, whoever ended this job."""
+        """Whether the next job's JupyterLab listens, so that the session continues there, however this job ended."""
         if self.next_session is None:
             return False
         with contextlib.suppress(LauncherError):
@@ -312,7 +312,7 @@ class Renewal:
         return False
 
     def give_up(self) -> None:
-        """Cancel the next job: the session is over."""
+        """Cancel the next job, because the session is over."""
         self._await_queued("it will be cancelled as soon as that is done", QUEUED_WITHIN)
         next_session = self.next_session or self._queued
         self.close()
@@ -321,7 +321,7 @@ class Renewal:
             self._cancel(next_session)
 
     def drop(self) -> None:
-        """Cancel the next job, as this one has begun again, or ends later than it was to; the session goes on."""
+        """Cancel the next job, because this one was restarted or ends later than planned; the session goes on."""
         self._stop_watching()
         if self.next_session is not None:
             self._cancel_unwanted(self.next_session)
@@ -336,7 +336,7 @@ class Renewal:
         cancel_apart(self._context, next_session)
 
     def left_queued(self, within: float = QUEUED_WITHIN) -> None:
-        """Say what becomes of the next job when the user detaches; one that is being queued is waited for."""
+        """Show what happens to the next job when the user detaches, after waiting for one that is being queued."""
         self._await_queued("waiting for that", within)
         next_session = self.next_session or self._queued
         if self.left > 0:
@@ -354,7 +354,7 @@ class Renewal:
         self._note(f"The next job, {job}, stays queued. Attach to it, or end it, with:\n  {connect}\n  {stop}")
 
     def _await_queued(self, what: str, within: float) -> None:
-        """Wait for a submission that is under way, at most ``within`` seconds, and not after another Ctrl-C."""
+        """Wait for a submission that is under way, for at most ``within`` seconds, or until another Ctrl-C."""
         thread, interrupts = self._queueing, self._context.interrupts
         if thread is None or not thread.is_alive():
             return
@@ -389,10 +389,10 @@ class Renewal:
 
 
 class _Reported:
-    """A view for a thread: what it shows goes to the inbox."""
+    """A view for a thread, whose events go to the inbox."""
 
     def __init__(self, renewal: Renewal) -> None:
         self.show: Callable[[events.Event], None] = renewal.put
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        """Nothing: the keyboard is not the thread's."""
+        """Do nothing, because the thread does not read the keyboard."""

@@ -1,4 +1,4 @@
-"""Supervises a submitted job script: shows what it prints, how it ended, and what it used of what it asked for."""
+"""Supervises a submitted job script: shows what it prints, how it ended, and how much of its request it used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from notebook_launcher.usage.report_command import show_report
 
 _KEYS_OURS = "Ctrl-C cancels the job; d and ENTER detaches, for you to come back later"
 _KEYS_CONNECTED = "Ctrl-C, or d and ENTER, detaches; the job goes on"
-_TRUNCATES = ("truncate", "t")  # values of --open-mode: the log of a requeued job is begun anew
+_TRUNCATES = ("truncate", "t")  # values of --open-mode with which a requeued job begins its log anew
 #: lines of the launcher's own job script, in a log that is shared with the user's
 OUR_LINES = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: ")
 
@@ -46,7 +46,7 @@ def working_folder(session: Session) -> str:
 
 
 def show_where_results_are(context: Context, session: Session) -> None:
-    """Show where a script that did not finish ran, and the commands to fetch what it has made, and its log."""
+    """Show where a script that did not finish ran, and the commands that fetch its results and its log."""
     folder = working_folder(session)
     where = f"What it made is in {folder} on {context.host.label}; to get it, and its log:"
     commands = filter(None, (copy_command(context, folder), launcher_command(context, session, "logs")))
@@ -54,13 +54,13 @@ def show_where_results_are(context: Context, session: Session) -> None:
 
 
 class _ScriptSupervisor(BatchSupervisor):
-    """Shows what the script prints. ``attached``: whether the job has started, so that a failure here leaves it be."""
+    """Shows what the script prints. ``attached``: whether the job has started, so that a failure does not cancel it."""
 
     program = "script"
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
         super().__init__(context, session, ours=ours)
-        self._paths: list[str] = []  # of what it prints, see _printed
+        self._paths: list[str] = []  # of the files in ``_printed``
         self._steps = StepUseWatch(context, session, self._inbox)
         use = "; u and ENTER shows what its steps use." if self._steps.is_told else "."
         self.keys_waiting = (f"{_KEYS_OURS}{use}", f"{_KEYS_CONNECTED}{use}")
@@ -94,7 +94,7 @@ class _ScriptSupervisor(BatchSupervisor):
     def _report_exit(self, error: LauncherError) -> None:
         self._show_rest()
         if self._printed:
-            error.log = ()  # it has just been shown
+            error.log = ()  # its lines have just been shown
         show_report(self._context, self._session)
         if self.attached:
             show_where_results_are(self._context, self._session)
@@ -125,7 +125,7 @@ class _ScriptSupervisor(BatchSupervisor):
         self._steps.job_started()
 
     def _log_paths(self) -> list[str]:
-        """Return the files to which the job prints: two, if its error file is another one."""
+        """Return the files to which the job prints: two if its standard error has a file of its own."""
         record, context = self._session.record, self._context
         flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or self._session.id}
         paths = context.scheduler.log_files(flags, self._job, user=context.site.user, node=str(self._node))
@@ -146,7 +146,7 @@ class _ScriptSupervisor(BatchSupervisor):
     # --- its end
 
     def _job_ended(self, record: Mapping[str, object] | None, status: JobStatus | None) -> None:
-        """Handle its end, unless the script has put its job back into the queue: then it ends with exit code 0, too."""
+        """Handle the job's end, unless it was requeued: a script that requeues its own job also exits with code 0."""
         record = record or exit_record(self._context, self._session)
         if status is None and record.get("cause") == "finished":
             status = final_status(self._context, self._session, record)

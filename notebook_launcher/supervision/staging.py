@@ -1,4 +1,4 @@
-"""What a job reports about a copy of its environment on the node's own disk (``stage`` in a profile)."""
+"""Reads what a job reports about a copy of its environment on the node's own disk (``stage`` in a profile)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_staging(job: JobRef, data: Mapping[str, object]) -> events.Staging | No
 
 
 def not_staged_note(event: events.Staging) -> str:
-    """Return the sentence for an environment that could not be copied."""
+    """Return a sentence about an environment that could not be copied."""
     return f"{event.path} was not staged on {event.node}, because {event.why}; its job starts it from where it is."
 
 

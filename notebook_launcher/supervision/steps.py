@@ -1,4 +1,4 @@
-"""What the tasks of a running script's steps use, by step and by node: now and then, and when the user asks."""
+"""Shows what the tasks of a running script's steps use, by step and by node: now and then, and when the user asks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from notebook_launcher.schedulers.base import StepSample
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
-#: seconds after the job's start, and then after each look; the first two are close, as use is counted between two
+#: seconds from the job's start to the first query, and then from each to the next; the first two are close, because the
+#: use is the difference between two
 PAUSES = (30.0, 30.0, 600.0)
 _WITHIN = 20.0  # seconds for an answer
-_SHORTEST = 3.0  # seconds between two looks that make a mean
-_BEHIND = 0.5  # of the mean CPU time: a task with less is named
+_SHORTEST = 3.0  # seconds, at least, between two queries from which a mean is computed
+_BEHIND = 0.5  # share of the mean CPU time; a task with less is named
 
 
 class StepsReported(Frozen):
-    """The steps that there are at ``at`` (of ``time.monotonic``)."""
+    """The steps of the job at the time ``at`` (of ``time.monotonic``)."""
 
     by: StepUseWatch
     samples: tuple[StepSample, ...]
@@ -31,9 +32,10 @@ class StepsReported(Frozen):
 
 
 class StepUseWatch:
-    """Shows what the steps use: by itself only where one has several tasks, as the status line has the rest.
+    """Shows what the steps use; unless asked, only if one has several tasks, as the status line shows the rest.
 
-    The answers come into the inbox, and back to ``handle``: a slow scheduler holds nothing up.
+    Queries run on threads, and their answers go through the inbox to ``handle``, so that a slow scheduler delays
+    nothing.
     """
 
     def __init__(self, context: Context, session: Session, inbox: queue.SimpleQueue[object]) -> None:
@@ -47,31 +49,31 @@ class StepUseWatch:
 
     @property
     def is_told(self) -> bool:
-        """Whether the scheduler tells what steps use."""
+        """Whether the scheduler reports what steps use."""
         return self._command is not None
 
     def job_started(self) -> None:
-        """Begin to look."""
+        """Start to query."""
         self._before, self._looks = None, 0
         self._due = time.monotonic() + PAUSES[0]
 
     def job_requeued(self) -> None:
-        """Look no more until it runs again."""
+        """Stop querying until the job runs again."""
         self._due = None
 
     def check(self) -> None:
-        """Look if it is time."""
+        """Query if it is time."""
         if self._due is not None and time.monotonic() >= self._due:
             self._look()
 
     def ask(self) -> str:
-        """Look now, for the user; return why not, else ""."""
+        """Query now, for the user; return why that is impossible, else ""."""
         if self._command is None:
             return "This scheduler does not report what the steps of a running job use."
         if self._due is None:
             return "The job has not started yet."
         self._is_asked = True
-        self._look()  # unless an answer is awaited already, which will do
+        self._look()  # does nothing if an answer is awaited already, which is then shown
         return ""
 
     def _look(self) -> None:
@@ -87,17 +89,17 @@ class StepUseWatch:
             answer = self._context.host.run(command, login_shell=True, timeout=_WITHIN)
             samples = self._context.scheduler.read_running_steps(job_of(self._session), answer)
         except (LauncherError, OSError):
-            pass  # the next time, or never: the job goes on all the same
+            pass  # queried again the next time; the job does not depend on it
         finally:
             self._inbox.put(StepsReported(self, samples))
 
     def handle(self, item: object) -> None:
-        """Take an answer, and show what it tells."""
+        """Handle an answer, and show what steps use."""
         if not isinstance(item, StepsReported) or item.by is not self:
             return
         asked, self._is_asked, self._is_waiting = self._is_asked, False, False
         if self._due is None:
-            return  # it has ended meanwhile
+            return  # the job was requeued meanwhile
         before, self._before = self._before, item
         since = {sample.name: sample for sample in before.samples} if before else {}
         seconds = item.at - before.at if before else 0.0
@@ -112,7 +114,7 @@ class StepUseWatch:
 def _uses(
     samples: tuple[StepSample, ...], before: Mapping[str, StepSample], seconds: float, *, with_batch: bool
 ) -> Iterator[events.StepUsed]:
-    """Yield what each step uses; the script itself, which the status line shows, only ``with_batch``."""
+    """Yield what each step uses; ``with_batch``: even the script itself, which the status line shows."""
     for sample in samples:
         if sample.name == "batch" and not with_batch:
             continue

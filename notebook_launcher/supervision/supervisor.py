@@ -1,8 +1,8 @@
 """Supervises one session, whatever its program: handles events of the job, the scheduler and the user until it exits.
 
 Everything that happens arrives in one inbox: the job's files, the scheduler's answers, the user's input, signals. The
-loop handles one item after the other, so nothing interrupts anything. What differs from program to program is in a
-subclass (in ``jupyter``, ``batch``, and ``until_started`` for the start alone).
+loop handles one item after the other, so nothing interrupts anything. What differs between programs is in subclasses
+(in ``jupyter``, ``batch``, ``script``, and ``until_started`` for the start alone).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class DetachRequested(Exception):
 
 
 class ConnectionGivenUp(Exception):
-    """Reconnecting failed, or worked in vain."""
+    """Reconnecting failed, or did not help."""
 
     def __init__(self, error: LauncherError) -> None:
         self.error = error
@@ -76,21 +76,21 @@ class Finished(Exception):
 
 
 class Moved(Exception):
-    """The session goes on in another job."""
+    """The session continues in another job."""
 
 
 class Tick:
     """Nothing has arrived for a while (``Timing.tick``)."""
 
 
-#: after these exits the job is gone already
+#: errors after which the job is gone already
 _JOB_ENDED = (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed, ScriptFailed)
 _ASK_FOR_KEYS: tuple[list[str], ...] = ([], ["help"], ["h"], ["?"])
 _EXPECTED = (StopRequested, DetachRequested, ConnectionGivenUp, Finished, Moved, SchedulerSilent, *_JOB_ENDED)
 
 
 class Supervisor:
-    """The loop, and the state so far.
+    """The loop that handles events, with the state of the session so far.
 
     ``ours``: this launch submitted the job, so it is cancelled if something fails before it is usable. ``attached``:
     whether the session is usable already.
@@ -98,7 +98,7 @@ class Supervisor:
 
     #: what the launcher waits for after the job's start, for ``events.Running``
     program = "jupyterlab"
-    #: what the keys do while the job waits, if this command has submitted it, and if not; "": the keyboard is not read
+    #: what the keys do while the job waits: if this command has submitted it, and if not; "": the keyboard is not read
     keys_waiting = ("", "")
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
@@ -108,7 +108,7 @@ class Supervisor:
         self._login = LoginConnection(context, self._job.id, self._new_watcher, self._reconnect_deadline)
         self._run: Mapping[str, object] = {}  # the job's ``started.json``; a requeued job writes another one
         self._attached_status = AttachedStatus(context, session)
-        self._silent_since: float | None = None  # since when the job runs without a line from its script
+        self._silent_since: float | None = None  # since when the job runs although its script has written nothing
         self._shown_node = ""
         self._is_queued = self._is_suspended = self._is_unanswered = self._keys_shown = False
         self.attached = False
@@ -116,8 +116,8 @@ class Supervisor:
     def supervise(self, first: events.Event) -> None:
         """Show the ``first`` event, follow the session until it ends or the user detaches, and close everything here.
 
-        The one place that handles each way to exit; raises what the program's handlers raise, ``HungUp``, or the error
-        that ended it.
+        Every way to exit is handled here. Raises what the handlers of a subclass raise, ``HungUp``, or the error that
+        ended the session.
         """
         context, session = self._context, self._session
         guard = cancelled_on_failure(
@@ -179,41 +179,41 @@ class Supervisor:
         return still_running(self._context, self._session, error)
 
     def _hung_up(self) -> None:
-        """The terminal was closed."""
+        """Handle that the terminal was closed."""
 
     # --- other differences between programs
 
     def _job_started(self, data: Mapping[str, object]) -> None:
-        """The job has started, and written ``data`` (``started.json``)."""
+        """Handle the start of the job, which has written ``data`` (``started.json``)."""
 
     def _file_written(self, item: FileAppeared) -> None:
-        """The job has written a file other than ``started`` and ``exit``."""
+        """Handle a file of the job other than ``started`` and ``exit``."""
 
     def _handle_other(self, item: object) -> None:
-        """An item has arrived that only this program knows."""
+        """Handle an item that only this program knows."""
 
     def _handle_line(self, words: list[str]) -> None:
-        """The user has typed a line other than ``d``, in lower case."""
+        """Handle a typed line other than ``d``; ``words``: in lower case."""
 
     def _interrupted(self, *, at_once: bool) -> None:
-        """The user has pressed Ctrl-C, or the process was terminated: it ends what this command started.
+        """Handle Ctrl-C or SIGTERM: end what this command started, or detach.
 
         ``at_once``: without asking first.
         """
         raise StopRequested if self._ours else DetachRequested
 
     def _check_connections(self) -> None:
-        """A tick has passed, and the login node is reachable as far as known."""
+        """Check connections; called at each tick while the login node is reachable as far as known."""
 
     def _login_lost(self) -> None:
-        """A tick has passed, and the connection to the login node will not recover by itself."""
+        """Handle that the connection to the login node will not recover by itself; called at each tick."""
 
     def _login_restored(self) -> None:
-        """The login node is reachable again."""
+        """Handle that the login node is reachable again."""
         self._login.show_restored()
 
     def _raise_if_finished(self, record: Mapping[str, object]) -> None:
-        """Raise ``Finished`` if the job's exit record alone says that it ended successfully."""
+        """Raise ``Finished`` if the job's exit record alone shows that it ended successfully."""
 
     def _raise_exit(self, record: Mapping[str, object], status: JobStatus | None) -> NoReturn:
         """Raise the exception for how the job ended."""
@@ -222,7 +222,7 @@ class Supervisor:
     # --- the loop
 
     def _follow(self) -> NoReturn:
-        """Handle one item after the other; it exits only by an exception."""
+        """Handle one item after the other, until an exception ends the loop."""
         self._context.view.listen(self._inbox)
         self._reconnecting_on_loss(self._login.start)
         while True:
@@ -231,7 +231,7 @@ class Supervisor:
             self._attached_status.refresh()
 
     def _reconnecting_on_loss(self, act: Callable[[], None]) -> None:
-        """Call ``act``; if the connection breaks meanwhile, reconnect: the same is tried again afterwards."""
+        """Call ``act``; if the connection breaks meanwhile, start to reconnect."""
         try:
             act()
         except ConnectionLost as error:
@@ -283,7 +283,7 @@ class Supervisor:
     def _staging_reported(self, item: StagingReported) -> None:
         event = read_staging(self._job, item.data)
         if event is None or self.attached:
-            return  # it concerns the start alone
+            return  # it matters only during the start
         self._context.view.show(event)
         if event.state == "failed":
             self._note(not_staged_note(event))
@@ -295,7 +295,7 @@ class Supervisor:
         self._handle_line(words)
 
     def _note_keys(self, words: list[str], keys: str) -> None:
-        """Say what the keys do, after a line that does nothing. ``words``: of that line."""
+        """Show what the keys do, after a line that means nothing. ``words``: those of the line."""
         unknown = f"“{printable(' '.join(words)[:40])}” is not known here. " if words not in _ASK_FOR_KEYS else ""
         self._note(unknown + keys)
 
@@ -343,22 +343,22 @@ class Supervisor:
         )
 
     def _reconnect_deadline(self) -> float:
-        """Until when reconnecting makes sense: as long as the job can run."""
+        """Return until when reconnecting makes sense (monotonic): as long as the job can run."""
         left = self._attached_status.seconds_left()
         return time.monotonic() + (self._timing.reconnect_pending_for if left is None else left)
 
     def _reconnected(self) -> None:
-        """The login node is reachable again: restart everything that ran over the old connection.
+        """Restart everything that ran over the old connection, because there is a new one.
 
-        Also after a reconnection that was stopped: the old connection had recovered meanwhile, but was replaced all the
-        same.
+        This is also called after a reconnection that was stopped, if the old connection had recovered but was replaced
+        all the same.
         """
         self._settle_login()
         if self._login.restart():
             self._login_restored()
 
     def _login_recovered(self) -> None:
-        """The connection was only silent, as when a network recovers."""
+        """Handle that the connection works again, and was only silent, because the network has recovered."""
         self._settle_login()
         self._login_restored()
 
@@ -390,14 +390,14 @@ class Supervisor:
         self._job_started(data)
 
     def _forget_run(self, sentence: str) -> None:
-        """The job runs, or will run, a second time."""
+        """Reset the state of the run, because the job runs, or will run, a second time."""
         self._silent_since = None
         self._attached_status.job_requeued()
         self._run = {}
         self.attached = False
         self._shown_node = ""
         if not self._login.is_reconnecting:
-            self._login.show_restored()  # only the connection to the former node was broken
+            self._login.show_restored()  # only the connection to the previous node was broken
         self._note(sentence)
 
     # --- answers of the scheduler
@@ -420,7 +420,7 @@ class Supervisor:
             self._job_on_node(status)
 
     def _show_keys(self, keys: tuple[str, str]) -> None:
-        """Say once what the keys do, where there is a keyboard. ``keys``: as ``keys_waiting``."""
+        """Show once what the keys do, if there is a keyboard. ``keys``: as ``keys_waiting``."""
         text = keys[0] if self._ours else keys[1]
         if text and self._has_keys and not self._keys_shown:
             self._keys_shown = True
@@ -443,9 +443,9 @@ class Supervisor:
             self._show_running(status.node or "its node")
 
     def _scheduler_unresponsive(self, reason: str) -> None:
-        """The scheduler does not answer; the job's own files, and the route to it, do not depend on that."""
+        """Show that the scheduler does not answer; the job's own files, and the route to it, do not depend on that."""
         if self._login.is_reconnecting or self._login.is_silent:
-            return  # it was not even queried: the network is down, and that is shown
+            return  # the network is down, which is shown already, and the query did not reach the scheduler
         self._is_unanswered = True
         self._context.view.show(events.SchedulerNotResponding(self._job.id, reason))
 
@@ -457,7 +457,7 @@ class Supervisor:
             self._show_running(str(self._node) if self._run else status.node or "its node")
 
     def _show_running(self, node: str) -> None:
-        """Show it once: the scheduler and the job both report it."""
+        """Show once that the job runs, as both the scheduler and the job report it."""
         if node != self._shown_node:
             self._shown_node = node
             self._context.view.show(events.Running(self._job.id, node, self.program))

@@ -19,7 +19,7 @@ from notebook_launcher.tunnel.routes import JobNode
 def await_start(context: Context, session: Session, first: events.Event) -> str:
     """Show the ``first`` event, wait until the submitted job has started, and return its node's name.
 
-    The keyboard is not read. If the job does not start it is cancelled. Raises a ``LauncherError``, also
+    The keyboard is not read. If the job does not start, it is cancelled. Raises a ``LauncherError``, such as
     ``Interrupted``, or ``HungUp``.
     """
     with cancelled_on_failure(context, session):
@@ -29,7 +29,7 @@ def await_start(context: Context, session: Session, first: events.Event) -> str:
 
 
 class _StartSupervisor(Supervisor):
-    """Follows the job up to its first line. ``node``: where it has started."""
+    """Follows the job until its script has started. ``node``: where it runs."""
 
     node = ""
 
@@ -41,14 +41,14 @@ class _StartSupervisor(Supervisor):
     def _show_running(self, node: str) -> None:
         self._context.view.show(events.Querying(f"job {self._job} runs on {node}; its script is starting"))
 
-    # --- ways to exit: nobody will reconnect to the session
+    # --- ways to exit; the job is cancelled, because nobody will reconnect to the session
 
     def _stop(self) -> None:
         cancel_job(self._context, self._session)
         raise Interrupted("Interrupted before the job had started.") from None
 
     def _finish(self, finished: Finished) -> None:
-        """Nothing to report: it has started."""
+        """Report nothing: the job has started."""
 
     def _connection_error(self, error: LauncherError) -> LauncherError:
         cancel_after_failure(self._context, self._session, error)
@@ -69,4 +69,4 @@ class _NoKeyboard:
         self.show = view.show
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        """Nothing: the keyboard belongs to another program."""
+        """Do nothing, because the keyboard belongs to another program."""

@@ -1,4 +1,4 @@
-"""What the launcher shows of the workers of a session (``--with``), once JupyterLab answers."""
+"""Shows the workers of a session (``--with``), once JupyterLab answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from notebook_launcher.tunnel.forwarding import Endpoint
 
 
 def show_workers(context: Context, session: Session, node: str, endpoint: Endpoint) -> tuple[tuple[int, int], ...]:
-    """Show the workers if there are any, and return the dashboard's port, to be forwarded."""
+    """Show the workers, if there are any, and return the ports to forward: the dashboard's, if there is one."""
     workers = endpoint.workers
     if workers is None:
         return ()

@@ -1,4 +1,4 @@
-"""A copy to or from the cluster: inspect both sides, compare, refuse early, transfer, and report."""
+"""Copies to or from the cluster: inspects both sides, compares them, refuses early, transfers and reports."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_until
 
 SMALL = 8 * 1024 * 1024  # bytes; larger files are sent one by one, and resumed after a break
-BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files at once: what a break may cost
-RECONNECT_WITHIN = 600.0  # seconds to reconnect within
-RENAMED = 200  # the last copies of a folder to a new name are remembered
-VAIN_ATTEMPTS = 5  # breaks in a row without a verified byte in between
+BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files sent together, which a broken connection may cost
+RECONNECT_WITHIN = 600.0  # seconds
+RENAMED = 200  # how many copies of a folder to a new name are remembered
+VAIN_ATTEMPTS = 5  # broken connections in a row, without a verified byte in between, before the copy fails
 
 T = TypeVar("T")
 
@@ -82,14 +82,14 @@ def copy(
 
 
 class Work(Frozen):
-    """The work below a base folder: all items of the sources, and those of them that are missing there."""
+    """The work below a base folder: all items of the sources, and those that are missing at the destination."""
 
     base: str
     items: Items
     files: list[Item]
     folders: list[Item]
     links: list[Item]
-    parts: dict[str, int]  # bytes from an earlier attempt, by the part's path
+    parts: dict[str, int]  # the bytes in each part from an earlier attempt, by its path
 
 
 class Copy:
@@ -106,7 +106,7 @@ class Copy:
         self._resumed = 0
 
     def run(self) -> None:
-        """Copy, and report it."""
+        """Copy, and show the result."""
         began = time.monotonic()
         if not self._host.remote:
             self._view.show(events.Note("login: means this machine here, because no cluster was named."))
@@ -158,7 +158,7 @@ class Copy:
         return self._compare(base, items)
 
     def _destination_names(self, found: Sequence[Source], target: Target) -> tuple[str, list[tuple[Source, str]]]:
-        """Return the folder below which everything is copied, and each source's name there, by the rules of ``cp``."""
+        """Return the folder below which everything is copied, and each source with its name there, as ``cp`` does."""
         word, label = self._arguments.destination, self._destination.label
         slash = word.endswith("/")
         if target.kind == "nowhere":
@@ -185,9 +185,9 @@ class Copy:
         return base, list(zip(found, names, strict=True))
 
     def _renamed_folder(self, found: Sequence[Source], target: Target) -> str:
-        """Return the name under which the copy of one folder to a new name is remembered, empty for all others.
+        """Return the name under which the copy of one folder to a new name is remembered, empty for all other copies.
 
-        What comes from the cluster counts by what was typed: the cluster could say that it is another folder.
+        A folder on the cluster is identified by what was typed, because the cluster could report another one.
         """
         if len(found) > 1 or not found[0].is_folder:
             return ""
@@ -195,17 +195,17 @@ class Copy:
         return tag("up" if up else "down", self._host.label, found[0].path if up else word.rstrip("/"), target.path)
 
     def _is_its_own(self, target: Target) -> bool:
-        """Whether this same copy created the destination, and broke off or is repeated: it is not copied into it then.
+        """Whether this same copy created the destination before; then the source is not copied into it, as by ``cp``.
 
-        Remembered here, where the other side cannot write.
+        So a copy that broke off, or is repeated, continues. It is remembered here, where the other side cannot write.
         """
         return bool(self._renamed) and remembered("copies", self._renamed) in ("", target.identity)
 
     def _own_names(self, found: Sequence[Source]) -> list[str]:
         """Return the name that each source has inside a folder.
 
-        What comes from the cluster has the name that was typed: the cluster could answer with another one, ``.ssh``
-        for example, and files would land there.
+        Sources on the cluster keep the name that was typed: the cluster could report another one, ``.ssh`` for example,
+        and files would be written there.
         """
         if not self._arguments.up:
             return [typed_name(word) for word in self._arguments.sources]
@@ -225,12 +225,15 @@ class Copy:
                 raise CopyRefused(f"{source.path} cannot be copied into itself.")
 
     def _compare(self, base: str, items: Items) -> Work:
-        """Compare with the destination: identical files are skipped, others are refused or (``--force``) replaced."""
+        """Compare with the destination: skip identical files, and refuse different ones, or replace them (``--force``).
+
+        Raises ``CopyRefused``.
+        """
         whole = (*items.files, *items.folders, *items.links)
         there = {item.target: posixpath.join(base, item.target) for item in whole}
         parts = {item.target: self._part(base, item) for item in items.files}
         sizes = self._destination.sizes([*there.values(), *parts.values()])
-        links = self._destination.links(list(there.values()))  # broken links, too
+        links = self._destination.links(list(there.values()))  # includes broken links
         blocked = [there[item.target] for item in items.files if sizes.get(there[item.target], ("file",))[0] != "file"]
         blocked += [
             path
@@ -275,7 +278,7 @@ class Copy:
         )
 
     def _equal(self, candidates: Sequence[Item], there: dict[str, str]) -> set[str]:
-        """Return which of the files with the same size are identical, by their checksums."""
+        """Return which files of equal size are identical, by their checksums."""
         if not candidates:
             return set()
         self._view.show(events.Querying("comparing with what is there"))
@@ -324,7 +327,7 @@ class Copy:
 
     def _create_folders(self, base: str, modes: Mapping[str, int]) -> None:
         remembers = self._renamed and any("/" not in name for name in modes)
-        if remembers:  # by name alone until its identity is known: even then the copy may break off
+        if remembers:  # by name only until the identity is known, because the copy may break off before that
             remember("copies", self._renamed, "", RENAMED)
         self._with_reconnect(lambda: self._destination.folders(base, modes))
         if remembers:
@@ -356,7 +359,7 @@ class Copy:
         self._progress.end(item)
 
     def _install(self, part: str, path: str, item: Item, written: Identity) -> None:
-        """Move a complete part to its path; if the connection broke before the reply, the part may be gone already."""
+        """Move a complete part to its path; after a broken connection, an earlier attempt may have done so already."""
         sizes = self._destination.sizes([part, path])
         if part in sizes:
             self._destination.install(part, path, item.seen, written, force=self._force)
@@ -364,7 +367,7 @@ class Copy:
             raise tool_failed(self._destination.label, f"{part} has gone")
 
     def _verified(self, part: str, item: Item) -> int:
-        """Return how much of a part matches the source, by the checksums on both sides: all of it, or 0."""
+        """Return how many bytes of a part match the source, by checksums on both sides: all of them, or 0."""
         size = self._destination.part(part)
         if not 0 < size <= item.size:
             return 0
@@ -395,7 +398,7 @@ class Copy:
                 raise already_there(other)
 
     def _not_there(self, work: Work, batch: Sequence[Item]) -> Sequence[Item]:
-        """Return the items that an attempt whose connection broke has not moved to their paths yet."""
+        """Return the items that an earlier attempt, whose connection broke, has not moved to their paths."""
         return [item for item in batch if item.target not in self._installed(work, batch)] if self._broken else batch
 
     def _installed(self, work: Work, batch: Sequence[Item]) -> set[str]:
@@ -415,7 +418,7 @@ class Copy:
                     self._destination.install(part, path, item.seen, written, force=self._force)
                 except CopyFailed as error:
                     failures[item.target] = error
-            # including files that another copy has created meanwhile
+            # files that another copy has created meanwhile, with the same content, are no failures
             equal = self._installed(work, [item for item in batch if item.target in failures]) if failures else set()
             if other := [name for name in failures if name not in equal]:
                 raise failures[other[0]]
@@ -434,7 +437,7 @@ class Copy:
     _broken = 0
 
     def _with_reconnect(self, action: Callable[[], T]) -> T:
-        """Do something until it succeeds; reconnect if the connection breaks."""
+        """Repeat an action until it succeeds, reconnecting if the connection breaks. Raises ``CopyFailed``."""
         proven, vain = self._progress.proven, 0
         while True:
             try:
@@ -460,7 +463,7 @@ class Copy:
 
 
 def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Group small files, so that a break costs little."""
+    """Yield groups of small files, each small enough that a broken connection costs little."""
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -474,7 +477,7 @@ def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
 
 
 def _with_parents(work: Work) -> Iterator[Item]:
-    """Yield the folders to create, first those that a destination with a trailing slash names."""
+    """Yield the folders to create, first the one that a destination with a trailing slash names."""
     known = {item.target for item in work.items.folders}
     missing = {
         posixpath.dirname(item.target)

@@ -1,7 +1,7 @@
-"""The data of a copy: one file, resumed after its part, or many small ones in one tar, in both directions.
+"""Transfers the data of a copy in both directions: one file, resumed after its part, or many small ones in one tar.
 
-Everything is hashed in transit, and again at the far end. Files arrive under hidden names; ``CopyEndpoint.install`` and
-``RemoteEndpoint.install_batch`` move them to their paths.
+Everything is hashed in transit, and again at the other end. Files arrive under hidden names; ``CopyEndpoint.install``
+and ``RemoteEndpoint.install_batch`` move them to their paths.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from notebook_launcher.transfer.protocol import CHUNK, Wire, names
 from notebook_launcher.transfer.real_folder import Identity, folder_of, identity, is_part, real_folder
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of, written_part
 
-MOST_OVERHEAD = 64 * 1024 * 1024  # bytes of headers, padding and a reply besides a tar's files
-#: what ``tarfile`` raises for invalid data; an endless chain of headers is read by recursion
+MOST_OVERHEAD = 64 * 1024 * 1024  # bytes of headers, padding and a reply, in addition to a tar's files
+#: what ``tarfile`` raises for invalid data; RecursionError: it reads a chain of headers by recursion
 NO_TAR = (tarfile.TarError, EOFError, UnicodeError, ValueError, RecursionError)
 _PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, *_PAX)
@@ -37,11 +37,11 @@ OnBytes = Callable[[int], None]
 
 
 class CorruptData(Exception):
-    """The received data differs from what was sent: it must be sent again, from the start."""
+    """The received data differ from what was sent, which must be sent again from the start."""
 
 
 def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> Identity:
-    """Append a file from ``offset`` on to a remote part, and return the part's identity.
+    """Append a file, from ``offset`` on, to a remote part, and return the part's identity.
 
     Raises ``ConnectionLost``, ``CopyFailed``, ``CorruptData``.
     """
@@ -58,7 +58,7 @@ def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byte
                     wire.send(data)
                     on_bytes(len(data))
                 whole = True
-            except BrokenPipeError:  # its reply says why
+            except BrokenPipeError:  # the reply says why
                 whole = False
             wire.end_data()
             reply = wire.reply()
@@ -74,7 +74,7 @@ def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byte
 
 
 def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> Identity:
-    """Append a file from ``offset`` on to a local part; returns and raises as ``send_file``."""
+    """Append a file, from ``offset`` on, to a local part; returns and raises as ``send_file``."""
     hasher, left = hashlib.sha256(), item.size - offset
     with os_errors_of(part), _opened_part(part, offset) as file:
         with Wire(there.host, "get", [item.path, str(offset), str(left)]) as wire:
@@ -97,7 +97,7 @@ def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byt
 
 
 def send_batch(there: RemoteEndpoint, base: str, context: str, items: Sequence[Item], on_bytes: OnBytes) -> None:
-    """Unpack small files in a hidden remote folder. Raises as ``send_file``."""
+    """Send small files to a hidden remote folder, in one tar. Raises as ``send_file``."""
     sent: dict[str, str] = {}
     with Wire(there.host, "unpack", [base, context]) as wire:
         try:
@@ -126,7 +126,7 @@ def fetch_batch(
 ) -> list[tuple[str, Identity]]:
     """Write small files to a hidden local folder; return the path in it and the identity of each, in order.
 
-    Only the requested entries of the tar are used, and only as requested: it may come from anybody. Raises as
+    Only entries of the tar that were requested, and are as expected, are used, because it is not trusted. Raises as
     ``send_file``.
     """
     with os_errors_of(context), folder_of(context) as (folder, name):
@@ -137,7 +137,7 @@ def fetch_batch(
     parts: dict[str, tuple[str, Identity]] = {}
     arrived: dict[str, str] = {}
     with Wire(there.host, "pack", []) as wire:
-        with contextlib.suppress(BrokenPipeError):  # its reply says why
+        with contextlib.suppress(BrokenPipeError):  # the reply says why
             wire.send(names(list(requested)))
         wire.end_data()
         for item, data in _unpacked(there, wire, requested):
@@ -166,7 +166,7 @@ def remove_stale(folder: Path, pattern: str) -> None:
 
 
 def _unpacked(there: RemoteEndpoint, wire: Wire, requested: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
-    """Yield each requested file once if it is as announced; other entries of the tar are skipped."""
+    """Yield each requested file once, if it is as expected; other entries of the tar are skipped."""
     incoming = TarReader(wire, there.label, 2 * sum(item.size for item in requested.values()) + MOST_OVERHEAD)
     try:
         with incoming.opened() as archive:
@@ -199,7 +199,7 @@ def _content(item: Item) -> bytes:
 
 
 class _WireWriter(io.RawIOBase):
-    """A wire to write a tar to."""
+    """Writes a tar to a wire."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -210,9 +210,9 @@ class _WireWriter(io.RawIOBase):
 
 
 class TarReader(io.RawIOBase):
-    """A wire to read a tar from, with a limit on bytes (``left``), entries and the length of names.
+    """Reads a tar from a wire, with limits on its bytes (``left``), its entries and the length of names.
 
-    The data may come from anybody, and without an end. Raises ``CopyFailed`` beyond the limits, and ``NO_TAR``.
+    The data are not trusted, and may be endless. Raises ``CopyFailed`` beyond the limits, and ``NO_TAR``.
     """
 
     def __init__(self, wire: Wire, label: str, most: int) -> None:
@@ -227,13 +227,13 @@ class TarReader(io.RawIOBase):
         return data
 
     def opened(self) -> tarfile.TarFile:
-        """Open it; its entries can be read once, one after the other."""
+        """Open the tar; its entries can be read once, one after the other."""
         return tarfile.open(fileobj=self, mode="r|", bufsize=CHUNK, errors="surrogateescape", tarinfo=_Header)
 
     def entries(self, archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo]:
-        """Yield at most ``most`` entries, none of which says that it is larger than all that may still come.
+        """Yield at most ``most`` entries. Raises ``CopyFailed`` for an entry larger than what may still come.
 
-        ``tarfile`` would read on to the end of such an entry, block by block, though nothing comes any more.
+        ``tarfile`` would try to read to the end of such an entry, block by block, although nothing comes any more.
         """
         for number, entry in enumerate(archive):
             if number == most or not 0 <= entry.size <= self.left:
@@ -247,11 +247,11 @@ class TarReader(io.RawIOBase):
 
 
 class _Header(tarfile.TarInfo):
-    """A tar's header; limits long names and the like, which ``tarfile`` reads into memory whole."""
+    """A header in a tar; limits long names and the like, which ``tarfile`` would read into memory as a whole."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
-        """Parse it. Raises ``ReadError`` for content that our tars do not have."""
+        """Parse a header. Raises ``ReadError`` for one that our tars do not have."""
         header = super().frombuf(buf, encoding, errors)
         is_sparse = header.type == tarfile.GNUTYPE_SPARSE  # followed by a list of any length
         if is_sparse or (header.type in _EXTRA and not 0 <= header.size <= _LONGEST_EXTRA):
@@ -267,7 +267,7 @@ def _pieces(file: BinaryIO, count: int) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _opened_part(part: str, offset: int) -> Iterator[BinaryIO]:
-    """Open a part for writing from ``offset`` on; from the start it is a new file, since the old may be in use."""
+    """Open a part for writing from ``offset`` on; if that is 0, as a new file, because the old one may be in use."""
     with folder_of(part) as (folder, name):
         if not offset:
             with contextlib.suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
 """The interface of an endpoint of a copy, this machine or the cluster, and the errors of both.
 
-Names are text that may contain any byte, as surrogates.
+Names are text, in which bytes that are not UTF-8 are surrogates.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ TargetKind = Literal["file", "folder", "other", "missing", "nowhere"]
 class Target(Frozen):
     """The destination. ``kind``: ``missing``: it does not exist; ``nowhere``: not even its parent folder exists.
 
-    ``path``: absolute and without links. ``free``: bytes that can still be written, as the file system reports.
-    ``identity``: what tells it from another one that is put in its place; empty if it does not exist.
+    ``path``: absolute, with links resolved. ``free``: bytes that can still be written, as the file system reports.
+    ``identity``: distinguishes it from another one put in its place; empty if it does not exist.
     """
 
     kind: TargetKind
@@ -59,7 +59,7 @@ class CopyEndpoint(ABC):
 
     @abstractmethod
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
-        """Return the kind and size of the existing ones."""
+        """Return the kind and size of each path that exists."""
 
     @abstractmethod
     def part(self, path: str) -> int:
@@ -71,7 +71,7 @@ class CopyEndpoint(ABC):
 
     @abstractmethod
     def hashes(self, paths: Sequence[str], size: int) -> dict[str, str]:
-        """Return the SHA-256 of files, all of them ``size`` bytes together."""
+        """Return the SHA-256 of each file; ``size``: bytes of all of them together."""
 
     @abstractmethod
     def hash_of_first(self, path: str, count: int) -> str:
@@ -91,11 +91,11 @@ class CopyEndpoint(ABC):
 
     @abstractmethod
     def create_links(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
-        """Create links: the target of each, by its path below ``base``."""
+        """Create links; ``links``: the target of each, by its path below ``base``."""
 
     @abstractmethod
     def install(self, part: str, path: str, seen: SourceEntry, written: Identity, *, force: bool) -> None:
-        """Give a complete part its mode, its time and its final name, if it still is the file that was ``written``."""
+        """Give a complete part its mode, time and final name, if it is still the file that was ``written``."""
 
 
 def tool_failed(label: str, message: str) -> CopyFailed:
@@ -110,7 +110,7 @@ def tool_failed(label: str, message: str) -> CopyFailed:
 
 
 def already_there(paths: Sequence[str]) -> CopyFailed:
-    """Return the error for files that somebody else has created meanwhile."""
+    """Return the error for files that another program has created meanwhile."""
     return CopyFailed(
         f"Something is at the destination now, and was not replaced: {listed(paths)}",
         why="It was not there when the copy began.",
@@ -137,7 +137,7 @@ def kind_of_mode(mode: int) -> Kind:
 
 
 def refuse_missing(label: str, typed: Sequence[str], found: Sequence[Source | None]) -> list[Source]:
-    """Return the sources. Raises ``CopyRefused`` if one does not exist, or is not a folder despite its slash."""
+    """Return the sources. Raises ``CopyRefused`` if one does not exist, or ends with a slash but is not a folder."""
     missing = [word for word, source in zip(typed, found, strict=True) if source is None]
     if missing:
         pattern = any(set(word) & set("*?[") for word in missing)

@@ -1,4 +1,4 @@
-"""This machine as an endpoint of a copy: inspect, and do everything but the data."""
+"""This machine as an endpoint of a copy: everything but transferring the data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LocalEndpoint(CopyEndpoint):
     label = "this machine"
 
     def __init__(self) -> None:
-        self._made: dict[str, Identity] = {}  # the folders that were created here, by their paths
+        self._made: dict[str, Identity] = {}  # the folders that this object created, by path
 
     def find(self, paths: Sequence[str]) -> list[Source | None]:
         """Inspect files and folders; links given as sources are followed."""
@@ -63,7 +63,7 @@ class LocalEndpoint(CopyEndpoint):
         return Target(kind, real, os.access(where, os.W_OK | os.X_OK), shutil.disk_usage(where).free, which)
 
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
-        """Inspect each."""
+        """Inspect each path."""
         found = {}
         for path in paths:
             with contextlib.suppress(OSError):
@@ -72,14 +72,14 @@ class LocalEndpoint(CopyEndpoint):
         return found
 
     def part(self, path: str) -> int:
-        """Inspect it, without following links."""
+        """Inspect the part, without following links."""
         with contextlib.suppress(OSError):
             found = os.lstat(path)
             return found.st_size if is_part(found) else 0
         return 0
 
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
-        """Inspect each."""
+        """Inspect each path."""
         return {
             path: os.fspath(Path(path).readlink()) if Path(path).is_symlink() else None
             for path in paths
@@ -87,11 +87,11 @@ class LocalEndpoint(CopyEndpoint):
         }
 
     def hashes(self, paths: Sequence[str], size: int) -> dict[str, str]:
-        """Read each."""
+        """Read each file."""
         return {path: self.hash_of_first(path, -1) for path in paths}
 
     def hash_of_first(self, path: str, count: int) -> str:
-        """Read them."""
+        """Read the bytes; all of them if ``count`` is -1."""
         hasher = hashlib.sha256()
         with os_errors_of(path), Path(path).open("rb") as file:
             while count and (data := file.read(CHUNK if count < 0 else min(CHUNK, count))):
@@ -100,7 +100,7 @@ class LocalEndpoint(CopyEndpoint):
         return hasher.hexdigest()
 
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
-        """Create them one by one, parents first."""
+        """Create the folders one by one, parents first."""
         for name in modes:
             path = posixpath.join(base, name)
             with os_errors_of(path), folder_of(path) as (folder, last), contextlib.suppress(FileExistsError):
@@ -108,11 +108,11 @@ class LocalEndpoint(CopyEndpoint):
                 self._made[path] = identity(folder.stat(last))
 
     def created(self, path: str) -> str:
-        """Return its inode's number: that of the file system may be another after a restart."""
+        """Return the inode number only, because the file system's number may differ after a restart."""
         return str(self._made[path][1]) if path in self._made else ""
 
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
-        """Set them one by one."""
+        """Set the modes one by one."""
         for name, mode in modes.items():
             path = posixpath.join(base, name)
             with os_errors_of(path), real_folder(path) as folder:
@@ -120,7 +120,7 @@ class LocalEndpoint(CopyEndpoint):
                     folder.set_mode(mode & ~_umask())
 
     def create_links(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
-        """Create them one by one."""
+        """Create the links one by one."""
         for name, leads in links.items():
             path = posixpath.join(base, name)
             with os_errors_of(path), folder_of(path) as (folder, last):
@@ -133,7 +133,7 @@ class LocalEndpoint(CopyEndpoint):
                 folder.make_link(leads, last)
 
     def install(self, part: str, path: str, seen: SourceEntry, written: Identity, *, force: bool) -> None:
-        """Finish it by its descriptor, and rename it."""
+        """Set its mode and time through its descriptor, and rename it."""
         with os_errors_of(path), folder_of(part) as (hidden, name), folder_of(path) as (folder, new):
             with hidden.open(name, 0) as file:
                 if identity(found := os.fstat(file.fileno())) != written or found.st_size != seen.size:
@@ -194,7 +194,7 @@ def _link_entry(path: str, name: str) -> SourceEntry:
         name,
         "link",
         0o777,
-        link=os.readlink(path),  # noqa: PTH115 (as it stands, not tidied up)
+        link=os.readlink(path),  # noqa: PTH115 (pathlib would normalise it)
         behind=behind if behind and behind.kind == "file" else None,
         readable=behind.readable if behind else True,
     )

@@ -1,6 +1,6 @@
-"""The paths of a copy: which side is the cluster, where each file goes, which names and links are allowed.
+"""The paths of a copy: which side is the cluster, where each file goes, and which names and links are allowed.
 
-Pure: no file system is accessed. A path is text, with bytes that are not UTF-8 as surrogates, as in ``os``.
+Pure: no file system is accessed. Paths are text, in which bytes that are not UTF-8 are surrogates, as in ``os``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USAGE = "for example: launch-notebook copy data.csv login:course/   or: launch-
 
 
 class CopyArguments(Frozen):
-    """The arguments: sources and a destination, without ``login:``; ``up``: the destination is the cluster."""
+    """The sources and the destination, without ``login:``. ``up``: whether the destination is on the cluster."""
 
     sources: tuple[str, ...]
     destination: str
@@ -31,7 +31,7 @@ class CopyArguments(Frozen):
 
 
 def parse_arguments(typed: Sequence[str]) -> CopyArguments:
-    """Parse the arguments. Raises ``UsageError`` unless exactly one side is the cluster."""
+    """Parse the arguments of a copy. Raises ``UsageError`` unless exactly one side is the cluster."""
     if len(typed) < 2:
         raise UsageError("A copy needs a source and a destination.", hint=_USAGE)
     if "" in typed:
@@ -48,7 +48,7 @@ def parse_arguments(typed: Sequence[str]) -> CopyArguments:
 
 
 def _path(word: str) -> str:
-    """Return the path of an argument; on the cluster, ``~`` and an empty path are the home, as for relative ones."""
+    """Return the path of an argument; on the cluster, ``~``, an empty path and relative paths refer to the home."""
     if not word.startswith(THERE):
         return word
     path = word.removeprefix(THERE) or "~"
@@ -59,7 +59,7 @@ def _path(word: str) -> str:
 
 
 def last_name(path: str) -> str:
-    """Return the name of a copy inside a folder; empty for ``.``: then its content is copied, as by cp.
+    """Return the name of a copy inside a folder; empty for ``.``, of which only the content is copied, as by cp.
 
     Raises ``UsageError`` for ``..`` and ``/``, which have no name.
     """
@@ -73,9 +73,9 @@ def last_name(path: str) -> str:
 
 
 def typed_name(word: str) -> str:
-    """Return the name that a path on the cluster gets here inside a folder, by what was typed; none for ``FOLDER/.``.
+    """Return the name, from what was typed, of a copy of a path on the cluster inside a folder here, as ``last_name``.
 
-    Raises ``UsageError`` for ``~``, ``..`` and ``/``: only the cluster could say which name these have.
+    Raises ``UsageError`` for ``~``, ``..`` and ``/``, whose names only the cluster could tell.
     """
     if word.rstrip("/") == "~":
         raise UsageError("The home on the cluster has no name here.", hint=f"copy its content: {THERE}~/.")
@@ -83,7 +83,7 @@ def typed_name(word: str) -> str:
 
 
 def is_safe(name: str) -> bool:
-    """Whether a relative path leads only downwards; paths from another machine are not trusted."""
+    """Whether a relative path, from another machine, stays inside the folder that it is relative to."""
     parts = name.split("/")
     if os.name == "nt" and re.search(r'[\\:*?"<>|]', name):
         return False
@@ -91,17 +91,17 @@ def is_safe(name: str) -> bool:
 
 
 def stays_inside(link: str, target: str) -> bool:
-    """Whether a link, by its path in a copied folder, points to something in the same folder."""
+    """Whether a link, given by its path in a copied folder, points into the same folder."""
     if not target or target.startswith("/"):
         return False
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = parts.count("..")
-    # only at its beginning: after another link, .. may lead anywhere
+    # only at the beginning: behind another link, .. may lead anywhere
     return parts[:up] == [".."] * up and up <= link.count("/")
 
 
 def tag(*parts: str) -> str:
-    """Return a short name for a copy: the same for the same parts, so that an attempt finds an earlier one's files."""
+    """Return a short name for a copy: the same for the same parts, so that another attempt finds earlier files."""
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:10]
 
 
@@ -113,12 +113,12 @@ def part_name(name: str, mark: str) -> str:
 
 
 def new_batch_name() -> str:
-    """Return a new hidden name, because an earlier attempt may still be running."""
+    """Return a new hidden name: one of its own for each attempt, because an earlier one may still be running."""
     return part_name("copy", secrets.token_hex(5))
 
 
 def beside(path: str, mark: str) -> str:
-    """Return the path of an incomplete file, for its final path."""
+    """Return the path of an incomplete file, in the same folder as its final path."""
     folder, name = posixpath.split(path)
     return posixpath.join(folder, part_name(name, mark))
 
@@ -130,9 +130,10 @@ Kind = Literal["file", "folder", "link", "other"]
 
 
 class SourceEntry(Frozen):
-    """A file, folder or link at a source. ``name``: its path below the source, "" for the source. ``time`` in ns.
+    """A file, folder or link at a source. ``name``: its path below the source, "" for the source itself.
 
-    ``link``: a link's target, ``behind``: the file that it leads to, if it is one. ``readable``: by this user.
+    ``time``: of its last change, in ns. ``link``: a link's target; ``behind``: the file that a link leads to, if it is
+    a file. ``readable``: by this user.
     """
 
     name: str
@@ -159,7 +160,7 @@ class Source(Frozen):
 
 
 class Item(Frozen):
-    """One file, folder or link to create. ``path``: of the source, absolute. ``target``: below the base folder."""
+    """One file, folder or link to create. ``path``: the absolute source; ``target``: its path below the base folder."""
 
     path: str
     target: str
@@ -172,7 +173,7 @@ class Item(Frozen):
 
 
 class Items(Frozen):
-    """Everything that a copy creates. ``left_out``: links that lead outside to no file, and special files."""
+    """Everything that a copy creates. ``left_out``: special files, and links out of the source that lead to no file."""
 
     files: tuple[Item, ...]
     folders: tuple[Item, ...]
@@ -184,13 +185,13 @@ class Items(Frozen):
 def items_of(sources: Sequence[tuple[Source, str]]) -> Items:
     """Return the items of sources, each under its name below the base ("": its content, in the base itself).
 
-    Names that would lead elsewhere are refused: they come from another machine. Raises ``UsageError`` if two sources
-    have the same target.
+    Raises ``UsageError`` for names that lead elsewhere, which another machine may have sent, and if two sources have
+    the same target.
     """
     files, folders, links, left_out, unreadable = [], [], [], [], []
     taken: dict[str, str] = {}
     for source, name in sources:
-        inside: set[str] = set()  # the folders of this source: nothing may be elsewhere, behind a link for example
+        inside: set[str] = set()  # the folders of this source; nothing may be elsewhere, such as behind a link
         for seen in source.seen:
             target = posixpath.join(name, seen.name) if seen.name else name
             path = posixpath.join(source.path, seen.name) if seen.name else source.path

@@ -1,4 +1,4 @@
-"""The progress of a copy, as it is shown."""
+"""Shows the progress of a copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from notebook_launcher.transfer.paths import (
     Item,
 )
 
-A_SECOND = 4  # how often progress is shown
+A_SECOND = 4  # how many times a second progress is shown
 
 
 class Progress:
@@ -26,7 +26,7 @@ class Progress:
         self._shown_at = -1.0
 
     def expect(self, files: Sequence[Item], missing: Sequence[Item]) -> None:
-        """Start: those of the files that are not missing count as done."""
+        """Set the totals; files that are not missing count as done."""
         self._files, self._bytes = len(files), sum(item.size for item in files)
         self._files_done = self._files - len(missing)
         self._done = self._bytes - sum(item.size for item in missing)
@@ -50,14 +50,14 @@ class Progress:
             self._show()
 
     def end(self, *items: Item) -> None:
-        """The started files are complete."""
+        """Count the started files as complete."""
         self._done += sum(item.size for item in items)
         self._files_done += len(items)
         self._current = 0
         self.proven = max(self.proven, self._done)
 
     def close(self) -> None:
-        """Everything is complete."""
+        """Show the final progress."""
         if self._files:
             self._show()
 

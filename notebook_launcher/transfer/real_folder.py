@@ -1,8 +1,8 @@
-"""Folders that are opened without following a link, so that nothing is done through a name that others may swap.
+"""Opens folders without following links, so that nobody can redirect a copy by replacing a folder or a file.
 
-In a folder that many may write to, anybody can put a link in the place of a folder or a file between two steps of a
-copy. Each step therefore opens the folder anew, name by name from the root, and works in what it has opened. Where the
-system cannot open folders (Windows), their paths are used.
+In a folder that several users may write to, anybody can put a link in the place of a folder or a file between two steps
+of a copy. Each step therefore opens the folder anew, name by name from the root, and works in the opened folder. On
+systems that cannot open folders (Windows), paths are used.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from notebook_launcher.core.bounded_read import read_regular
 from notebook_launcher.core.frozen import Frozen
 
 _CAN_OPEN = os.open in os.supports_dir_fd
-# to pass through a folder, which need not be readable
+# to pass through a folder that need not be readable
 _PASS = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
 _FOLDER = _PASS | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_FOLLOWS = os.link not in os.supports_follow_symlinks  # what follows links in any case
-#: what identifies a file or folder whatever its name: the numbers of its file system and inode
+_FOLLOWS = os.link not in os.supports_follow_symlinks  # whether ``os.link`` always follows links
+#: identifies a file or folder, whatever its name: the numbers of its file system and inode
 Identity = tuple[int, int]
 
 
 class RealFolder(Frozen):
-    """An open folder. ``path``: absolute; ``descriptor``: ``None`` where folders cannot be opened."""
+    """An open folder. ``path``: absolute; ``descriptor``: ``None`` on systems that cannot open folders."""
 
     path: str
     descriptor: int | None
 
     @property
     def identity(self) -> Identity:
-        """What identifies this folder."""
+        """The identity of this folder."""
         return identity(Path(self.path).stat() if self.descriptor is None else os.fstat(self.descriptor))
 
     def stat(self, name: str) -> os.stat_result:
-        """Inspect an entry; of a link, the link itself."""
+        """Inspect an entry, without following a link."""
         return os.stat(self._name(name), dir_fd=self.descriptor, follow_symlinks=False)
 
     def read(self, name: str, limit: int) -> bytes | None:
@@ -48,7 +48,7 @@ class RealFolder(Frozen):
         return read_regular(self._name(name), limit, self.descriptor)
 
     def open(self, name: str, flags: int) -> BinaryIO:
-        """Open a file that is no link, to read and write; a new one gets mode 0600, whatever an ACL grants."""
+        """Open a file, not a link, to read and write; a new one gets mode 0600, whatever an ACL grants."""
         file = os.open(self._name(name), os.O_RDWR | flags | _FILE, 0o600, dir_fd=self.descriptor)
         if flags & os.O_CREAT and _CAN_OPEN:
             with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ class RealFolder(Frozen):
         os.mkdir(self._name(name), mode, dir_fd=self.descriptor)
 
     def read_link(self, name: str) -> str | None:
-        """Return where a link leads, as it stands; ``None`` for what is no link."""
+        """Return the target of a link, unchanged; ``None`` for anything else."""
         with contextlib.suppress(OSError):
             return os.readlink(self._name(name), dir_fd=self.descriptor)
         return None
@@ -74,7 +74,7 @@ class RealFolder(Frozen):
         os.unlink(self._name(name), dir_fd=self.descriptor)
 
     def move(self, name: str, to: RealFolder, new: str, *, replace: bool) -> None:
-        """Give a file another name. Unless it may ``replace`` what has that name, raises ``FileExistsError``."""
+        """Give a file another name. Raises ``FileExistsError`` if there is one with that name, unless ``replace``."""
         ends = {"src_dir_fd": self.descriptor, "dst_dir_fd": to.descriptor}
         if replace:
             os.replace(self._name(name), to._name(new), **ends)  # noqa: PTH105 (has no dir_fd)
@@ -92,7 +92,7 @@ class RealFolder(Frozen):
             self.remove(name)
 
     def set_mode(self, mode: int) -> None:
-        """Give the folder itself this mode."""
+        """Set the mode of the folder itself."""
         if self.descriptor is None:
             Path(self.path).chmod(mode)
             return
@@ -103,7 +103,7 @@ class RealFolder(Frozen):
             os.close(itself)
 
     def set_mode_and_time(self, name: str, file: int, mode: int, moment: int) -> None:
-        """Give an open file its mode, and the time of its last change, in ns."""
+        """Set the mode of an open file, and the time of its last change, in ns."""
         times = (time.time_ns(), moment)
         if _CAN_OPEN:
             os.fchmod(file, mode)
@@ -118,7 +118,7 @@ class RealFolder(Frozen):
 
 @contextlib.contextmanager
 def real_folder(path: str) -> Iterator[RealFolder]:
-    """Open a folder by its absolute path. Raises ``NotADirectoryError`` where by now a link leads to it."""
+    """Open a folder by its absolute path. Raises ``NotADirectoryError`` if a part of the path is now a link."""
     if not _CAN_OPEN:
         yield RealFolder(path, None)
         return
@@ -135,23 +135,23 @@ def real_folder(path: str) -> Iterator[RealFolder]:
 
 @contextlib.contextmanager
 def folder_of(path: str) -> Iterator[tuple[RealFolder, str]]:
-    """Open the folder of something by its absolute path; yields the folder and the name in it."""
+    """Open the folder in which an absolute path is; yields the folder, and the path's name in it."""
     above, name = os.path.split(path)
     with real_folder(above) as folder:
         yield folder, name
 
 
 def identity(found: os.stat_result) -> Identity:
-    """Return what identifies it."""
+    """Return the identity of a file or folder."""
     return found.st_dev, found.st_ino
 
 
 def is_plain(found: os.stat_result) -> bool:
-    """Whether it is a file with one name."""
+    """Whether it is a regular file with a single name."""
     return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 
 def is_part(found: os.stat_result) -> bool:
-    """Whether it looks like a part of this user's: nobody else can have created it, or have it open."""
+    """Whether it looks like a part of this user's, which nobody else can have created or have open."""
     own = not _CAN_OPEN or (found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o600)
     return own and is_plain(found)

@@ -1,4 +1,4 @@
-"""The cluster as an endpoint of a copy, by ``copy.sh``: parse its replies, and do everything but the data."""
+"""The cluster as an endpoint of a copy, using ``copy.sh``: everything but transferring the data."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from notebook_launcher.transfer.real_folder import Identity
 
 _THERE_ALREADY = 17  # exit code of copy.sh
 
-_LONGEST_SIZE = 15  # digits: a petabyte
+_LONGEST_SIZE = 15  # digits: up to a petabyte
 _DIGITS = {8: "0-7", 10: "0-9", 16: "0-9a-f"}
-# no file system knows later times, nor does the system's clock; "1763942400.1234567890" as by find
+# a time as find prints it: "1763942400.1234567890"; no file system, and no system clock, supports later times
 _MOMENT = re.compile(r"(-?[0-9]{1,18})(?:\.([0-9]*))?")
 
 
 class RemoteEndpoint(CopyEndpoint):
-    """The cluster, by ``copy.sh``."""
+    """The cluster, using ``copy.sh``."""
 
     def __init__(self, host: Host) -> None:
         self.host, self.label = host, host.label
-        self._made: dict[str, str] = {}  # the identity of each folder that was created here
+        self._made: dict[str, str] = {}  # the identities of the folders that this object created, by path
 
     def find(self, paths: Sequence[str]) -> list[Source | None]:
-        """Run ``find`` there."""
+        """Run ``find`` on the cluster."""
         reply = self._call("list", *paths)
         found = _sources(reply.fields(), reply.stderr)
         if len(found) != len(paths):
@@ -55,53 +55,53 @@ class RemoteEndpoint(CopyEndpoint):
         return Target(_TARGETS[kind], real, writable == "y", int(free[1]) * 1024 if free else None, which)
 
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
-        """Run ``stat`` there."""
+        """Run ``stat`` on the cluster."""
         fields = self._call("stats", data=names(paths)).fields() if paths else []
         return {name: (kind_of_mode(_number(mode, 16) & 0xFFFF), _number(size)) for mode, size, name in _by(3, fields)}
 
     def part(self, path: str) -> int:
-        """Run ``stat`` there."""
+        """Run ``stat`` on the cluster."""
         return _number(self._call("part", path).data.decode(errors="replace").strip() or "0")
 
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
-        """Run ``readlink`` there."""
+        """Run ``readlink`` on the cluster."""
         fields = self._call("links", data=names(paths)).fields() if paths else []
         return {name: to[1:] if to.startswith("l") else None for to, name in _by(2, fields) if to != "-"}
 
     def hashes(self, paths: Sequence[str], size: int) -> dict[str, str]:
-        """Run ``sha256sum`` there."""
+        """Run ``sha256sum`` on the cluster."""
         return hashes_of(self._call("hashes", data=names(paths), reads=size)) if paths else {}
 
     def hash_of_first(self, path: str, count: int) -> str:
-        """Read them there."""
+        """Read the bytes on the cluster."""
         return self._call("beginning", path, str(count), reads=count).data[:64].decode(errors="replace")
 
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
-        """Create all at once."""
+        """Create all folders at once."""
         if modes:
             pairs = [word for name, mode in modes.items() for word in (f"{mode | 0o700:o}", name)]
             reply = self._call("folders", base, new_batch_name(), data=names(pairs))
             self._made.update({posixpath.join(base, name): made for made, name in _by(2, reply.fields())})
 
     def created(self, path: str) -> str:
-        """Return what was reported about it."""
+        """Return the identity that ``copy.sh`` reported."""
         return self._made.get(path, "")
 
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
-        """Set all at once."""
+        """Set all modes at once."""
         made = {name: self._made.get(posixpath.join(base, name)) for name in modes}
         words = [word for name, mode in modes.items() if (own := made[name]) for word in (f"{mode:o}", own, name)]
         if words:
             self._call("modes", base, data=names(words))
 
     def create_links(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
-        """Create them one by one."""
+        """Create all links at once."""
         if links:
             pairs = [word for name, leads in links.items() for word in (leads, name)]
             self._call("tie", base, _yes(force), data=names(pairs))
 
     def install(self, part: str, path: str, seen: SourceEntry, written: Identity, *, force: bool) -> None:
-        """Rename it there."""
+        """Rename it on the cluster."""
         folder, _, name = path.rpartition("/")
         hidden = part.rpartition("/")[2]
         seconds, parts = divmod(seen.time, 10**9)
@@ -112,7 +112,7 @@ class RemoteEndpoint(CopyEndpoint):
             raise already_there([path])
 
     def install_batch(self, base: str, context: str, items: Sequence[Item], *, force: bool) -> list[Item]:
-        """Move unpacked files to their paths, and return those whose paths somebody else has created meanwhile."""
+        """Move unpacked files to their paths, and return those whose paths have been taken meanwhile."""
         reply = self._call("settle", base, context, _yes(force), data=_below_here([item.target for item in items]))
         reported = list(_by(3, reply.fields()))
         left = {name[2:] for mark, _, name in reported if mark == "L"}
@@ -133,7 +133,7 @@ class RemoteEndpoint(CopyEndpoint):
 
 
 def hashes_of(reply: Reply) -> dict[str, str]:
-    """Parse sha256sum's lines; a line that begins with a backslash has escaped ones in the name."""
+    """Parse sha256sum's lines; if a line begins with a backslash, characters of its name are escaped."""
     return {
         _unescaped(line[67:]) if line[0] == "\\" else line[66:]: line.lstrip("\\")[:64]
         for line in reply.lines()
@@ -146,7 +146,7 @@ def _unescaped(name: str) -> str:
 
 
 def written_part(reply: Reply) -> tuple[Identity, str]:
-    """Parse the reply to ``put``: the part's identity; and its hash and size, as they stand."""
+    """Parse the reply to ``put``: return the part's identity, and its hash and size as one text."""
     found = re.fullmatch(r"(.*) ([0-9]{1,20})", (reply.lines() or [""])[0])
     return ((0, int(found[2])), found[1]) if found else ((0, 0), "")
 
@@ -186,7 +186,7 @@ def _sources(fields: Sequence[str], stderr: str) -> list[Source | None]:
 
     def close() -> None:
         if entries:
-            if entries[0].name or entries[0].kind == "link":  # the source itself comes first, where its links lead
+            if entries[0].name or entries[0].kind == "link":  # the first entry must be the source, links resolved
                 raise ValueError(entries[0].name)
             whole = (SourceEntry(**{**vars(seen), "behind": behind.get(seen.name)}) for seen in entries)
             found.append(Source(path, tuple(whole), stderr))

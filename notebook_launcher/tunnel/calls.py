@@ -1,4 +1,4 @@
-"""Calls a job from the login node, so that it connects to it: what the route ``reverse`` begins with."""
+"""Calls a job, so that it connects to the login node: the first step of the route ``reverse``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAG = re.compile(r"[0-9A-Za-z]{8}", re.A)
 
 
 class _Failure(NamedTuple):
-    """What a call's answer means; ``{login}`` is the login node, ``{node}`` the compute node."""
+    """What a failed call's result means; ``{login}`` is the login node, ``{node}`` the compute node."""
 
     what: str
     hint: str
@@ -70,7 +70,7 @@ def call_job(host: Host, directory: str, node: str) -> str:
     cause, why = (found[1], found[2] or "") if found else ("", "")
     if cause == "open" and _TAG.fullmatch(why):
         return why
-    failure = _FAILURES.get(cause) or _FAILURES["closed"]  # a session of an earlier version has no such script
+    failure = _FAILURES.get(cause) or _FAILURES["closed"]  # a session of an earlier version has no reverse.sh
     names = {"login": host.label, "node": node}
     hint = failure.hint if _ANOTHER in failure.hint else f"{failure.hint}; or {_ANOTHER}"
     hint = hint.replace(_ANOTHER, "let the launcher try the other routes: --route auto (see docs/ssh.md)")
@@ -78,11 +78,11 @@ def call_job(host: Host, directory: str, node: str) -> str:
 
 
 def expect_no_calls(host: Host, directory: str) -> None:
-    """Have a job stop waiting for calls, as its node is reached by another route; a failure is ignored."""
+    """Make a job stop waiting for calls, because its node is reached by another route; a failure is ignored."""
     with contextlib.suppress(LauncherError):
         host.run(["rm", "-f", f"{directory}/runtime/reverse/calls"])
 
 
 def join_command(directory: str, tag: str) -> list[str]:
-    """Return the command for the login node whose input and output are the connection that the job has made."""
+    """Return a command for the login node whose input and output are the connection that the job has made."""
     return ["bash", f"{directory}/reverse.sh", "join", directory, tag]

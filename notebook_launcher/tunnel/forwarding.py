@@ -1,7 +1,7 @@
 """The tunnel: local ports that lead to a session's compute node, and to Jupyter on its 127.0.0.1.
 
-A port stays open while a session is attached, even if the connection behind it breaks: an open browser tab works again
-after reconnecting, and no other program can take the port meanwhile and receive its data.
+A port stays open while the launcher is attached, even if the connection behind it breaks: an open browser tab works
+again after reconnecting, and no other program can take the port meanwhile and receive its data.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 ROUTE_TIMEOUT = 600.0  # seconds that a connection waits for a route to the node; browsers give up after 240
-ANSWER_WITHIN = 15.0  # seconds for all of an answer of Jupyter
-SILENT_FOR = 5.0  # seconds without a byte of it
-MOST_BYTES = 256 * 1024  # of an answer of Jupyter
-ENGINES = ("dask", "ray")  # of which the workers may be
+ANSWER_WITHIN = 15.0  # seconds for a whole response of Jupyter
+SILENT_FOR = 5.0  # seconds without a byte of a response
+MOST_BYTES = 256 * 1024  # of a response of Jupyter
+ENGINES = ("dask", "ray")  # the possible kinds of workers
 LOOPBACK, LOOPBACK6 = "127.0.0.1", "::1"
 
 
 class Workers(Frozen):
-    """The workers of Dask or Ray that the job has started, as ``endpoint.json`` has them; see ``workers_ready``."""
+    """The Dask or Ray workers that the job has started, as in ``endpoint.json``; see the event ``workers_ready``."""
 
     engine: str
     scheduler: str
@@ -45,7 +45,7 @@ class Workers(Frozen):
 
     @classmethod
     def from_file(cls, endpoint: Mapping[str, object]) -> Workers | None:
-        """Return what the job has written of them, ``None`` if that is nothing, or makes no sense."""
+        """Return the workers that ``endpoint.json`` describes, ``None`` if there are none or the values are invalid."""
         engine = next((name for name in ENGINES if name in endpoint), "")
         data = endpoint.get(engine)
         if not isinstance(data, Mapping) or not isinstance(scheduler := data.get("scheduler"), str):
@@ -65,7 +65,7 @@ class Endpoint(Frozen):
     secure: bool = False
     address: str = "127.0.0.1"
     workers: Workers | None = None
-    has_apps: bool = False  # whether there are programs beside it (``--app``)
+    has_apps: bool = False  # whether there are programs beside Jupyter (``--app``)
 
     @classmethod
     def from_file(cls, data: Mapping[str, object]) -> Endpoint:
@@ -105,7 +105,7 @@ class PortOwner(Enum):
 
 
 class PortChecked(Frozen):
-    """Whose program listens on a port of ``node`` that is to be forwarded, to the local port ``requested``."""
+    """Whose program listens on a port of ``node``; ``requested``: the local port to forward it to."""
 
     node: str
     port: int
@@ -140,12 +140,12 @@ class Tunnel:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._route: Route | None = None
-        self._servers: dict[object, list[Any]] = {}  # one for each address on which a port is open
+        self._servers: dict[object, list[Any]] = {}  # by name; one for each address on which its port is open
         self.address = "127.0.0.1"  # of the node, to which forwarded ports lead
         self._closed = False
 
     def run_over(self, route: Route) -> None:
-        """From now on use this route, which the tunnel then owns; connections over an older one are closed."""
+        """Use this route from now on; the tunnel owns it, and closes the old route with its connections."""
         with self._changed:
             old, self._route = self._route, route
             closed = self._closed
@@ -165,29 +165,29 @@ class Tunnel:
     def forward(self, port: int, local: int = 0) -> int:
         """Return a local port that leads to a port of the node, on the address where Jupyter listens.
 
-        It is ``local``, or if that is 0 the same port, if free.
+        It is ``local`` or, if that is 0, the same port if it is free.
         """
         return self._open((port, local or port), (self.address, port), local or port)
 
     def app(self, name: str, port: int) -> int:
-        """Return the local port that leads to a program's port of the node; it stays the same if that moves."""
+        """Return the local port that leads to a program's port of the node; it stays the same if the program moves."""
         return self._open(("app", name), (self.address, port), port)
 
     def addresses(self, local_port: int) -> tuple[str, str]:
-        """Return two addresses of a forwarded port for the browser: one with a host name of its own, a plain one.
+        """Return two addresses of a forwarded port for the browser: one with a host name of its own, and a plain one.
 
-        Browsers send the cookies of a host name to all of its ports. With a name of its own a program gets neither
-        JupyterLab's cookies, which are those of 127.0.0.1, nor those of other forwarded programs. Not every browser
-        and program takes such a name.
+        Browsers send the cookies of a host name to all of its ports. With a host name of its own, a program gets
+        neither JupyterLab's cookies, which belong to 127.0.0.1, nor those of other forwarded programs. Not every
+        browser and program accepts such a name.
         """
         return f"http://port-{local_port}.localhost:{local_port}", f"http://localhost:{local_port}"
 
     def _open(self, name: object, target: tuple[str, int], preferred: int = 0) -> int:
         servers = self._servers.get(name)
         if servers is None:
-            # browsers may look for localhost at ::1 first, where another user of this machine could wait for them
+            # browsers may try ::1 for localhost first, where another user of this machine could be listening
             hosts = (LOOPBACK,) if name == "jupyter" else (LOOPBACK, LOOPBACK6)
-            from notebook_launcher.tunnel.local_ports import open_port  # it takes its time to load
+            from notebook_launcher.tunnel.local_ports import open_port  # imported late, because it is slow to load
 
             servers = self._servers[name] = open_port(self.connect, hosts, preferred)
             for server in servers:
@@ -207,12 +207,12 @@ class Tunnel:
 
     @property
     def alive(self) -> bool:
-        """Whether data can pass now, as far as known."""
+        """Whether the tunnel works now, as far as known."""
         route = self._route
         return route is not None and route.alive
 
     def interrupt(self) -> None:
-        """Jupyter moves to another node: new connections wait until ``jupyter`` or ``app`` has their address."""
+        """Make new connections wait, because Jupyter moves to another node, until ``jupyter`` or ``app`` is called."""
         with self._changed:
             for name, servers in self._servers.items():
                 if name == "jupyter" or (isinstance(name, tuple) and name[0] == "app"):
@@ -227,8 +227,8 @@ class Tunnel:
     ) -> ByteStream | HandedOver:
         """Open a connection to the node's ``target``, as soon as there is a route and the target is known.
 
-        ``local``: the connection here that it is for, which the route may carry by itself. ``wanted``: whether anybody
-        still waits for it. Raises ``OSError``.
+        ``local``: the local connection that it is for, which another process may carry (``Route.hand_over``).
+        ``wanted``: whether it is still needed. Raises ``OSError``.
         """
         deadline = time.monotonic() + ROUTE_TIMEOUT
         while time.monotonic() < deadline:
@@ -237,7 +237,7 @@ class Tunnel:
                 route, address = self._route, target()
             if self._closed:
                 break
-            # asked without the lock: a silent route may take seconds to answer, and another one is to be set meanwhile
+            # without the lock: a silent route may take seconds to answer, and another one may be set meanwhile
             if route is None or address is None or not route.alive:
                 if not wanted():
                     break
@@ -246,14 +246,14 @@ class Tunnel:
                 continue
             try:
                 return route.hand_over(local, address) or route.open(address)
-            except (ConnectionRefusedError, PermissionError, HandOverFailed):  # refused by the far end, or out of reach
+            except (ConnectionRefusedError, PermissionError, HandOverFailed):  # refused, or handed over already
                 raise
-            except OSError:  # the route has just broken, or is silent: there may soon be another one
+            except OSError:  # the route has just broken, or is silent; it may soon be replaced
                 self._wait_for_another(route, 0.5)
         raise TimeoutError("there is no route to the node")
 
     def _wait_for_another(self, route: Route | None, seconds: float) -> None:
-        """Wait until there is another route than this one, at most so many seconds."""
+        """Wait until there is a route other than this one, for at most so many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._route is not route, seconds)
 
@@ -274,7 +274,7 @@ class Tunnel:
 
 
 class SameMachine(Tunnel):
-    """The job runs on this machine: its ports are local already, unless another number is requested."""
+    """The tunnel of a job on this machine: its ports are local already, unless another number is requested."""
 
     def _open(self, name: object, target: tuple[str, int], preferred: int = 0) -> int:
         if name == "jupyter" or preferred in (0, target[1]):
@@ -282,14 +282,14 @@ class SameMachine(Tunnel):
         return super()._open(name, target, preferred)
 
     def addresses(self, local_port: int) -> tuple[str, str]:
-        """Return addresses of the port; if it is not ours, without a name that may lead to another user's ``::1``."""
+        """Return the addresses of a port; if we did not open it, no name, which may lead to another user's ``::1``."""
         if any(server.local_port == local_port for servers in self._servers.values() for server in servers):
             return super().addresses(local_port)
         return f"http://{LOOPBACK}:{local_port}", ""
 
 
 def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: float = 20.0) -> None:
-    """Query Jupyter's status through the tunnel until it answers, at most ``patience`` seconds.
+    """Query Jupyter's status through the tunnel until it answers, for at most ``patience`` seconds.
 
     Raises ``JupyterSilent`` if it does not, or rejects our token.
     """
@@ -321,9 +321,9 @@ def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: flo
 
 
 def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> PortOwner:
-    """Return whose program listens on a port of the node, as Jupyter there reports it: any user can see that.
+    """Return whose program listens on a port of the node, as Jupyter there reports it: every user there can see that.
 
-    ``UNKNOWN`` if it does not answer, or cannot tell: an older session's, or on another system than Linux.
+    ``UNKNOWN`` if Jupyter does not answer, or does not know: in an older session, or on a system other than Linux.
     """
     import http.client
 
@@ -339,11 +339,10 @@ def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> Po
 def jupyter_answer(
     port: int, endpoint: Endpoint, token: str, path: str, timeout: float = ANSWER_WITHIN, body: bytes | None = None
 ) -> Iterator[HTTPResponse]:
-    """Yield Jupyter's answer; ``timeout``: seconds for all of it, and at most 5 of them without a byte.
+    """Yield Jupyter's response. ``timeout``: seconds for all of it, of which at most 5 without a byte.
 
-    ``body``: what to send with it, by POST.
-
-    Raises ``OSError`` or ``HTTPException``; also after the answer was used, if it was cut off.
+    ``body``: sent with POST; without one, the request is a GET. Raises ``OSError`` or ``HTTPException``, also after the
+    response was used, if it was cut off.
     """
     import http.client
 
@@ -359,22 +358,22 @@ def jupyter_answer(
 def _secured(plain: socket.socket) -> socket.socket:
     import ssl
 
-    # the certificate is for the node's public name; the tunnel is our own
+    # the certificate is for the node's public name, and the tunnel is protected by SSH
     return ssl._create_unverified_context().wrap_socket(plain)  # noqa: S323
 
 
 @contextlib.contextmanager
 def _closed_after(connection: socket.socket, seconds: float) -> Iterator[None]:
-    """Cut a connection off after so long: its own timeout begins anew with each byte.
+    """Cut a connection off after so many seconds, because its own timeout begins anew with each byte.
 
-    Raises ``TimeoutError`` at the end if that was done.
+    Raises ``TimeoutError`` at the end of the block if the connection was cut off.
     """
     cut_off = threading.Event()
-    with connection.dup() as same:  # TLS takes the other one over
+    with connection.dup() as same:  # a TLS connection takes over the other descriptor
 
         def cut() -> None:
             cut_off.set()
-            with contextlib.suppress(OSError):  # the far end was quicker
+            with contextlib.suppress(OSError):  # the far end has closed it already
                 same.shutdown(socket.SHUT_RDWR)
 
         timer = threading.Timer(seconds, cut)

@@ -1,4 +1,4 @@
-"""Which of a session's kernels are busy, as its JupyterLab reports it through the tunnel."""
+"""Finds out which of a session's kernels are busy, from its JupyterLab through the tunnel."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from notebook_launcher.core.text import listed, printable
 from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
 
-ANSWERS_WITHIN = 5.0  # seconds: somebody waits for the session's end, and was told so
+ANSWERS_WITHIN = 5.0  # seconds; meanwhile the user waits for the session's end, and is told so
 _LONGEST_NAME = 60
 
-#: what the server cannot know
-_A_KERNEL = "a kernel ("  # begins what is said of one without a file
+_A_KERNEL = "a kernel ("  # begins the name of a kernel without a file
+#: whether notebooks are saved is known to the browser only
 UNSAVED = "Check in the browser that your notebooks are saved."
 
 
@@ -23,8 +23,8 @@ def busy_kernels(
 ) -> tuple[str, ...] | None:
     """Return what the busy kernels run: the paths of notebooks, or the names of kernels without one.
 
-    ``within``: seconds for all requests. ``None`` if JupyterLab does not answer in time: then nothing is known, and a
-    kernel may use all of its cores.
+    ``within``: seconds for all requests. ``None`` if JupyterLab does not answer in time: then nothing is known; a
+    kernel may be using all of its cores.
     """
     deadline = time.monotonic() + within
     kernels = _read(local_port, endpoint, token, "api/kernels", deadline)
@@ -38,11 +38,11 @@ def busy_kernels(
 
 
 def busy_text(busy: Sequence[str] | None) -> str:
-    """Return a sentence about busy kernels; ``None``: about what is not known."""
+    """Return a sentence about busy kernels; with ``None``, that they are not known."""
     if busy is None:
         return "JupyterLab does not answer, so it is not known whether a kernel is busy."
     names = listed(busy, 3)
-    if names.startswith(_A_KERNEL):  # no file's name, so it begins as a sentence does
+    if names.startswith(_A_KERNEL):  # not the name of a file, so the sentence begins with a capital letter
         names = names[0].upper() + names[1:]
     return f"{names} {'is' if len(busy) == 1 else 'are'} still running."
 
@@ -55,7 +55,7 @@ def _paths(sessions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _read(local_port: int, endpoint: Endpoint, token: str, path: str, deadline: float) -> list[dict[str, Any]] | None:
-    """Return a list of objects from JupyterLab; ``None`` if it has not answered with one by then."""
+    """Return a list of objects from JupyterLab; ``None`` if it does not answer with one before the deadline."""
     import http.client
 
     if (left := deadline - time.monotonic()) <= 0:

@@ -41,9 +41,9 @@ class NodeUnconnected(Frozen):
 
 
 class NodeConnection:
-    """A connection to one node. ``find`` opens its route, after ``pause`` seconds, and returns it with its name.
+    """A connection to one node. ``find`` opens a route, after ``pause`` seconds, and returns its name and the route.
 
-    It calls its argument with the name of each route that it tries, an empty one for a try that needs no note.
+    ``find`` calls its argument with the name of each route that it tries, with "" for an attempt that needs no note.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class NodeConnection:
         threading.Thread(target=wait_for_answer, daemon=True).start()
 
     def close(self) -> None:
-        """Close it; a connection that is still being opened is closed afterwards."""
+        """Close the connection; if it is still being opened, it is closed afterwards."""
         self._over.set()
         if self.route is not None:
             self.route.close()

@@ -1,15 +1,15 @@
-"""The local port of JupyterLab's page: where it can be, the same for the next session of the same kind.
+"""The local port of JupyterLab's page: where possible, the same for the next session of the same kind.
 
-A browser keeps what it has loaded for the address it has loaded it from, which the port is part of. With the same port,
-the next session's page loads next to nothing.
+A browser caches what it has loaded from an address, of which the port is part. With the same port, the next session's
+page has next to nothing to load.
 
-With the port, the next session inherits whatever else the browser keeps for that address. Somebody else's program that
+But the next session also inherits everything else that the browser keeps for that address. Another user's program that
 had the port meanwhile, and was opened in the browser, could have left a script there that runs in the next session's
-page. So a port is used again only on a machine that is one person's, and only for the same user of the same cluster, in
-the same folder. Nor is it used again if another user of the compute node could have been behind it: only if the session
-was ended from here while JupyterLab still answered.
+page. So a port is used again only on a machine that one person alone uses, and only for the same user of the same
+cluster, in the same folder; and only if no other user of the compute node can have been behind it: if the session was
+ended from here while JupyterLab still answered.
 
-While a session has a port, its file does not: a launcher that is killed cannot tell who came meanwhile.
+While a session has a port, the file does not list it: a launcher that is killed cannot know who used it later.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.tunnel.forwarding import Endpoint, jupyter_answer
 
-PAGE_PORTS = "page-ports"  # the file of this machine's ports, by what they led to
+PAGE_PORTS = "page-ports"  # the file with this machine's ports, by what they led to
 MOST_PLACES = 100
-MOST_PORTS = 4  # for one place: those of as many sessions at once
-ANSWERS_WITHIN = 1.0  # seconds; somebody waits for the session's end
+MOST_PORTS = 4  # for one place: enough for as many sessions at once
+ANSWERS_WITHIN = 1.0  # seconds; the user waits for the session's end
 LOCK_TIMEOUT = 2.0  # seconds; another launcher reads and writes a small file
 
 
 def is_answered(local_port: int, endpoint: Endpoint, token: str) -> bool:
-    """Whether JupyterLab answers now, with the session's token: it still holds its port of the node."""
+    """Whether JupyterLab accepts the session's token now, and so still has its port of the node."""
     import http.client
 
     try:
@@ -48,16 +48,16 @@ class PagePort:
 
     def __init__(self, place: str) -> None:
         self._place = place
-        self._port = 0  # what the next session may have
+        self._port = 0  # which the next session may have
         self._is_spoilt = not place  # whether no other session may have the port of this one
         self._preferred: int | None = None
 
     @classmethod
     def of_session(cls, context: Context, session: Session) -> PagePort:
-        """Return that of sessions of this machine with the same login and the same folder.
+        """Return the port that this session shares with earlier ones from this machine, of the same login and folder.
 
-        An open tab of an earlier one may come back to life, and save its notebooks. On a login node, which others use,
-        too, no two sessions have the same one. The file may be that of several machines.
+        An open tab of an earlier session may reconnect, and save its notebooks. On a login node, which others use, too,
+        sessions never share a port. The state folder may be shared by several machines.
         """
         if not context.host.remote:
             return cls("")
@@ -68,15 +68,15 @@ class PagePort:
     def preferred(self, before: int = 0) -> int:
         """Return the port to ask for; 0: any. Another session gets it only after ``left``.
 
-        It is ``before``, by which this session was attached to last (0: it was not), or one that an earlier session
-        has left and that is free now.
+        ``before``: the port by which this session was last attached, which is preferred; 0: none. Else it is one that
+        an earlier session has left, if it is free.
         """
         if self._preferred is None:
             self._preferred = self._taken(before)
         return self._preferred
 
     def used(self, port: int) -> None:
-        """The session is attached by this port, for the first time or again."""
+        """Record that the session is attached by this port, for the first time or again."""
         self._check()
         self._port = 0 if self._is_spoilt else port
 
@@ -87,13 +87,13 @@ class PagePort:
         return bool(self._port) and not self._is_spoilt
 
     def spoil(self) -> None:
-        """Somebody else may have been behind the port: no other session gets it."""
+        """Record that another user may have been behind the port, so that no other session gets it."""
         self._is_spoilt = True
 
     def left(self) -> None:
-        """The session has ended, and only its JupyterLab was behind the port: the next one may have it.
+        """Leave the port to the next session, because this one has ended and only its JupyterLab was behind the port.
 
-        Not after the user has detached: it is still the port of this session.
+        Not to be called after the user has detached: then it is still this session's port.
         """
         self._check()
         port = self._port or self._preferred or 0
@@ -106,7 +106,7 @@ class PagePort:
         self._is_spoilt = self._is_spoilt or not personal_machine.is_personal_machine()
 
     def _taken(self, before: int) -> int:
-        """Take a port out of the file."""
+        """Take a port from the file."""
         self._check()
         if self._is_spoilt and not (before and self._place):
             return before
@@ -114,18 +114,18 @@ class PagePort:
             port = before or next(filter(_is_free, ports), 0)
             if port in ports:
                 ports.remove(port)
-            elif before:  # it was used beside somebody else, or by a launcher that was killed
+            elif before:  # another user may have been behind it, or a launcher was killed
                 self._is_spoilt = True
         return port
 
     @contextlib.contextmanager
     def _remembered(self) -> Iterator[list[int]]:
-        """Read the ports of this place, and write them again; none if that cannot be done."""
-        from filelock import FileLock, Timeout  # it takes its time to load
+        """Read the ports of this place, and write the changed list; an empty list if that is impossible."""
+        from filelock import FileLock, Timeout  # imported late, because it is slow to load
 
         with contextlib.ExitStack() as held:
             try:
-                # of the whole file, which is written at once
+                # for the whole file, which is written as a whole
                 lock = FileLock(local_state.lock_file(PAGE_PORTS, ""), timeout=LOCK_TIMEOUT, mode=0o600)
                 held.enter_context(lock)
             except (OSError, NotImplementedError, Timeout):
@@ -135,7 +135,7 @@ class PagePort:
             before = [int(word) for word in words if _is_port(word)]
             ports = before.copy()
             yield ports
-            if ports or before:  # unchanged ones, too: those of the places used last are kept
+            if ports or before:  # even if unchanged, because the places that were used last are kept
                 text = " ".join(map(str, ports))
                 local_state.remember(PAGE_PORTS, self._place, text, at_most=MOST_PLACES)
 

@@ -1,4 +1,4 @@
-"""Ask the open pages of a session's JupyterLab to save their documents before the session is ended."""
+"""Asks the open pages of a session's JupyterLab to save their documents before the session is ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_launcher.core.text import listed, printable
 from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
 from notebook_launcher.tunnel.kernels import UNSAVED
 
-ANSWERS_WITHIN = 3.0  # seconds; JupyterLab answers at once where no page is open, else after 2.5 at the latest
+ANSWERS_WITHIN = 3.0  # seconds; JupyterLab answers at once if no page is open, else within 2.5 s
 _PATH, _REQUEST = "api/notebook-launcher/session", b'{"save":true}'
 _KEYS = ("pages", "answered", "unsaved")
 _MOST, _MOST_SHOWN = 50, 3
@@ -18,9 +18,9 @@ _ASLEEP = "The browser may have put a tab to sleep: reload or close it."
 
 
 class PagesSaved(Frozen):
-    """The result. ``pages``: how many are open, ``None``: not known, as with JupyterLab 3, which cannot tell its pages.
+    """The result. ``pages``: how many are open; ``None``: not known, as with JupyterLab 3, which cannot tell.
 
-    ``silent``: how many pages did not answer. ``unsaved``: the paths that the others could not save.
+    ``silent``: how many pages did not answer. ``unsaved``: the paths of the documents that the others could not save.
     """
 
     pages: int | None = None
@@ -44,7 +44,7 @@ class PagesSaved(Frozen):
 
 
 def save_in_pages(local_port: int, endpoint: Endpoint, token: str, within: float = ANSWERS_WITHIN) -> PagesSaved:
-    """Have the pages save, and return the result: ``within`` these seconds, and at once if no page is open."""
+    """Ask the pages to save, and return the result: ``within`` so many seconds, and at once if no page is open."""
     try:
         with jupyter_answer(local_port, endpoint, token, _PATH, within, _REQUEST) as answer:
             data = json.loads(answer.read(MOST_BYTES)) if answer.status == 200 else None

@@ -1,4 +1,4 @@
-"""Reconnecting to a host: repeatedly, less and less often, until it works or the deadline has passed."""
+"""Reconnects to a host: repeatedly, less and less often, until it works or the deadline has passed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ REFUSED_TIMES = 5  # a login node that is just starting up refuses everybody for
 
 
 class ReconnectSucceeded(Frozen):
-    """There is a new connection; everything that ran over the old one must be restarted."""
+    """There is a new connection; everything that used the old one must be restarted."""
 
     by: Reconnection
 
 
 class ReconnectFailed(Frozen):
-    """The deadline has passed, or another attempt would be of no use."""
+    """The deadline has passed, or another attempt would be useless."""
 
     by: Reconnection
     error: LauncherError
@@ -39,9 +39,9 @@ class _Stopped(Exception):
 class Reconnection:
     """Makes attempts on its own thread until ``deadline`` (monotonic), and puts the outcome into ``inbox``.
 
-    The old connection stays until a new one is open and ``is_lost`` says that it will not recover. The user is asked
-    for a secret in one attempt at most: a second factor is needed for each login, and a user who does not answer is not
-    asked again.
+    The old connection stays open until a new one is open and ``is_lost`` says that the old one will not recover. The
+    user is asked for a secret in one attempt at most: with a second factor, each login needs one, and a user who does
+    not answer is not asked again.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class Reconnection:
         )
 
     def stop(self) -> None:
-        """Start no further attempt, and dismiss an open prompt: its answer is no longer needed."""
+        """Start no further attempt, and dismiss an open prompt, whose answer is no longer needed."""
         self._over.set()
         if self._is_stopping():
             self._prompts.dismiss()
 
     def _is_stopping(self) -> bool:
-        """Whether an attempt is still under way whose outcome nobody waits for."""
+        """Whether an attempt is still under way although nobody waits for its outcome."""
         return self._over.is_set() and self._thread.is_alive()
 
     def _sleep(self, seconds: float) -> None:
@@ -130,7 +130,7 @@ class Reconnection:
         """Wait until the old connection is certainly lost; return false if it has recovered."""
         while not self._is_lost() and not self._over.wait(self._timing.replace_check):
             pass
-        # also after ``stop``: otherwise the next reconnection would ask for the same secrets again
+        # even after ``stop``: otherwise the next reconnection would ask for the same secrets again
         self._replaced = self._is_lost()
         return self._replaced
 
@@ -140,8 +140,8 @@ def reconnect_until(
 ) -> ReconnectSucceeded | ReconnectFailed | None:
     """Reconnect and wait for the outcome; ``None`` if there is none ``patience`` seconds after ``deadline``.
 
-    They are for an attempt that is under way at the deadline. ``poll`` is called several times a second, and stops the
-    attempts by raising an exception.
+    ``patience`` is for an attempt that is under way at the deadline. ``poll`` is called several times a second, and
+    stops the attempts by raising an exception.
     """
     inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
     reconnection = Reconnection(host, prompts, inbox, deadline=deadline)

@@ -1,12 +1,13 @@
 """The routes to a compute node. They differ in how the SSH connection *to the node* is carried.
 
-``node-ssh``  the node's own SSH server, for sites that let you in where you have a job;
-``step``      an SSH server of our own inside the job, on the standard input and output of a job step: no port, and no
-              permission is needed;
-``reverse``   the same server, behind an SSH connection that the job itself makes to the login node: no port, and nobody
-              need be able to connect to the node;
+``node-ssh``  the node's own SSH server, for sites that let users in where they have a job;
+``step``      an SSH server of our own inside the job, on the standard input and output of a job step: needs neither a
+              port nor a permission;
+``reverse``   the same server, behind an SSH connection that the job itself makes to the login node: needs no port, and
+              no connections to the node;
 ``job-sshd``  an SSH server of our own that the job has started on a port of the node;
-``direct``    none: Jupyter listens on the node's own address, where all of the cluster reach it. Only on request.
+``direct``    none: Jupyter listens on the node's own address, where everybody on the cluster can reach it. Only on
+              request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from notebook_launcher.session.credentials import SessionKeys
 from notebook_launcher.session.record import Session
 from notebook_launcher.tunnel.calls import call_job, expect_no_calls, join_command
 
-LAST_ROUTES = "routes"  # the file of this machine's last working routes, by cluster
+LAST_ROUTES = "routes"  # the file with the routes that last worked from this machine, by cluster
 
 # errors that rule out one route, but not the next; OSError: a full folder for temporary files, for example
 _FAILURES = (
@@ -45,7 +46,7 @@ _FAILURES = (
 class JobNode(Frozen):
     """The compute node, as the job describes it.
 
-    ``names``: the best first. ``host_keys``: of its own SSH server. ``ssh_port``: of the job's SSH server.
+    ``names``: the node's, the best first. ``host_keys``: of its own SSH server. ``ssh_port``: of the job's SSH server.
     """
 
     names: tuple[str, ...]
@@ -75,7 +76,7 @@ def _port(value: object) -> int | None:
 
 
 class NodeTarget(Frozen):
-    """The node to reach: from which host, for which session and job. ``keys`` are made when first needed."""
+    """The node to reach: from which host, for which session and job. ``keys``: makes the keys when first called."""
 
     host: Host
     scheduler: Scheduler
@@ -96,11 +97,11 @@ def find_route(
 ) -> tuple[str, Route]:
     """Return the name of an open route to the node, and the route.
 
-    ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: the route that last worked for ``cluster``, then each in
-    order; the user is asked for a secret only if nothing works without, and never without ``asks``. ``trying`` is
-    called with the name of each route before it is tried; with an empty one, if the user may be asked. With
-    ``ends_calls``, if ``auto`` finds another route for a job that waits for calls, the job stops waiting for them: only
-    for whom nobody else can have reached the job by a call. Raises ``NodeUnreachable`` with all attempts,
+    ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: the route that last worked for ``cluster``, then the others
+    in order; the user is asked for a secret only if nothing works without one, and never without ``asks``. ``trying``
+    is called with the name of each route before it is tried, with "" if the user may be asked. ``ends_calls``: if
+    ``auto`` finds another route for a job that waits for calls, the job stops waiting for them; only for a launcher
+    that knows that no other one has reached the job by a call. Raises ``NodeUnreachable`` with all attempts, and
     ``HostKeyChanged`` if the node is not the job's.
     """
     if target.scheduler.same_machine or wanted == "direct":
@@ -141,7 +142,7 @@ def _attempts(wanted: str, cluster: str) -> list[tuple[str, bool]]:
 
 
 def last_route(cluster: str) -> str:
-    """Return the route to a cluster's nodes that last worked from this machine."""
+    """Return a phrase on the route to a cluster's nodes that last worked from this machine."""
     last = local_state.remembered(LAST_ROUTES, cluster)
     return f"{last} worked last" if last else "none was used from here yet"
 
@@ -152,14 +153,14 @@ def wanted_route(session: Session, of_profile: str) -> str:
 
 
 def may_need_sshd(route: str, cluster: str) -> bool:
-    """Return whether a job should start an SSH server: if the route needs one, or if no other has worked."""
+    """Return whether a job should start an SSH server: if the route needs one, or if no other is known to work."""
     return route == "job-sshd" or (
         route == "auto" and local_state.remembered(LAST_ROUTES, cluster) in (None, "job-sshd")
     )
 
 
 def may_need_call(route: str, cluster: str) -> bool:
-    """Return whether a job should wait for calls from a login node, as ``may_need_sshd``."""
+    """Return whether a job should wait for calls from a login node, for the same reasons as ``may_need_sshd``."""
     return route == "reverse" or (route == "auto" and local_state.remembered(LAST_ROUTES, cluster) in (None, "reverse"))
 
 
@@ -169,12 +170,12 @@ def _described(name: str, error: LauncherError | OSError) -> str:
 
 
 def _node_ssh(target: NodeTarget, asking: bool) -> Route:
-    """SSH to the node's own server, with the login node's credentials."""
+    """Open SSH to the node's own server, with the login node's credentials."""
     return _to_port(target, 22, target.node.host_keys, None, asking)
 
 
 def _step(target: NodeTarget, asking: bool) -> Route:
-    """SSH to our own server in a job step."""
+    """Open SSH to our own server in a job step."""
     directory = target.session.directory
     command = target.scheduler.step(target.job, ["bash", f"{directory}/sshd.sh", "step", directory])
     if command is None:
@@ -185,7 +186,7 @@ def _step(target: NodeTarget, asking: bool) -> Route:
 
 
 def _reverse(target: NodeTarget, asking: bool) -> Route:
-    """SSH to our own server, behind a connection that the job makes to this login node."""
+    """Open SSH to our own server, behind a connection that the job makes to this login node."""
     keys, directory = target.keys(), target.session.directory
     tag = call_job(target.host, directory, str(target.node))
     command = tuple(join_command(directory, tag))
@@ -193,7 +194,7 @@ def _reverse(target: NodeTarget, asking: bool) -> Route:
 
 
 def _job_sshd(target: NodeTarget, asking: bool) -> Route:
-    """SSH to the server that the job has started."""
+    """Open SSH to the server that the job has started on a port."""
     if target.node.ssh_port is None:
         raise NodeUnreachable("The job has started no SSH server.")
     keys = target.keys()

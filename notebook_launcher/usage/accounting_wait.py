@@ -1,4 +1,4 @@
-"""A query to the scheduler's accounting, which may be slow: nobody waits for it in silence."""
+"""Queries the scheduler's accounting, which may be slow; the user sees what the command is waiting for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOW_AFTER = 1.0  # seconds after which a note says what the command is waiting 
 
 @contextlib.contextmanager
 def note_if_slow(view: View) -> Iterator[None]:
-    """Show a note on what the command is waiting for, if it takes long."""
+    """Show what the command is waiting for if the block takes longer than ``SLOW_AFTER``."""
     slow = threading.Timer(SLOW_AFTER, view.show, (events.Querying("asking the scheduler's accounting"),))
     slow.daemon = True
     slow.start()
@@ -47,10 +47,10 @@ def complete_answer(
     *,
     enough: Callable[[_Found], bool] = lambda _: False,
 ) -> _Found | None:
-    """Query the accounting, repeatedly until its values are complete; ENTER or Ctrl-C stops that.
+    """Query the accounting repeatedly until its values are complete, or the user presses ENTER or Ctrl-C.
 
-    Returns the last answer if the database stops answering. ``deadline``: of ``time.monotonic``. ``enough``: whether an
-    answer will do as it is.
+    Return the last answer if the database stops answering. ``deadline``: a value of ``time.monotonic``. ``enough``:
+    returns whether an incomplete answer is good enough.
     """
     found, pause = None, context.timing.accounting_pause
     with note_if_slow(context.view), contextlib.suppress(HostCommandFailed):  # no answer in time

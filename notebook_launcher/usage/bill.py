@@ -1,4 +1,4 @@
-"""The usage report of a session that is over: what it requested, what it used, what it cost. Pure.
+"""The usage report of an ended session: what it requested, what it used, and what it cost. Pure.
 
 There are three sources: the scheduler's accounting, the job's own samples, and the request. Any of them may be missing;
 an unknown value is ``None``, and never guessed.
@@ -25,7 +25,7 @@ from notebook_launcher.usage.totals import Use, add_up, last_run
 
 
 class Facts(Frozen):
-    """The evidence. ``wall``: seconds by the job's own clock; ``node``: where it ran."""
+    """The evidence. ``wall``: the job's seconds by its own clock; ``node``: where it ran."""
 
     accounted: AccountingRecord | None = None
     samples: Sequence[Sample] = ()
@@ -34,7 +34,7 @@ class Facts(Frozen):
 
 
 def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None) -> events.Bill | None:
-    """Return the usage report of a session that is over, ``None`` if it never ran, as far as known."""
+    """Return the usage report of an ended session, ``None`` if it never ran as far as is known."""
     accounted, request, flags = facts.accounted, Request(record.flags), record.flags
     use = add_up(last_run(facts.samples))
     wall = accounted.wall if accounted and accounted.complete else None
@@ -44,8 +44,8 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
     shared = record.scheduler != "local"  # only a scheduler allocates resources
     limit = request.walltime
     gpus = accounted.gpus if accounted and accounted.gpus is not None else request.gpus if shared else use.gpus
-    asked = flags if shared else {}  # without a scheduler they have allocated nothing
-    cores = cores_of(asked, accounted)
+    requested = flags if shared else {}  # without a scheduler, flags allocate nothing
+    cores = cores_of(requested, accounted)
     peaks = [peak for peak in (accounted.memory_peak if accounted else None, use.memory_peak) if peak]
     energy, energy_of = _energy(accounted, use)
     gpu_type = (accounted.gpu_type if accounted else None) or type_requested(flags)
@@ -59,7 +59,7 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
         cpu_used=_cpu_used(accounted, use),
         cpu_reserved=accounted.cpu_reserved if accounted else None,
         memory_peak=max(peaks, default=None),
-        memory_requested=(accounted.memory_requested if accounted else None) or memory_of(asked, None),
+        memory_requested=(accounted.memory_requested if accounted else None) or memory_of(requested, None),
         memory_allocated=accounted.memory_limit if accounted else None,
         gpus=gpus,
         gpu_percent=use.gpu_percent,
@@ -82,9 +82,9 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
 
 
 def _cpu_used(accounted: AccountingRecord | None, use: Use) -> float | None:
-    """Return Slurm's value; while it may grow, or if killed processes are missing in it, the samples' if larger."""
-    figures = [seconds for seconds in (accounted.cpu_used if accounted else None, use.cpu) if seconds is not None]
-    return max(figures, default=None)
+    """Return the larger value of the accounting and the samples: the first may still grow, or lack killed processes."""
+    values = [seconds for seconds in (accounted.cpu_used if accounted else None, use.cpu) if seconds is not None]
+    return max(values, default=None)
 
 
 def _energy(accounted: AccountingRecord | None, use: Use) -> tuple[float | None, str]:
@@ -96,7 +96,7 @@ def _energy(accounted: AccountingRecord | None, use: Use) -> tuple[float | None,
 def _cost(
     price: Price | None, flags: Mapping[str, str | None], wall: int, accounted: AccountingRecord | None, share: Share
 ) -> float | None:
-    """Return the cost of the time, including earlier runs; ``None`` if a value with a price is missing."""
+    """Return the cost of the whole time, including earlier runs; ``None`` if a value that has a price is missing."""
     if price is None:
         return None
     cores, nodes, earlier = (accounted.cores, accounted.nodes, accounted.earlier) if accounted else (None, None, 0)

@@ -1,4 +1,4 @@
-"""The command ``bill``: the usage report of a session that is over; also shown when a session ends."""
+"""The command ``bill``: the usage report of an ended session; it is also shown when a session ends."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.usage.accounting_wait import complete_answer
 from notebook_launcher.usage.bill import Facts, make_bill
 
-QUERY_TIMEOUT = 6.0  # seconds for all queries, including the accounting's last values: nobody waits longer for a report
-FILES_TIMEOUT = 3.0  # of these, for the session's files
-MOST_BYTES = 4 * 1024 * 1024  # of usage.csv, which the job keeps much smaller
+QUERY_TIMEOUT = 6.0  # seconds for all queries, including the accounting's final values; a report should not take longer
+FILES_TIMEOUT = 3.0  # seconds of these for the session's files
+MOST_BYTES = 4 * 1024 * 1024  # the most that is read of usage.csv, which the job keeps much smaller
 
 
 def show_bill(context: Context, session: Session) -> None:
-    """Show the usage report of a session whose job is gone; nothing if it never ran. Raises nothing."""
+    """Show the usage report of a session whose job has ended, if it ever ran. No error is raised."""
     try:
         if context.host.alive:
             bill = _bill(context, session)
             if bill is not None:
                 context.view.show(bill)
     except LauncherError:
-        pass  # the cluster is unreachable or slow: the session is over all the same
+        pass  # the cluster is unreachable or slow, but the session has ended anyway
     except Exception as error:  # a bug
         context.view.show(events.Note(f"The usage report could not be made: {error!r}."))
 
 
 def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Show the usage report of a session that is over; without a name, of the last one.
+    """Show the usage report of an ended session; if ``prefix`` is empty, that of the last one.
 
     Raises ``SessionNotFound``, also if it never ran or nothing is known about it, and ``UsageError`` if it has not
-    ended.
+    ended, or is a job array.
     """
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         entry = _ended_entry(context, prefix)
@@ -87,7 +87,7 @@ def _ended_entry(context: Context, name: str) -> IndexedSession:
 
 
 def _ran(entry: IndexedSession) -> bool:
-    """Whether its script began; a scheduler also reports a start for jobs that were cancelled while pending."""
+    """Return whether its script began; a scheduler also reports a start for jobs that were cancelled while pending."""
     return entry.record.started is not None
 
 
@@ -95,9 +95,9 @@ def _ran(entry: IndexedSession) -> bool:
 
 
 def _bill(context: Context, session: Session) -> events.Bill | None:
-    """Read the session's directory, then the accounting, whose last values arrive some seconds after the job's end.
+    """Read the session's files, then the accounting, whose final values arrive some seconds after the job's end.
 
-    What does not answer in time is left out. Raises ``ConnectionLost``.
+    Sources that do not answer in time are left out. Raises ``ConnectionLost``.
     """
     if session.job is None:
         return None
@@ -107,7 +107,7 @@ def _bill(context: Context, session: Session) -> events.Bill | None:
 
 
 def read_bill(context: Context, session: Session, accounted: AccountingRecord | None) -> events.Bill | None:
-    """Return the usage report of a session with an answer of the accounting; ``None`` if it never ran."""
+    """Return the usage report of a session, given the accounting's answer; ``None`` if it never ran."""
     return _made(context, session, _job_files(context, session), accounted)
 
 
@@ -132,7 +132,7 @@ _READ = (
 
 
 def _job_files(context: Context, session: Session) -> _Files:
-    """Return ``started.json``, ``exit.json`` and the samples, with one command; invalid ones are empty."""
+    """Return the content of ``started.json`` and ``exit.json``, and the samples; empty if missing or invalid."""
     command, lines = ["sh", "-c", _READ, "read-bill", session.directory, str(MOST_BYTES)], []
     with contextlib.suppress(HostCommandFailed):  # the file server is not available
         lines = context.host.run(command, timeout=FILES_TIMEOUT).stdout.splitlines()
@@ -146,7 +146,7 @@ def _job_files(context: Context, session: Session) -> _Files:
 
 
 def _accounted(context: Context, session: Session, deadline: float) -> AccountingRecord | None:
-    """Return the accounting of a session's job, complete if it is in time."""
+    """Return the accounting of a session's job, complete if its values arrive before the deadline."""
     job = job_of(session)
     command = context.scheduler.accounting(job)
     if command is None:

@@ -1,6 +1,6 @@
-"""The price before a launch: what a request will cost, and the account's balance, queried on the login node.
+"""The cost before a launch: what a request will cost at most, and the account's balance, queried on the login node.
 
-The query runs in the background, and nobody waits for it longer than ``QUERY_TIMEOUT``.
+The query runs in the background, and is not waited for longer than ``QUERY_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.usage.pricing import Estimate, estimate, left_of, missing
 
 QUERY_TIMEOUT = 5.0  # seconds from the start of the query
-_HIGHEST = 1e9  # for an hour; more is no price
+_HIGHEST = 1e9  # the highest plausible price of an hour
 SLOW_AFTER = 1.0  # seconds after which a note says what the command is waiting for
-# A command that hangs is killed there, too; of endless output only the beginning is read. It has no input, so that a
-# command that asks for something gets no answer.
+# A command that hangs is killed on the login node as well; of endless output, only the beginning is read. The command
+# has no input, so that it cannot wait for an answer.
 _BOUNDED = PLAIN_BASH + (
     'command -v timeout >/dev/null && set -- timeout -k 1 "$0" "$@"; '
     '"$@" </dev/null 2>&1 | head -c 65536; exit "${PIPESTATUS[0]}"'
@@ -33,7 +33,7 @@ _BOUNDED = PLAIN_BASH + (
 
 
 def estimate_price(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | None:
-    """Return the most that a request can cost; ``None`` if it has no price, or none is known."""
+    """Return the most that a request can cost; ``None`` if it costs nothing, or its price is not known."""
     price = plan.target.profile.price
     found: Estimate | None = None
     if price is not None and not scheduler.same_machine:
@@ -48,16 +48,16 @@ def estimate_price(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | No
 
 
 def no_price_note(plan: Plan, scheduler: Scheduler) -> events.Note | None:
-    """Return why there is no price, on a cluster that has prices."""
+    """Return a note why a request's cost is not known, on a cluster that has prices; else ``None``."""
     price = plan.target.profile.price
     why = missing(price, plan.request, plan.gpu_type) if price is not None and not scheduler.same_machine else ""
     return events.Note(f"What it costs is not known: {why}.") if why else None
 
 
 def next_price(context: Context, session: Session, request: Request) -> events.CostEstimate | None:
-    """Return the most that the next job of a session can cost; ``None`` if it has no price, or none is known.
+    """Return the most that the next job of a session can cost; ``None`` if that is not known.
 
-    By the profile, or else by what the launch noted for the panel.
+    It is estimated from the profile or, if that is not possible, from the price per hour in ``panel.json``.
     """
     price, walltime = context.target.profile.price, request.walltime
     if price is None or context.scheduler.same_machine or walltime.is_unlimited:
@@ -73,7 +73,7 @@ def next_price(context: Context, session: Session, request: Request) -> events.C
 
 
 class Costing:
-    """The price of a launch; the account's balance is queried in the background from its creation on."""
+    """The cost of a launch; creating the object starts the query of the account's balance in the background."""
 
     def __init__(self, plan: Plan, context: Context) -> None:
         self._context, self._priced = context, estimate_price(plan, context.scheduler)
@@ -86,7 +86,7 @@ class Costing:
             self._thread.start()
 
     def show_price(self) -> None:
-        """Show the price, with the balance if it is known by then; nothing if the user interrupts."""
+        """Show the cost, with the balance if that arrives in time; nothing if the user interrupts."""
         priced = self._priced
         if priced is None:
             if self._unpriced:

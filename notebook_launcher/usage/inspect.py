@@ -1,4 +1,4 @@
-"""Commands that inspect a session: its state, its use, and its log."""
+"""The commands that inspect a session: ``status``, ``usage`` and ``logs``."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from notebook_launcher.usage.app_states import read_app_states
 from notebook_launcher.usage.series import Used, add_rows, used
 from notebook_launcher.usage.task_counts import read_counts
 
-SHOWN_TIME = timedelta(hours=1)  # by status; usage shows the rest
-SHOWN_BYTES = 2_000_000  # of the end of usage.csv: an hour of eight GPUs, sampled every second
+SHOWN_TIME = timedelta(hours=1)  # the time that status shows; usage shows the whole
+SHOWN_BYTES = 2_000_000  # read from the end of usage.csv: an hour of eight GPUs, sampled every second
 MOST_BYTES = 64_000_000
-SHOW_EVERY = 4.5  # seconds between two reads of one's samples, at least: a little less than the usual interval
-APPS_EVERY = 30.0  # seconds between two looks at the programs beside JupyterLab
-TASKS_EVERY = 30.0  # seconds between two looks at the tasks of a job array, of which each has files of its own
-ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, what was asked for is the limit, and nobody asks again
-LATER_TIMEOUT = 2.0  # seconds for a further query: of status --watch, which Ctrl-C would not interrupt
-MOST_ACCOUNTING = 3  # queries of the accounting: a job that has just begun may not be in it
+SHOW_EVERY = 4.5  # seconds between two updates, at least: a little less than the usual interval of samples
+APPS_EVERY = 30.0  # seconds between two checks of the programs beside JupyterLab
+TASKS_EVERY = 30.0  # seconds between two checks of a job array's tasks, each of which has files of its own
+ACCOUNTING_TIMEOUT = 6.0  # seconds; without an answer, the requested values are shown, and it is not queried again
+LATER_TIMEOUT = 2.0  # seconds for further queries by status --watch, which Ctrl-C does not interrupt
+MOST_ACCOUNTING = 3  # the most queries of the accounting: a job that has just begun may not be in it
 LINES = 200  # of a log
-_TASK = re.compile(r"(?P<of>.+)_(?P<task>\d{1,9})", re.A)  # as the scheduler writes it: 5_2
-_MOST_LOGS = 100  # of a job array's tasks
+_TASK = re.compile(r"(?P<of>.+)_(?P<task>\d{1,9})", re.A)  # a task's id as the scheduler writes it: 5_2
+_MOST_LOGS = 100  # the most logs of a job array's tasks
 
 
 def status(
     target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, *, watch: bool = False
 ) -> None:
-    """Show a session's state and its use in the last hour; ``watch``: repeatedly until its end or Ctrl-C."""
+    """Show a session's state and its usage in the last hour; ``watch``: keep updating until its end or Ctrl-C."""
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
         inspection.read()
@@ -74,9 +74,9 @@ def usage(
     csv: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Show what a session used over its whole time, or write it: ``plot``, ``csv`` are local files to write.
+    """Show what a session used over its whole time, or write it to the local files ``plot`` and ``csv``.
 
-    Raises ``UsageError`` for an existing file (without ``force``) or an impossible one, ``NothingMeasured``.
+    Raises ``UsageError`` for a file that exists (without ``force``) or cannot be written, and ``NothingMeasured``.
     """
     for path in filter(None, (plot, csv)):
         _check_new(path, force=force)
@@ -114,9 +114,10 @@ def logs(
 ) -> None:
     """Show the last ``lines`` of a session's log (0: all); ``follow``: continue until its end or Ctrl-C.
 
-    Lines that are not shown do not count. ``prefix``: of a job array, ``5_2`` means its task 2 alone.
+    Lines that are not shown do not count. ``prefix``: ``5_2`` means only task 2 of the job array 5. ``everything``:
+    include JupyterLab's messages that are the same in every session.
 
-    ``everything``: also show JupyterLab's messages that are in every session.
+    Raises ``UsageError`` for a task of a session that is no job array, and if a running job array is to be followed.
     """
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         of_task = _TASK.fullmatch(prefix)
@@ -156,7 +157,7 @@ class _Inspection:
         self.session = session
         self._context, self._entry = context, entry
         self._status: StatusChanged | None = None
-        self._read_to = 0  # lines of usage.csv
+        self._read_to = 0  # the number of lines of usage.csv that were read
         self.samples: list[Sample] = []
         self._accounting = _Accounting(context, session)
         self._apps: tuple[events.AppState, ...] = ()
@@ -179,7 +180,7 @@ class _Inspection:
         return f"{self.session.directory}/usage.csv"
 
     def read(self, most: int = SHOWN_BYTES) -> str:
-        """Read the samples, from at most so many bytes at the file's end, and return their rows."""
+        """Read the samples from at most ``most`` bytes at the file's end, and return their rows."""
         answer = self._context.host.run(["sh", "-c", _READ_ROWS, "read-rows", self._file, str(most)])
         count, _, rows = answer.stdout.partition("\n")
         self._read_to = whole_number(count.strip()) or 0
@@ -187,7 +188,7 @@ class _Inspection:
         return rows
 
     def show(self, *, whole: bool = False) -> None:
-        """Show the session, with its use in the last hour, or in its ``whole`` time."""
+        """Show the session, with its usage in the last hour or, if ``whole``, in its whole time."""
         record, shown = self.session.record, self.used(None if whole else SHOWN_TIME)
         self._context.view.show(
             events.Status(
@@ -207,7 +208,7 @@ class _Inspection:
         )
 
     def _apps_now(self) -> tuple[events.AppState, ...]:
-        """Return the programs beside JupyterLab; they are not asked about at each of many looks."""
+        """Return the programs beside JupyterLab; they are checked at most once in ``APPS_EVERY`` seconds."""
         if not self.is_live:
             return ()
         if time.monotonic() - self._apps_at >= APPS_EVERY:
@@ -216,7 +217,7 @@ class _Inspection:
         return self._apps
 
     def _tasks_now(self) -> events.TaskCounts | None:
-        """Return how far the tasks of a job array are; they are not read at each of many looks."""
+        """Return the states of a job array's tasks; they are read at most once in ``TASKS_EVERY`` seconds."""
         if time.monotonic() - self._tasks_at >= TASKS_EVERY:
             is_first, self._tasks_at = self._tasks is None, time.monotonic()
             timeout = RUN_TIMEOUT if is_first else LATER_TIMEOUT
@@ -225,11 +226,11 @@ class _Inspection:
                 self._tasks = found or self._tasks
             except ConnectionLost:
                 if is_first:
-                    raise  # later, whoever follows the session connects again
+                    raise  # later on, the follower of the session reconnects
         return self._tasks
 
     def used(self, window: timedelta | None = None, **settings: int) -> Used:
-        """Return what it used, of what the scheduler has allocated."""
+        """Return what it used, with the limits that the scheduler has allocated."""
         if not self.samples:
             return Used()
         self._accounting.ask()
@@ -261,7 +262,7 @@ class _Inspection:
                 is_new = True
             has_changed = self._update(item)
             if has_changed:
-                self._tasks_at = -TASKS_EVERY  # at its end, none of them runs any more
+                self._tasks_at = -TASKS_EVERY  # read them again at once: at the array's end, none runs any more
             elif self._tasks != self._tasks_now():
                 has_changed = True
             if has_changed or (is_new and time.monotonic() - shown_at >= SHOW_EVERY):
@@ -271,11 +272,11 @@ class _Inspection:
             self.show()
 
     def _update(self, item: object) -> bool:
-        """Handle a report of the job or the scheduler, and return whether it is news."""
+        """Handle a message of the job or the scheduler, and return whether it changed what is shown."""
         before, record = self._entry.summary, self._entry.record
         if isinstance(item, StatusChanged):
             self._status = item
-        elif isinstance(item, FileAppeared) and item.name == "started":  # it may be another run
+        elif isinstance(item, FileAppeared) and item.name == "started":  # a requeued job starts again
             record = dataclasses.replace(record, started=item.data, endpoint=None, exited=None)
         elif isinstance(item, FileAppeared) and item.name == "endpoint":
             record = dataclasses.replace(record, endpoint=item.data)
@@ -295,7 +296,7 @@ class _Inspection:
 class _Accounting:
     """What the scheduler has allocated to a session's job, from its accounting.
 
-    ``why_not``: why that is not known, as the end of a sentence; empty if it is, or if there is no accounting.
+    ``why_not``: why that is not known, as the end of a sentence; empty if it is known, or if there is no accounting.
     """
 
     def __init__(self, context: Context, session: Session) -> None:
@@ -306,7 +307,7 @@ class _Accounting:
         self._queries_left = MOST_ACCOUNTING if self._command else 0
 
     def ask(self) -> None:
-        """Query it, unless that was done: again only for a job that is not in it yet, or still as pending."""
+        """Query it, at most ``MOST_ACCOUNTING`` times, until it reports what the job was allocated."""
         if not self._queries_left or self._job is None or self._command is None:
             return
         timeout = ACCOUNTING_TIMEOUT if self._queries_left == MOST_ACCOUNTING else LATER_TIMEOUT
@@ -326,7 +327,8 @@ class _Accounting:
             self.why_not = "does not report what the job was allocated"
 
 
-# The count first, and no line that is written meanwhile. On one line: csh, as a login shell, cannot quote more.
+# Prints the number of lines first, and no lines that are written in the meantime. On one line: csh, as a login shell,
+# cannot quote a newline.
 _READ_ROWS = (
     '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; echo $have; '
     'head -n $have -- "$1" 2>/dev/null | tail -c "$2" 2>/dev/null'
@@ -338,7 +340,7 @@ def _as_typed(flags: dict[str, str | None]) -> str:
 
 
 def _with_advice(following: SessionFollower, command: str) -> Iterable[object]:
-    """Pass on items; if the connection is lost for good, add the command that continues."""
+    """Yield the follower's items; if the connection is lost for good, raise the error with the command to continue."""
     try:
         yield from following.items()
     except ConnectionLost as error:
@@ -350,7 +352,7 @@ def _with_advice(following: SessionFollower, command: str) -> Iterable[object]:
 
 
 def _check_new(path: Path, *, force: bool) -> None:
-    """Check that a file can be written. Raises ``UsageError``."""
+    """Raise ``UsageError`` if the file exists already (without ``force``), or its folder does not."""
     if path.is_dir() or (path.exists() and not force):
         raise UsageError(f"{path} is there already.", hint="choose another name, or replace it with --force")
     if not path.absolute().parent.is_dir():
@@ -358,7 +360,7 @@ def _check_new(path: Path, *, force: bool) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file atomically, by a temporary one. Raises ``UsageError``."""
+    """Write a file atomically, through a temporary one. Raises ``UsageError`` if it cannot be written."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
         os.close(descriptor)
@@ -386,9 +388,9 @@ def _plot(inspection: _Inspection, path: Path) -> None:
 
 
 def _log_files(context: Context, session: Session, node: str | None, task: int | None = None) -> list[str]:
-    """Return the paths of the job's log, its output first; none if they cannot be resolved yet.
+    """Return the paths of the job's log files, its output first; none if they cannot be resolved yet.
 
-    ``task``: of a job array, the only one whose logs are meant.
+    ``task``: the only task of a job array whose logs are wanted; ``None``: all.
     """
     record = session.record
     if session.job is None:
@@ -401,7 +403,7 @@ def _log_files(context: Context, session: Session, node: str | None, task: int |
 
 
 def _logs_of_tasks(context: Context, session: Session, task: int | None) -> list[str]:
-    """Return the paths of the logs of a job array's tasks, as far as they have started; of each the output first."""
+    """Return the paths of the logs of a job array's tasks that have started; for each task, the output comes first."""
     command = ["sh", "-c", 'cd -- "$1/tasks" 2>/dev/null && grep -s "" /dev/null */log', "logs", session.directory]
     named = [re.fullmatch(r"(\d{1,9})/log:(/.+)", line, re.A) for line in context.host.run(command).stdout.splitlines()]
     logs = sorted((int(match[1]), match[2]) for match in named if match)
@@ -409,7 +411,7 @@ def _logs_of_tasks(context: Context, session: Session, task: int | None) -> list
 
 
 class _ShownLines:
-    """Shows lines of one log, or of several, with its name where it changes."""
+    """Shows the lines of one log or of several; of several, each change is introduced by the log's name."""
 
     def __init__(self, view: View, *, several: bool, noise: str) -> None:
         self._view, self._several, self.noise = view, several, noise

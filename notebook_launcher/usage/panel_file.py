@@ -1,4 +1,4 @@
-"""What the panel in JupyterLab's page cannot learn on the node: the request, its price, and commands to copy."""
+"""What the panel in JupyterLab's page cannot find out on the node: the request, its price, and commands to copy."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.cost_estimate import estimate_price
 
-#: its name in the session's directory; ``docs/job-script.md`` describes the content
+#: its name in the session's directory; docs/job-script.md describes the content
 PANEL_FILE = "panel.json"
 
 
 def panel_file(plan: Plan, scheduler: Scheduler, session: Session) -> bytes:
-    """Return the content of ``panel.json``: one line. What is not known is left out.
+    """Return the content of ``panel.json``, which is one line; values that are not known are left out.
 
     ``cores`` and ``memory_mib`` are those of one node; ``price_per_hour`` is that of the whole job, in ``unit``.
     """
     walltime = None if plan.request.walltime.is_unlimited else plan.request.walltime.total_seconds()
-    named = shlex.join(dataclasses.replace(plan.target, is_default=False).arguments())  # wherever it will be typed
+    named = shlex.join(dataclasses.replace(plan.target, is_default=False).arguments())  # for any machine and default
     values: dict[str, object] = {
         "version": 1,
         "walltime_seconds": walltime,
@@ -30,7 +30,7 @@ def panel_file(plan: Plan, scheduler: Scheduler, session: Session) -> bytes:
         "renew": " ".join(filter(None, ["launch-notebook renew", named, session.id])),
         "bill": " ".join(filter(None, ["launch-notebook bill", named, session.id])),
     }
-    if not scheduler.same_machine:  # which has no limits but its own
+    if not scheduler.same_machine:  # the local scheduler sets no limits
         values |= {"cores": cores_of_node(plan.request), "memory_mib": memory_of_node(plan.request)}
     price = estimate_price(plan, scheduler)
     if price is not None and walltime:

@@ -1,4 +1,4 @@
-"""A plot of what a session used, as a file; drawn by matplotlib, which is only imported here, and only then."""
+"""Plots what a session used into a file, with matplotlib, which is imported only here, and only to draw."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 NO_MATPLOTLIB = "Plots need matplotlib, which is not installed here."
-VALUES = 1500  # of each line: as many as can be told apart in print
+VALUES = 1500  # the most values of each line: as many as can be distinguished in print
 _INCHES_WIDE, _INCHES_EACH, _INCHES_AROUND = 9.0, 1.55, 1.1
-_DOTS = 150  # an inch, of a PNG
+_DOTS = 150  # per inch of a PNG
 
-# Okabe and Ito's colours, which colour-blind people tell apart as well
+# the colours of Okabe and Ito, which colour-blind people can distinguish as well
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 
 def has_matplotlib() -> bool:
-    """Whether plots can be drawn here."""
+    """Return whether plots can be drawn here."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def check_plot(path: Path) -> None:
-    """See that a plot can be drawn into a file of that name. Raises ``UsageError``."""
+    """Raise ``UsageError`` if no plot can be drawn into a file of that name."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(
             f"“{path.name}” is not a name for a plot.",
@@ -45,7 +45,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw(used: Used, title: str, file: Path, kind: str) -> None:
-    """Draw the series over one time axis into a file of a ``kind`` of ``FORMATS``."""
+    """Draw the series over a common time axis into a file; ``kind``: one of ``FORMATS``."""
     from matplotlib.figure import Figure
 
     panels: dict[str, list[Series]] = {}
@@ -57,7 +57,7 @@ def draw(used: Used, title: str, file: Path, kind: str) -> None:
         _panel(place, name, series, used)
     axes[-1].set_xlabel("time since the job's start (minutes)")
     axes[-1].set_xlim(0, _minutes(used, 2)[1] * 1.01 or 1.0)
-    if len(next(iter(panels.values()))) > 1:  # the same colours mean the same GPUs in all panels
+    if len(next(iter(panels.values()))) > 1:  # one legend is enough: each GPU has the same colour in all panels
         axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=SINGLE_GPUS, fontsize=9, frameon=False)
     figure.align_ylabels(axes)
     figure.suptitle(title, fontsize=11)
@@ -65,7 +65,7 @@ def draw(used: Used, title: str, file: Path, kind: str) -> None:
 
 
 def _quantity(series: Series) -> str:
-    """Return what an axis is labelled with; series of the same share one."""
+    """Return the label of a series' axis; series with the same label share a panel."""
     if series.unit == "%":
         return "GPU use (%)"
     if series.unit == "W":
@@ -79,7 +79,7 @@ def _panel(axes: Axes, name: str, series: list[Series], used: Used) -> None:
     for one, colour in zip(series, _COLOURS, strict=False):
         numbers = [float("nan") if value is None else value for value in one.values]
         minutes = _minutes(used, len(numbers))
-        marker = "." if len(numbers) < 3 else ""  # which make no line
+        marker = "." if len(numbers) < 3 else ""  # too few to be seen as a line
         axes.plot(minutes, numbers, color=colour, linewidth=1.2, marker=marker, label=one.label)
         if len(series) == 1:
             axes.fill_between(minutes, numbers, color=colour, alpha=0.15, linewidth=0)
@@ -100,14 +100,14 @@ def _panel(axes: Axes, name: str, series: list[Series], used: Used) -> None:
         )
     peak = max((one.peak for one in series if one.peak is not None), default=0.0)
     top = max(1.2 * most if most and name != "GPU use (%)" else 0.0, 1.08 * peak) or 1.0
-    axes.set_ylim(-0.03 * top, top)  # a line along zero is seen as well
+    axes.set_ylim(-0.03 * top, top)  # so that a line along zero can be seen
     axes.set_ylabel(name.replace(" (", "\n("))
     axes.grid(alpha=0.3, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _minutes(used: Used, count: int) -> list[float]:
-    """Return when each value was taken, in minutes since the job began."""
+    """Return the time of each of ``count`` values, in minutes since the job began."""
     if used.began is None or used.since is None or used.until is None:
         return [0.0] * count
     first = (used.since - used.began).total_seconds() / 60

@@ -1,6 +1,6 @@
-"""What a job costs by the profile's rates, before it is queued and once it is over, and what is left. Pure.
+"""What a job costs by the profile's rates, before it is queued and after it has ended, and the account's balance. Pure.
 
-A price is never guessed: where a number is missing that has a price, there is none.
+A cost is never guessed: if the amount of something that has a price is not known, there is none.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _MOST_LINES = 2000  # of a budget command's output; what is longer is not a tabl
 
 
 class Share(Frozen):
-    """What a job has for its time; ``None``: not known.
+    """What a job is allocated; ``None``: not known.
 
-    ``gpu_type``: the scheduler's word for all its GPUs, ``gpu_name``: the driver's, ``feature``: what its nodes must
-    have, which on some sites is the type. ``partitions``: where it is, or those that it may be in. ``meant``: the type
-    by the profile, where nobody named one.
+    ``gpu_type``: the scheduler's name for the type of its GPUs; ``gpu_name``: the driver's name for it; ``feature``:
+    the feature that its nodes must have, which is the type of GPU on some sites. ``partitions``: the job's partition,
+    or those in which it may start. ``meant``: the type of GPU by the profile, if the request names none.
     """
 
     gpus: int = 0
@@ -39,26 +39,26 @@ class Share(Frozen):
 
 
 class Estimate(Frozen):
-    """What a request will cost at most, and how that comes about: ``2 h × 1 A100``."""
+    """What a request will cost at most, and how that is calculated: ``2 h × 1 A100``."""
 
     cost: float
     reckoning: str
 
 
 class _Part(Frozen):
-    """One thing that has a price: what an hour of all of it costs, and its name."""
+    """One resource that has a price: what an hour of the job's amount costs, and the amount as text."""
 
     hourly: float
     name: str
 
 
-# --- one arithmetic for both ---------------------------------------------------------------------------------------
+# --- the cost, before and after ------------------------------------------------------------------------------------
 
 
 def cost_of(price: Price, share: Share, seconds: float) -> float | None:
-    """Return what a share costs for a time, in ``price.unit``.
+    """Return what a share costs for this time, in ``price.unit``.
 
-    ``None`` where a number is missing that has a price, or where it depends on which of several partitions it is in.
+    ``None`` if an amount that has a price is not known, or if the cost depends on which of several partitions is used.
     """
     costs = {_sum(price, parts) for parts in _in_each_partition(price, share)}
     hourly = costs.pop() if len(costs) == 1 else None
@@ -66,9 +66,10 @@ def cost_of(price: Price, share: Share, seconds: float) -> float | None:
 
 
 def estimate(price: Price, request: Request, meant: str | None = None) -> Estimate | None:
-    """Return what the whole walltime costs at most; ``None`` where a number is missing, or there is no limit.
+    """Return what the whole walltime costs at most; ``None`` if an amount is not known, or the walltime is unlimited.
 
-    Of several partitions the dearest counts. ``meant``: the type of GPU by the profile, where the request names none.
+    Of several partitions, the most expensive one counts. ``meant``: the type of GPU by the profile, if the request
+    names none.
     """
     walltime = request.walltime
     if walltime.is_unlimited:
@@ -83,7 +84,7 @@ def estimate(price: Price, request: Request, meant: str | None = None) -> Estima
 
 
 def missing(price: Price, request: Request, meant: str | None = None) -> str:
-    """Return why there is no estimate, for a user, with a hint; "" where there is one."""
+    """Return for the user why there is no estimate, with a hint; empty if there is one."""
     if request.walltime.is_unlimited:
         return "it has no time limit"
     share = replace(share_of(request), meant=meant)
@@ -104,7 +105,7 @@ def missing(price: Price, request: Request, meant: str | None = None) -> str:
 
 
 def share_of(request: Request) -> Share:
-    """Return what a request asks for, as far as its flags tell."""
+    """Return what a request will be allocated, as far as its flags determine it."""
     flags = request.flags
     gpus = int(amount_requested(request, "gres/gpu") or 0)
     nodes = most_nodes(request) or int(amount_requested(request, "node") or 1)
@@ -114,9 +115,9 @@ def share_of(request: Request) -> Share:
 
 
 def type_requested(flags: Mapping[str, str | None]) -> str | None:
-    """Return the type of GPU that was asked for by name: ``a100`` of ``--gpus a100:2`` or ``--gres=gpu:a100:2``.
+    """Return the type of GPU that the flags name: ``a100`` for ``--gpus a100:2`` or ``--gres=gpu:a100:2``.
 
-    ``None`` without one, and for several.
+    ``None`` if they name none, or several.
     """
     kinds = {kind.lower(): kind for flag in sorted(GPU_FLAGS & flags.keys()) for kind in _types_in(flag, flags[flag])}
     return next(iter(kinds.values())) if len(kinds) == 1 else None
@@ -130,9 +131,10 @@ def _types_in(flag: str, value: str | None) -> Iterable[str]:
 
 
 def _cores(request: Request, gpus: int) -> int | None:
-    """Return how many cores are asked for; ``None`` for what is left to the scheduler.
+    """Return how many cores are requested; ``None`` if that is left to the scheduler.
 
-    So it is on whole nodes, and with GPUs, which bring cores on many sites (Slurm's ``DefCpuPerGPU``).
+    That is so for whole nodes, and for GPUs if no number of cores is set, since they bring cores on many sites (Slurm's
+    ``DefCpuPerGPU``).
     """
     flags = request.flags
     if "exclusive" in flags:
@@ -145,9 +147,9 @@ def _cores(request: Request, gpus: int) -> int | None:
 
 
 def _in_each_partition(price: Price, share: Share) -> list[list[_Part] | None]:
-    """Return what has a price by each of the rates that may count; ``None`` where a number is missing.
+    """Return the parts of the cost for each of the rates that may apply; ``None`` if an amount is not known.
 
-    So it is where partitions have rates of their own, and nobody knows which one the scheduler takes.
+    A single ``None`` if partitions have rates of their own, and the scheduler chooses the partition.
     """
     if price.partitions and not share.partitions:
         return [None]
@@ -181,7 +183,7 @@ def _parts(rates: Rates, share: Share) -> list[_Part] | None:
 
 
 def _sum(price: Price, parts: list[_Part] | None) -> float | None:
-    """Return what an hour costs: all of it together, or the dearest part alone."""
+    """Return what an hour costs: the sum of the parts or, with the rule ``max``, the most expensive one."""
     if parts is None:
         return None
     hourly = [part.hourly for part in parts]
@@ -189,7 +191,7 @@ def _sum(price: Price, parts: list[_Part] | None) -> float | None:
 
 
 def _of_a_gpu(rates: Rates, share: Share) -> float | None:
-    """Return the price of one, ``None`` for a type without one."""
+    """Return the price of one GPU, ``None`` if it is not known for its type."""
     if not isinstance(rates.gpu_hour, dict):
         return rates.gpu_hour
     prices, kind = _by_type(rates), _kind(rates, share)
@@ -203,7 +205,7 @@ def _of_a_gpu(rates: Rates, share: Share) -> float | None:
 
 
 def _kind(rates: Rates, share: Share) -> str | None:
-    """Return the type of its GPUs; a feature is one only where it has a price."""
+    """Return the type of the GPUs; a feature counts as one only if it has a price."""
     prices = _by_type(rates)
     if share.gpu_type or (share.feature or "").lower() in prices:
         return share.gpu_type or share.feature
@@ -246,9 +248,10 @@ _GROUPED = re.compile(r"\d{1,3}(?P<mark>[ ,.'’_\u00a0\u2009\u202f])\d{3}(?:(?P
 
 
 def read_number(text: str) -> float | None:
-    """Read a number as people and tools write it: ``1840``, ``1,840``, ``1 840``, ``1'840.5``, ``1.840,5``.
+    """Parse a number as people and tools write it: ``1840``, ``1,840``, ``1 840``, ``1'840.5``, ``1.840,5``.
 
-    ``1.840`` is read as it stands, 1.84: a plain number comes before one with marks. ``None`` for what is no number.
+    ``1.840`` is 1.84, since a plain decimal number has precedence over one with digit grouping. ``None`` if it is not a
+    number.
     """
     text = text.strip().replace("\u2212", "-")
     sign = -1 if text.startswith("-") else 1

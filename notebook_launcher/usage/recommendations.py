@@ -1,5 +1,7 @@
-"""What to ask for next time, from what a session used; pure, and careful: a session that is ended for a limit is worse
-than one that asked for too much. Nothing is said of what was not measured, nor after a session of a few minutes.
+"""What to request next time, judged from what a session used. Pure.
+
+It is cautious: a session that is ended by a limit is worse than one that requested too much. Nothing is recommended
+about values that were not measured, nor after a session of a few minutes.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from notebook_launcher.schedulers.base import AccountingRecord, State
 from notebook_launcher.usage.totals import Use
 
 SHORT = 300  # seconds; a shorter session says nothing about the next one
-WORTH = 3600  # seconds that a shorter walltime must save to be worth a word
-GPU_SHORT = 600  # seconds; who looks at a notebook first may come to the GPU later
-ENOUGH = 0.8  # of its time must have been sampled, for "never"
-SAMPLES = 20  # at least
+WORTH = 3600  # seconds that a shorter walltime must save to be recommended
+GPU_SHORT = 600  # seconds; in a shorter session, the GPU may just not have been needed yet
+ENOUGH = 0.8  # the share of its time that must have been sampled to say "never"
+SAMPLES = 20  # the fewest samples for that
 _GIB = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024)
-# flags by which the cores, or the memory, are not what is asked for by a number
+# flags with which the allocated cores or memory may differ from the requested numbers
 _BY_GPU = frozenset({"cpus-per-gpu", "ntasks-per-gpu"})
 _WHOLE_NODES = frozenset({"exclusive", "ntasks-per-node", "mincpus", "cores-per-socket"}) | _BY_GPU
 
@@ -32,7 +34,7 @@ Flags = Mapping[str, str | None]
 
 
 class _Fewer(Frozen):
-    """How many cores or GPUs are advised, as that is typed, and why."""
+    """The recommended number of cores or GPUs, the flag to type for it, and why."""
 
     count: int
     typed: str
@@ -40,7 +42,7 @@ class _Fewer(Frozen):
 
 
 class _Job(Frozen):
-    """What a session asked for and used. ``accounted``: by the accounting."""
+    """What a session requested and used. ``accounted``: its accounting, if any."""
 
     bill: events.Bill
     use: Use
@@ -49,12 +51,12 @@ class _Job(Frozen):
 
     @property
     def memory_word(self) -> str:
-        """The flag by which memory was asked for; "": none, and what a site gives then may be so much for each core."""
+        """The flag that requested memory; empty if none did, so that it may be a site's default per core."""
         return next(iter(MEMORY_FLAGS & self.flags.keys()), "")
 
     @property
     def memory_needed(self) -> float | None:
-        """A third more than the peak, in MiB; ``None`` where nobody knows it, or what it would have become."""
+        """30 % more than the peak, in MiB; ``None`` if the peak is not known, or the job failed before reaching it."""
         if not self.bill.memory_peak or (
             self.accounted and self.accounted.state in (State.OUT_OF_MEMORY, State.FAILED)
         ):
@@ -65,12 +67,12 @@ class _Job(Frozen):
 
     @property
     def has_several_tasks(self) -> bool:
-        """Whether more than one task was asked for."""
+        """Whether more than one task was requested."""
         return any(self.flags.get(name) not in (None, "1") for name in ("ntasks", "ntasks-per-node"))
 
     @property
     def counts_cores(self) -> bool:
-        """Whether cores are asked for by a number, so that no other flag takes any of them away."""
+        """Whether a number of cores was requested, independently of the number of GPUs."""
         return bool({"cpus-per-task", "ntasks"} & self.flags.keys()) and not _BY_GPU & self.flags.keys()
 
     @property
@@ -81,12 +83,13 @@ class _Job(Frozen):
 def next_time(
     bill: events.Bill, use: Use, flags: Flags, accounted: AccountingRecord | None
 ) -> tuple[tuple[str, str], ...]:
-    """Return flags as they are typed, each with why; in the words of ``flags``, with which the session was queued.
+    """Return the recommended flags as they are typed, each with the reason; they are those of ``flags`` if possible.
 
-    They fit together: memory that is asked for by core or GPU is that of the cores and GPUs that are advised.
+    ``flags``: those that the session was queued with. The recommendations fit together: memory per core or per GPU
+    takes the recommended numbers of cores and GPUs into account.
     """
     if not bill.run_time or bill.run_time < SHORT or (accounted and accounted.earlier):
-        return ()  # too short to tell, or the last of several runs, which may have had little left to do
+        return ()  # too short to judge, or the last of several runs, which may have had little left to do
     found = [_walltime(bill, accounted)]
     if (accounted.nodes if accounted else None) in (None, 1) and flags.get("nodes") in (None, "1"):
         job = _Job(bill, use, flags, accounted)
@@ -109,7 +112,7 @@ def _walltime(bill: events.Bill, accounted: AccountingRecord | None) -> tuple[st
             f"it ran into its limit of {_walltime_in_words(requested)}",
         )
     if accounted and accounted.state not in (State.COMPLETED, State.CANCELLED, State.UNKNOWN):
-        return None  # it was cut short
+        return None  # it ended too early to judge
     shorter = _rounded(used)
     if requested - shorter < WORTH or shorter > requested / 2:
         return None
@@ -117,16 +120,16 @@ def _walltime(bill: events.Bill, accounted: AccountingRecord | None) -> tuple[st
 
 
 def _rounded(seconds: int) -> int:
-    """Return half as much again, rounded up to a time that people would ask for, and half an hour at least."""
+    """Return 1.5 times the seconds, at least half an hour, rounded up to a time that people would type."""
     more = max(seconds * 1.5, 1800.0)
     step = 600 if more <= 2 * 3600 else 1800 if more <= 12 * 3600 else 3600
     return math.ceil(more / step) * step
 
 
 def _memory(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, str] | None:
-    """Advise what is needed, in the user's word for it, where twice as much was asked for.
+    """Recommend the memory that is needed, with the user's own flag, if at least twice as much was requested.
 
-    Also where the cores and GPUs that are advised would bring too little memory.
+    Also if the recommended numbers of cores and GPUs would come with too little memory.
     """
     bill, needed = job.bill, job.memory_needed
     word, count, comes = _memory_of_fewer(job, cores, gpus)
@@ -145,7 +148,7 @@ def _memory(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, 
 
 
 def _memory_of_fewer(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, int, float | None]:
-    """Return the flag for memory, for how many of its units, and the MiB that come of it if it stays as it is."""
+    """Return the flag for memory, the number of cores or GPUs it counts, and the MiB in total if its value stays."""
     bill, word, requested = job.bill, job.memory_word, job.bill.memory
     if word == "mem":
         return word, 1, requested
@@ -159,14 +162,14 @@ def _memory_of_fewer(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tu
 
 
 def _size(mib: float) -> int:
-    """Return a size in GiB, rounded up to one that people would ask for."""
+    """Return a size in GiB, rounded up to one that people would type."""
     return next((gib for gib in _GIB if 1024 * gib >= mib), math.ceil(mib / 1024))
 
 
 def _cores(job: _Job) -> _Fewer | None:
-    """Advise cores for the busiest moment, where less than half of them ever worked.
+    """Recommend cores for the busiest moment, if less than half of them were ever busy.
 
-    Never so few that the memory that is asked for by core would be too little.
+    Never so few that memory requested per core would be too little.
     """
     bill, use, flags = job.bill, job.use, job.flags
     requested = {word: whole_number(flags[word]) for word in ("cpus-per-task", "ntasks") if word in flags}
@@ -174,7 +177,7 @@ def _cores(job: _Job) -> _Fewer | None:
     if not bill.cores or use.cores_peak is None or not _well_sampled(bill, use.count, use.seconds) or len(several) != 1:
         return None
     word, count = next(iter(several.items()))
-    if count != bill.cores or _WHOLE_NODES & flags.keys():  # the site counts otherwise: hyperthreads, whole cores
+    if count != bill.cores or _WHOLE_NODES & flags.keys():  # the site counts differently: hyperthreads, whole cores
         return None
     if word == "ntasks" and {"gpus-per-task", "tres-per-task"} & flags.keys():
         return None
@@ -193,7 +196,7 @@ def _cores(job: _Job) -> _Fewer | None:
 
 
 def _gpus(job: _Job) -> _Fewer | None:
-    """Advise fewer GPUs where some never did anything, or none."""
+    """Recommend fewer GPUs if some were never used, or none if all were not."""
     bill, use, flags = job.bill, job.use, job.flags
     long_enough = (bill.run_time or 0) >= GPU_SHORT and _well_sampled(bill, use.count, use.gpu_seconds)
     if not bill.gpus or not use.idle_gpus or not long_enough:
@@ -211,12 +214,12 @@ def _gpus(job: _Job) -> _Fewer | None:
 
 
 def _do_without(job: _Job, left: int) -> bool:
-    """Whether the cores and the memory that come with so many GPUs are enough, or the memory can be asked for."""
+    """Return whether the cores and the memory that come with ``left`` GPUs suffice, or memory can be requested."""
     bill, needed = job.bill, job.memory_needed
-    if not job.counts_cores:  # then they may come with the GPUs, and one does without any
+    if not job.counts_cores:  # they may come with the GPUs; without any, there is one
         cores = (bill.cores or 0) * left // bill.gpus
         if per_gpu := whole_number(job.flags.get("cpus-per-gpu")):
-            cores = min(cores, per_gpu * left)  # without the accounting, the bill's are those of --ntasks
+            cores = min(cores, per_gpu * left)  # without accounting, the report's cores come from --ntasks
         cores = max(1, cores)
         if job.use.cores_peak is None or cores < job.use.cores_peak:
             return False
@@ -227,7 +230,7 @@ def _do_without(job: _Job, left: int) -> bool:
 
 
 def _with_gpus(flags: Flags, count: int) -> str | None:
-    """Return the flag that asked for GPUs with another count: ``--gres gpu:t4:0``; ``None`` for other words."""
+    """Return the flag that requested GPUs with another count: ``--gres gpu:t4:0``; ``None`` for other flags."""
     for word in ("gpus", "gpus-per-node"):
         value = flags.get(word) or ""
         if match := re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?\d+", value, re.A):

@@ -1,4 +1,4 @@
-"""What a session used over its time: its samples as evenly spaced series for graphs, with means and peaks. Pure."""
+"""What a session used over time: its samples as evenly spaced series for graphs, with means and peaks. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.usage.limits import cores_of, is_on_one_node, memory_of
 from notebook_launcher.usage.totals import last_run, time_of_each
 
-VALUES = 240  # that a series has at most: a wide terminal shows fewer
-SINGLE_GPUS = 4  # so many are shown one by one; of more, the mean
+VALUES = 240  # the most values of a series; even a wide terminal shows fewer
+SINGLE_GPUS = 4  # up to this number, GPUs are shown one by one; of more, only the mean
 IDLE_AFTER = timedelta(minutes=10)
 IDLE_PERCENT = 1.0  # below this, a GPU is not used
-_USUAL = 5.0  # seconds between two samples, where they do not show it
-_PAUSE = 15.0  # seconds: a shorter time without samples is no gap
-_LATE = 3  # so many times the usual pause without a sample is one
-_AROUND = 5  # pauses before it, and after it, tell what is usual
-_YEAR = timedelta(days=366)  # a clock that is wrong by so much says nothing
+_USUAL = 5.0  # seconds between two samples, if the samples themselves do not show it
+_PAUSE = 15.0  # seconds; a shorter time without samples is never a gap
+_LATE = 3  # a pause longer than this many times the usual one is a gap
+_AROUND = 5  # the number of pauses before and after one that show what is usual
+_YEAR = timedelta(days=366)  # a time that is off by more than this is wrong, and ignored
 
 _Getter = Callable[[Sample], "float | None"]
 
 
 class Used(Frozen):
-    """What a session used from ``since`` until ``until``: the first and the newest sample, ``None`` without any.
+    """What a session used from ``since`` to ``until``, the times of the first and the newest sample shown.
 
-    ``began``: when its job began to run, for the first time that is known. ``notes``: what should be known of it.
+    These are ``None`` without samples. ``began``: when its job first started, as far as known. ``notes``: sentences for
+    the user.
     """
 
     began: datetime | None = None
@@ -40,7 +41,7 @@ class Used(Frozen):
 
 
 def add_rows(samples: list[Sample], rows: Iterable[str]) -> None:
-    """Add what was written to ``usage.csv`` meanwhile; the rows of one moment may come one by one."""
+    """Add new rows of ``usage.csv``; rows of the same moment (of several GPUs) are joined, even if they come later."""
     for sample in read_samples(rows):
         if samples and (samples[-1].time, samples[-1].seconds) == (sample.time, sample.seconds):
             before = samples.pop()
@@ -58,10 +59,10 @@ def used(
     window: timedelta | None = None,
     values: int = VALUES,
 ) -> Used:
-    """Return what the samples tell, of the last ``window`` only where one is given.
+    """Return the series of these samples; ``window``: only those of the last time of this length.
 
-    ``flags``, ``accounted``: those that the session was queued with, and what the scheduler has allocated, for what
-    there is of cores and memory. ``values``: how many each series has at most; fewer where there are fewer samples.
+    ``flags``, ``accounted``: the flags that the session was queued with, and its accounting, for the limits of cores
+    and memory. ``values``: the most values of each series; with fewer samples, there are fewer.
     """
     known = _in_order(samples)
     if not known:
@@ -70,7 +71,7 @@ def used(
     shown = [sample for sample in known if window is None or newest - sample.time <= window]
     timeline = _Timeline(shown, time_of_each(known)[-len(shown) :], values)
     limits = (cores_of(flags, accounted), memory_of(flags, accounted))
-    if not is_on_one_node(flags, accounted):  # the samples are of the first
+    if not is_on_one_node(flags, accounted):  # the samples are only those of the first node
         limits = (None, None)
     quantities = (timeline.series(*quantity) for quantity in _quantities(shown, *limits))
     series = tuple(one for one in quantities if one is not None)
@@ -79,7 +80,7 @@ def used(
 
 
 def shrunk(values: Sequence[float | None], count: int) -> list[float | None]:
-    """Return at most ``count`` values in place of more, each the mean of those that it stands for."""
+    """Reduce the values to at most ``count``, each the mean of those that it replaces."""
     if len(values) <= count:
         return list(values)
     edges = [place * len(values) // count for place in range(count + 1)]
@@ -87,9 +88,9 @@ def shrunk(values: Sequence[float | None], count: int) -> list[float | None]:
 
 
 def _in_order(samples: Sequence[Sample]) -> list[Sample]:
-    """Sort by time, which a node's clock may have jumped in; a moment that cannot be is left out.
+    """Return each sample once, sorted by time; those with impossible times are left out.
 
-    Each comes once: where the file was thinned out, it was read again.
+    The node's clock may have jumped, and samples are read again if the job has thinned out its file.
     """
     if not samples:
         return []
@@ -106,7 +107,7 @@ def _in_order(samples: Sequence[Sample]) -> list[Sample]:
 def _quantities(
     samples: Sequence[Sample], cores: float | None, memory: float | None
 ) -> Iterable[tuple[str, str, float | None, _Getter]]:
-    """Yield a label, a unit, what there is of it, and how it is taken from a sample."""
+    """Yield the label, the unit, the capacity and the getter of each quantity."""
     indexes = list(dict.fromkeys(gpu.index for sample in samples for gpu in sample.gpus))
     if len(indexes) > SINGLE_GPUS:
         yield from _of_gpus(samples, f"{len(indexes)} GPUs", None)
@@ -120,7 +121,7 @@ def _quantities(
 def _of_gpus(
     samples: Sequence[Sample], label: str, index: str | None
 ) -> Iterable[tuple[str, str, float | None, _Getter]]:
-    """Yield what is known of one GPU, or of all of them in the mean."""
+    """Yield the quantities of one GPU, or the means of all (``index``: ``None``)."""
 
     def of(get: Callable[[GpuSample], float | None]) -> _Getter:
         return lambda sample: _mean([get(gpu) for gpu in sample.gpus if index in (None, gpu.index)])
@@ -144,7 +145,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 class _Timeline:
-    """The time of some samples, in intervals of the same length; ``weights``: the seconds that each covers."""
+    """The time of the samples, divided into equal intervals; ``weights``: the seconds that each sample stands for."""
 
     def __init__(self, samples: Sequence[Sample], weights: Sequence[float], most: int) -> None:
         import statistics
@@ -159,7 +160,7 @@ class _Timeline:
         self._is_gap = [pause > _PAUSE and _is_long(pauses, place) for place, pause in enumerate(pauses)]
 
     def series(self, label: str, unit: str, most: float | None, get: _Getter) -> Series | None:
-        """Return one quantity; ``None`` where it was never reported."""
+        """Return the series of one quantity, ``None`` if it was never reported; ``most``: its capacity."""
         readings = [get(sample) for sample in self._samples]
         weighed = [(value, weight) for value, weight in zip(readings, self._weights, strict=True) if value is not None]
         if not weighed:
@@ -172,7 +173,7 @@ class _Timeline:
         )
 
     def _spread(self, readings: Sequence[float | None]) -> list[float | None]:
-        """Return the mean of each piece of time; a piece without a sample has that of the next, but for gaps."""
+        """Return the mean of each interval; one without a sample has that of the next, except in a gap."""
         sums, counts = [0.0] * self._count, [0] * self._count
         for place, value in zip(self._places, readings, strict=True):
             if value is not None:
@@ -180,13 +181,13 @@ class _Timeline:
                 counts[place] += 1
         values = [total / count if count else None for total, count in zip(sums, counts, strict=True)]
         for before, after, is_gap in zip(self._places, self._places[1:], self._is_gap, strict=False):
-            if not is_gap:  # a sample covers the time since the one before it
+            if not is_gap:  # a sample stands for the time since the one before it
                 values[before + 1 : after] = [values[after]] * max(0, after - before - 1)
         return values
 
 
 def _is_long(pauses: Sequence[float], place: int) -> bool:
-    """Whether a pause is longer than those around it; of a thinned file the older ones are longer."""
+    """Return whether a pause is longer than those around it: in a thinned file, older pauses are longer anyway."""
     import statistics
 
     before, after = pauses[max(0, place - _AROUND) : place], pauses[place + 1 : place + 1 + _AROUND]
@@ -202,7 +203,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _idle_notes(samples: Sequence[Sample]) -> Iterable[str]:
-    """Yield a sentence where GPUs were not used for a while; of a job that was requeued, its last run counts."""
+    """Yield sentences about GPUs that were not used for a while, in the last run of a requeued job."""
     run = last_run(samples)
     until, began = run[-1].time, run[0].time
     never, lately = [], []

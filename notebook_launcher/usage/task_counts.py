@@ -1,4 +1,4 @@
-"""How many tasks of a job array wait, run and have ended, by what each has recorded in its own directory."""
+"""How many tasks of a job array are pending, running and ended, by what each has recorded in its own directory."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from notebook_launcher.hosts.base import Host
 from notebook_launcher.session.record import Session, json_object
 
 FINISHED = "finished"  # the cause in the exit.json of a task whose script ended with exit code 0
-_STOPPED = "stopped"  # that of one that got a signal: it does not know why
-_SLACK = 20.0  # seconds: the scheduler counts the walltime from before the script's start
+_STOPPED = "stopped"  # the cause in that of a task that received a signal, whose reason it does not know
+_SLACK = 20.0  # seconds: the scheduler's walltime begins before the script does
 
-#: files of tasks (``started.json``, ``exit.json``) by the task's number
+#: the content of one kind of file, ``started.json`` or ``exit.json``, by the task's number
 TaskFiles = Mapping[int, Mapping[str, object]]
 
 
 _FILE = re.compile(r"(\d{1,9})/(started|exit)\.json (\{.*\})", re.A)
-# Each folder is listed: an NFS client looks for another machine's new files only then. On one line: csh, as a login
-# shell, cannot quote a newline.
+# Each folder is listed, because only then does an NFS client look for new files from other machines. On one line: csh,
+# as a login shell, cannot quote a newline.
 _READ = PLAIN_BASH + (
     'cd -- "$1/tasks" 2>/dev/null || exit 0; '
     "for file in */*.json; do case $file in "
@@ -37,10 +37,10 @@ _READ = PLAIN_BASH + (
 
 
 def read_counts(host: Host, session: Session, *, is_over: bool, timeout: float) -> events.TaskCounts | None:
-    """Return how many tasks of a session's job array there are in each state; ``None``: it is none, or nobody answers.
+    """Return how many tasks of a session's job array are in each state.
 
-    ``is_over``: whether the array has ended, so that none waits or runs any more. ``timeout``: in seconds. Raises
-    ``ConnectionLost``.
+    ``None`` if the session is not a job array, or its files could not be read. ``is_over``: whether the whole array has
+    ended, so that no task is pending or running. ``timeout``: in seconds. Raises ``ConnectionLost``.
     """
     if "array" not in session.record.flags:
         return None
@@ -57,13 +57,13 @@ def read_counts(host: Host, session: Session, *, is_over: bool, timeout: float) 
 
 
 def _after_the_end(counts: events.TaskCounts) -> events.TaskCounts:
-    """Count tasks of an array that is over: one that never began was cancelled, and one without an end was killed."""
+    """Return the counts of an array that has ended: unstarted tasks were cancelled, unfinished ones were killed."""
     cancelled, failed = counts.cancelled + counts.waiting, counts.failed + counts.running
     return dataclasses.replace(counts, waiting=0, running=0, cancelled=cancelled, failed=failed)
 
 
 def count_tasks(total: int, started: TaskFiles, exits: TaskFiles, flags: Mapping[str, str | None]) -> events.TaskCounts:
-    """Return how many of ``total`` tasks there are in each state. ``flags``: as submitted, for the walltime.
+    """Return how many of ``total`` tasks are in each state. ``flags``: as submitted, for the walltime.
 
     A task that was stopped counts as cancelled, or as failed if it has reached its walltime.
     """
@@ -96,7 +96,7 @@ def _end(record: Mapping[str, object], seconds: float | None, walltime: float | 
 
 
 def _walltime(flags: Mapping[str, str | None]) -> float | None:
-    """Return the walltime in seconds; ``None``: no limit, or a damaged record."""
+    """Return the walltime in seconds; ``None`` if it is unlimited, or the record is damaged."""
     with contextlib.suppress(UsageError, OverflowError):
         walltime = Request(flags).walltime
         return None if walltime.is_unlimited else walltime.total_seconds()

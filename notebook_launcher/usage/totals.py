@@ -1,4 +1,4 @@
-"""What the samples of a session add up to, and quantities as people say them; pure."""
+"""What the samples of a session add up to. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.usage_samples import GpuSample, Sample
 
-GAP = 900.0  # seconds, and ten times the usual pause between two samples: in a longer one nobody knows what happened
-OCCUPIED = 500.0  # MiB on a GPU with which something was loaded; a driver takes some by itself
+GAP = 900.0  # seconds; a pause longer than this and than ten times the usual one is a gap: nobody knows what happened
+OCCUPIED = 500.0  # MiB; a GPU with more was in use, while the driver alone takes less
 
 
 class Use(Frozen):
-    """What the samples add up to; ``None``: not known. Seconds, MiB, watt-hours.
+    """What the samples add up to, in seconds, MiB and watt-hours; ``None``: not known.
 
-    ``seconds``: the time that they cover, ``gpu_seconds``: in which they tell of GPUs. ``gpus``: how many were seen,
-    ``idle_gpus``: on which nothing ever ran or was loaded.
+    ``seconds``: the time that they cover; ``gpu_seconds``: the time in which they report GPU utilization. ``gpus``: the
+    number of GPUs seen; ``idle_gpus``: of these, those on which nothing ever ran or was loaded.
     """
 
     count: int = 0
@@ -35,7 +35,7 @@ class Use(Frozen):
 
 
 def add_up(samples: Sequence[Sample]) -> Use:
-    """Return what samples add up to: each counts for the time since the one before it."""
+    """Return what the samples add up to; each stands for the time since the one before it."""
     weights = time_of_each(samples)
     weighted = [(sample, weight) for sample, weight in zip(samples, weights, strict=True)]
     cpu = [sample.cpu_cores * weight for sample, weight in weighted if sample.cpu_cores is not None]
@@ -62,7 +62,7 @@ def add_up(samples: Sequence[Sample]) -> Use:
 
 
 def last_run(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Return the samples since the job was last put back into the queue, which counts its seconds anew."""
+    """Return the samples since the job was last requeued: its seconds start again at 0 then."""
     for place in range(len(samples) - 1, 0, -1):
         if samples[place].seconds < samples[place - 1].seconds:
             return samples[place:]
@@ -70,9 +70,9 @@ def last_run(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 
 def time_of_each(samples: Sequence[Sample]) -> list[float]:
-    """Return the seconds that each sample stands for; one after a gap for as many as usual.
+    """Return the seconds that each sample stands for: the time since the one before it, or the usual pause.
 
-    A job that was put back into the queue counts its seconds anew.
+    The usual pause counts after a gap, and after the job was requeued, when its seconds start again at 0.
     """
     if not samples:
         return []

@@ -1,9 +1,9 @@
-"""What a training reports of itself at its end, for energy by epoch and by image; pure, and read with care.
+"""What a training job reports about itself at its end, for its energy per epoch and per image. Pure.
 
-A job prints one line of JSON, ``{"notebook-launcher": 1, "epochs": 3, "images": 180000}``, or writes ``result.json``
-into its folder: the same, or as the bundled trainers do, with a list of epochs and the images of each in ``settings``.
-The file may say whose it is, by ``"job": "4711"``, which it has to where other jobs write into the same folder.
-It comes from the job, so anything may be in it: what is no plain number within bounds is left out.
+The job prints one line of JSON, ``{"notebook-launcher": 1, "epochs": 3, "images": 180000}``, or writes ``result.json``
+into its folder: with the same content, or, like the bundled trainers, with a list of epochs, and the images of each
+epoch in ``settings``. The file may name its job, ``"job": "4711"``; it has to if other jobs write into the same folder.
+The content is not trusted: any value that is not a plain number within bounds is left out.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from notebook_launcher.session.record import json_object
 
 MARK = "notebook-launcher"  # the key of the line; its value is the version of the format
 VERSION = 1
-LONGEST = 65536  # characters of the line
-LARGEST_FILE = 1024 * 1024  # bytes; of the bundled trainers, some 6000 epochs
+LONGEST = 65536  # the most characters of the line
+LARGEST_FILE = 1024 * 1024  # bytes, about 6000 epochs of the bundled trainers
 _MOST = 10**15
 
 
 class TrainingResult(Frozen):
-    """How many epochs a training had, and how many images it has seen in them; ``None``: not reported."""
+    """How many epochs a training had, and how many images it processed in total; ``None``: not reported."""
 
     epochs: int | None = None
     images: int | None = None
 
 
 def read_result(lines: Iterable[str], file: str = "", job: str = "", *, is_shared: bool = False) -> TrainingResult:
-    """Return what the ``file`` says, or else the last line that is such a report; all ``None`` if there is none.
+    """Return the result in the ``file``, or else in the last line that has one; all values ``None`` if there is none.
 
-    ``job``: whose file it has to be, if it says so. ``is_shared``: it has to say so, as other jobs may have written it.
+    ``job``: the job that the file has to name, if it names one. ``is_shared``: the file has to name the job, since
+    other jobs may have written it.
     """
     if len(file) <= LARGEST_FILE:
         data = json_object(file.strip())
@@ -46,11 +47,11 @@ def read_result(lines: Iterable[str], file: str = "", job: str = "", *, is_share
 
 
 def result_in(data: Mapping[str, object]) -> TrainingResult | None:
-    """Return what a report says; ``None`` if it is none, or of another version."""
+    """Return the result in this data; ``None`` if it has none, or is of another version."""
     epochs, settings = data.get("epochs"), data.get("settings")
     if data.get("version") == VERSION and isinstance(epochs, list) and isinstance(settings, dict):
         if data.get("restarts"):
-            return TrainingResult()  # an earlier run had some of the epochs, and used the energy for them
+            return TrainingResult()  # an earlier run did some of the epochs, and used the energy for them
         count, each = _count(len(epochs)), _count(settings.get("images"))
         return TrainingResult(count, _count(count * each) if count and each else None)
     if data.get(MARK) != VERSION or isinstance(data.get(MARK), bool):

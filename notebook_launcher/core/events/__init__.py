@@ -1,6 +1,6 @@
 """Events as data: the terminal shows them as text, ``--json`` prints them as they are. One file per subject.
 
-The names and fields are documented in ``docs/json.md``; a test holds the two together.
+The names and fields are documented in ``docs/json.md``; a test checks that they agree.
 """
 
 from notebook_launcher.core.events.base import Event, Note, Problem, Querying

@@ -1,6 +1,6 @@
 """The base class of events, and events of any command.
 
-The names and fields are documented in ``docs/json.md``; a test holds the two together.
+The names and fields are documented in ``docs/json.md``; a test checks that they agree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from notebook_launcher.core.frozen import Frozen, complete
 
 
 class Event(Frozen):
-    """Something that happened. ``name`` is its name in ``--json``. Most kinds never happen in a launch."""
+    """Something that happened. ``name`` is its name in ``--json``."""
 
     name: ClassVar[str]
 

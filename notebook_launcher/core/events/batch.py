@@ -15,10 +15,10 @@ class ScriptPrepared(Event, name="script_prepared"):
 
 
 class ScriptFinished(Event, name="script_finished"):
-    """A submitted script ended with exit code 0. ``seconds``: from its start; ``folder``: where it ran, there.
+    """A submitted script ended with exit code 0. ``seconds``: from its start; ``folder``: where it ran, on the cluster.
 
-    ``tasks``: how many there were in a job array, all of which ended so. ``copy_command``: copies the folder here; "":
-    it is here.
+    ``tasks``: the number of tasks of a job array, all of which ended so. ``copy_command``: copies the folder here; "":
+    it is here already.
     """
 
     session: str
@@ -40,7 +40,7 @@ class TaskStarted(Event, name="task_started"):
 
 
 class TaskEnded(Event, name="task_ended"):
-    """A task of a job array has ended. ``cause``, ``exit_code``: as its ``exit.json`` has them."""
+    """A task of a job array has ended. ``cause``, ``exit_code``: as in its ``exit.json``."""
 
     session: str
     job: str
@@ -52,7 +52,7 @@ class TaskEnded(Event, name="task_ended"):
 
 
 class TasksProgress(Event, name="tasks"):
-    """How many tasks of a job array there are in each state: the fields of ``TaskCounts``."""
+    """How many tasks of a job array are in each state: the fields of ``TaskCounts``."""
 
     session: str
     job: str
@@ -67,9 +67,10 @@ class TasksProgress(Event, name="tasks"):
 class StepUsed(Frozen):
     """What one step of a running job uses; ``None``: not known. ``step``: its number, or ``batch``: the script itself.
 
-    ``cores``: that each of its tasks keeps busy, the mean since the last look; ``cpu_seconds``: the mean of its tasks
-    since its start. ``slowest_task``, on ``slowest_node``, has used ``slowest_share`` % of that, where it is less than
-    half. ``memory_mib``: the most of any task, which is ``memory_task`` on ``memory_node``.
+    ``cores``: how many each of its tasks keeps busy, the mean since the last query; ``cpu_seconds``: CPU time since its
+    start, the mean of its tasks. ``slowest_task``, on ``slowest_node``, has used ``slowest_share`` % of that mean;
+    reported only if it is less than half. ``memory_mib``: the most that any task uses; this is ``memory_task`` on
+    ``memory_node``.
     """
 
     step: str
@@ -133,7 +134,7 @@ class ReportColumn(Frozen):
 
 
 class ReportUse(Frozen):
-    """What was asked for, against what was used: ``of`` (time, cores, memory, GPUs), both as text; ``share`` in %."""
+    """What was requested and what was used, as text. ``of``: time, cores, memory or GPUs; ``share``: used, in %."""
 
     of: str
     asked: str
@@ -155,12 +156,12 @@ class ReportStep(Frozen):
 
 
 class JobReport(Event, name="job_report"):
-    """What a job asked for and used. ``state``: as the scheduler has it. ``session``: its session, if it has one.
+    """What a job requested and used. ``state``: as the scheduler reports it. ``session``: its session, if it has one.
 
     ``columns``: those of the accounting. ``joules``: its energy, ``energy_of``: of what (``nodes`` or ``GPUs``).
-    ``epochs``, ``images``: as the job itself reported them. ``advice`` and ``unknown``, in sentences: what to ask for
-    next time, and what nobody reported. ``explained``: whether the columns are what was asked for. ``tasks``: how many
-    a job array has, whose values are those of all; ``steps`` are then its tasks.
+    ``epochs``, ``images``: as the job itself reported them. ``advice`` and ``unknown``, in sentences: what to request
+    next time, and what nobody reported. ``explained``: whether the columns are part of the report. ``tasks``: the
+    number of tasks of a job array; the values are then those of all tasks, which are the ``steps``.
     """
 
     job: str

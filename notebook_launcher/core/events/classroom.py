@@ -1,4 +1,4 @@
-"""Events of a class: its students as they are now, the results of all of them, its end."""
+"""Events of a class: the state of its students, their results, its end."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from notebook_launcher.core.frozen import Frozen
 
 
 class StudentNow(Frozen):
-    """One student at a time. ``user``: the name on the cluster; ``name``: the roster's, else the same.
+    """One student at one time. ``user``: the name on the cluster; ``name``: the one in the roster, else the same.
 
     ``state``: ``not_started``, ``pending``, ``starting``, ``running``, ``idle``, ``completing``, ``ended``, ``failed``
     or ``unknown`` (the scheduler does not answer). ``detail``: why, in a few words; may be empty. ``starts``: when a
     pending job is expected to start, ``ends``: when the walltime is over, or when the job ended (ISO with zone);
-    ``seconds_left`` of a running job's walltime.
-    ``gpus``: those of the student's jobs, or those that they wait for. ``seen``: seconds since the session last
-    reported in the class folder; ``None``: it did not.
+    ``seconds_left``: of a running job's walltime. ``gpus``: how many the student's jobs have, or wait for. ``seen``:
+    seconds since the session last reported in the class folder; ``None``: it did not.
     """
 
     user: str
@@ -33,11 +32,11 @@ class StudentNow(Frozen):
 
 
 class ClassSeen(Event, name="class"):
-    """All students of a class at a time. ``title``: the course, reservation or account; ``as_of``: ISO with zone.
+    """All students of a class at one time. ``title``: the course, reservation or account; ``as_of``: ISO with zone.
 
-    ``counts``: how many students are in each state that occurs. ``gpus_used``: those of the running jobs,
-    ``gpus_pending``: those that pending ones wait for; ``gpus_total``: those of the reservation's or the partition's
-    nodes in service, ``gpus_free`` of these; ``None``: not reported. ``problem``: why this is old or incomplete, in a
+    ``counts``: how many students are in each state that occurs. ``gpus_used``: how many the running jobs have,
+    ``gpus_pending``: how many the pending jobs wait for; ``gpus_total``: of the reservation's or the partition's nodes
+    in service, ``gpus_free`` of these; ``None``: not reported. ``problem``: why this is old or incomplete, in a
     sentence; may be empty.
     """
 
@@ -75,7 +74,7 @@ class ClassCollected(Event, name="class_collected"):
 
 
 class ClassEnded(Event, name="class_ended"):
-    """A class was ended. ``ended``: the users whose jobs are gone; ``asked``: those whose sessions end by themselves.
+    """A class was ended. ``ended``: the users whose jobs are gone; ``asked``: those whose sessions were asked to end.
 
     ``refused``: the users whose jobs this user may not end, with the scheduler's reason in ``why``.
     """

@@ -30,8 +30,8 @@ class Forecast(Event, name="forecast"):
 class Alternative(Event, name="alternative"):
     """When an alternative request would start.
 
-    ``flags``: the change, as it is typed. ``sooner``: than the request itself. ``note``: a remark, may be empty.
-    ``what``: why it cannot start, empty if it can.
+    ``flags``: the change, as it is typed. ``sooner``: whether it starts sooner than the request itself. ``note``: a
+    remark, may be empty. ``what``: why it cannot start, empty if it can.
     """
 
     flags: str

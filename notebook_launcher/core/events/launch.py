@@ -32,7 +32,7 @@ class Submitted(Event, name="submitted"):
 
 
 class Pending(Event, name="pending"):
-    """The job is pending. ``reason``: the scheduler's, ``explanation``: in plain words, ``action``: what helps.
+    """The job is pending. ``reason``: the scheduler's; ``explanation``: in plain words; ``action``: what may help.
 
     ``ahead``: the number of jobs with a higher priority. ``estimate``: the scheduler's estimate of the start (ISO with
     zone), ``as_of``: when it made it. ``None``: not known.
@@ -49,7 +49,7 @@ class Pending(Event, name="pending"):
 
 
 class SchedulerNotResponding(Event, name="scheduler_not_responding"):
-    """The scheduler does not answer; ``message`` is its own. The job is not affected, and the query is repeated."""
+    """The scheduler does not answer. ``reason``: its message. The job is not affected, and the query is repeated."""
 
     job: str
     reason: str
@@ -107,7 +107,7 @@ class LocalLabReady(Event, name="local_lab_ready"):
 
 
 class ReachedBySsh(Event, name="reached_by_ssh"):
-    """This terminal is an SSH login, so that the address of ``ready`` works on the machine at its other end only.
+    """This terminal is an SSH login, so the address of ``ready`` works on this machine, not on the user's computer.
 
     Typed on the user's own computer, ``forward_command`` makes the same address work there. ``connect_command`` is for
     a computer that has the launcher; "" unless this machine is a login node of the session's cluster.
@@ -119,10 +119,10 @@ class ReachedBySsh(Event, name="reached_by_ssh"):
 
 
 class Renewed(Event, name="renewed"):
-    """The next job of a session is queued: session ``session``, job ``job``, which goes on from ``continues``.
+    """The next job of a session is queued: session ``session``, job ``job``, which continues session ``continues``.
 
-    ``begins``: not before then (ISO with zone); ``None``: as soon as it can. ``ends``: when the first one ends at the
-    latest. ``walltime``: of the next job, as text.
+    ``begins``: not before then (ISO with zone); ``None``: as soon as it can. ``ends``: when session ``continues`` ends
+    at the latest. ``walltime``: of the next job, as text.
     """
 
     session: str
@@ -136,7 +136,7 @@ class Renewed(Event, name="renewed"):
 class NextJobGone(Event, name="next_job_gone"):
     """The next job of session ``continues`` is gone, or being cancelled: ``session``, job ``job``.
 
-    ``text``: why, and what to do, as a ``Note`` says it.
+    ``text``: why, and what to do, as in a ``Note``.
     """
 
     session: str
@@ -146,7 +146,7 @@ class NextJobGone(Event, name="next_job_gone"):
 
 
 class Continued(Event, name="continued"):
-    """The next job of a session answers behind the same local port, and the one before it is being ended.
+    """The next job of a session answers at the same local port, and the one before it is being cancelled.
 
     ``continues``: the session before, whose kernels are lost. ``url`` contains the token.
     """
@@ -170,7 +170,7 @@ class PortForwarded(Event, name="port_forwarded"):
     """Another port of the node is reached through ``local_port`` of this machine.
 
     ``url``: its address, whose host name is the port's own, so that no other program gets the cookies set there.
-    ``plain_url``: one that every browser and program takes; "" if there is none, or if it is another user's program.
+    ``plain_url``: one that every browser and program accepts; "" if there is none, or if it is another user's program.
     """
 
     node: str
@@ -200,7 +200,7 @@ class AppOpened(Event, name="app_opened"):
 
 
 class AppFailed(Event, name="app_failed"):
-    """A program beside JupyterLab (``--app``) has ended, and is not started again: ``message`` says why.
+    """A program beside JupyterLab (``--app``) has ended, and is not restarted. ``message``: why.
 
     ``log``: the last lines that it printed. ``path``: the file on the cluster with all of them; "": it printed nothing.
     """
@@ -218,9 +218,9 @@ class AppFailed(Event, name="app_failed"):
 class WorkersReady(Event, name="workers_ready"):
     """The workers of ``--with`` have joined their scheduler, on all nodes of the job.
 
-    ``node``: the first of them. ``engine``: dask or ray; Ray has one worker a node. ``scheduler``: its address, in the
-    job; with Ray that of its head. ``memory_mib``: of all workers. ``dashboard_port``: of the node, which is forwarded;
-    0: there is no dashboard.
+    ``node``: the first of them. ``engine``: dask or ray; Ray has one worker per node. ``scheduler``: its address in the
+    job; with Ray, that of its head node. ``memory_mib``: of all workers. ``dashboard_port``: of the node, which is
+    forwarded; 0: there is no dashboard.
     """
 
     session: str
@@ -267,8 +267,8 @@ class Ended(Event, name="ended"):
 class Detached(Event, name="detached"):
     """This command has detached; the session keeps running, or its job stays in the queue.
 
-    ``is_queued``: the latter, as far as it was known. The commands are to be typed; ``results_command``: fetches the
-    results of a run; "" if the session is not a run.
+    ``is_queued``: the job is still in the queue, as far as known. ``results_command``: fetches the results of a run;
+    "" if the session is not a run.
     """
 
     session: str
@@ -347,7 +347,7 @@ class NotSaved(Event, name="not_saved"):
 
 
 class ShellOpening(Event, name="shell_opening"):
-    """A shell on a node is about to open. ``inside``: in the session's environment, or outside its container.
+    """A shell on a node is about to open. ``inside``: in the session's environment, not outside its container.
 
     ``ends_job``: whether the job was submitted for this shell alone, and ends with it. ``command``: what runs instead
     of a shell, without a terminal.

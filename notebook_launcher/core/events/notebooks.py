@@ -25,8 +25,8 @@ class NotebookPrepared(Event, name="notebook_prepared"):
 class NotebookProgress(Event, name="notebook_progress"):
     """The progress of a notebook: ``done`` of its ``cells`` code cells have finished.
 
-    ``cell``: the running one, counted from 1. ``heading``: the heading above it. ``seconds``: since it was
-    started, before its kernel was, by the job's clock.
+    ``cell``: the running one, counted from 1. ``heading``: the heading above it. ``seconds``: since the notebook was
+    started, before its kernel, by the job's clock.
     """
 
     session: str

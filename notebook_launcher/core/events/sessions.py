@@ -17,7 +17,7 @@ class SessionEntry(Event, name="session"):
     no limit or does not run. ``walltime``: as text. ``detail``: why it is pending, or how it ended; may be empty.
     ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a run, with
     ``done`` of its ``cells`` code cells, as far as known. ``script``: of a submitted script.
-    ``continues``: the session that it goes on from; "": none.
+    ``continues``: the session that it continues; "": none.
     """
 
     session: str
@@ -83,7 +83,7 @@ class Series(Frozen):
 
 
 class AppState(Frozen):
-    """A program beside JupyterLab. ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it ended last.
+    """A program beside JupyterLab. ``state``: ``starting``, ``running`` or ``failed``; ``message``: why it last ended.
 
     ``restarts``: how often it was started again. ``url``: its address on this machine, without its secret, ``None`` if
     no launcher here is attached. ``log``: the last lines that it printed before it ended.
@@ -99,9 +99,9 @@ class AppState(Frozen):
 
 
 class TaskCounts(Frozen):
-    """How many tasks a job array has, and how many of them are in each state, as far as they have reported it.
+    """How many tasks a job array has, and how many are in each state, as far as they have reported it.
 
-    ``finished``: with exit code 0. ``failed``: otherwise; those that reached their walltime are among them.
+    ``finished``: ended with exit code 0. ``failed``: ended otherwise, which includes those that reached their walltime.
     """
 
     tasks: int
@@ -119,7 +119,7 @@ class Status(Event, name="status"):
     ``idle_stop``: seconds of idleness after which it ends, 0: never. ``since`` and ``until``: the time that the series
     cover (ISO, UTC), ``None``: there are no samples. ``whole_session``: whether that is the session's whole time
     (``usage``), or its last hour (``status``). ``notes``: remarks on its use, in sentences. ``apps``: the programs
-    beside JupyterLab (``--app``). ``tasks``: of a job array; ``None``: it is none, or that is not known.
+    beside JupyterLab (``--app``). ``tasks``: of a job array; ``None``: not a job array, or not known.
     """
 
     session: SessionEntry
@@ -137,7 +137,7 @@ class Status(Event, name="status"):
 
 
 class LogLine(Event, name="log"):
-    """One line of a session's log. ``task``: which task of a job array has printed it."""
+    """One line of a session's log. ``task``: the task of a job array that printed it."""
 
     text: str
     task: int | None = None

@@ -1,4 +1,4 @@
-"""Checks whether an environment of many files starts slowly from where it is, so that a copy on the node would pay."""
+"""Checks whether an environment with many files starts so slowly that a copy on the node's own disk is worth it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from notebook_launcher.session.record import Site
 
 COLD_START = "cold start"
 WITHIN = 30.0  # seconds
-OPENED = 3000  # files, about, that JupyterLab's start opens
+OPENED = 3000  # about the number of files that JupyterLab opens when it starts
 _IN_ONE_FILE = (".sif", ".simg", ".img", ".sqsh", ".sqfs", ".squashfs")
-_WORTH_IT = 5.0  # seconds that opening these takes
+_WORTH_IT = 5.0  # seconds; if opening these takes longer, a copy is worth it
 
-# Opens up to 200 files that are spread over the folder. A login node may have some of them in memory: then it is
-# slower on a node.
+# Opens up to 200 files that are spread over the folder. A login node may have some of them cached, so it may be slower
+# on a compute node.
 _MEASURE = r"""
 [[ -d $1 ]] || exit 0
 mapfile -t files < <(timeout 10 find "$1/" -type f -name '*.py*' 2>/dev/null | head -n 4000 | awk 'NR % 20 == 1')
@@ -31,7 +31,7 @@ _HINT = "copy it to the node's own disk: stage = true in the profile; or use an 
 
 
 def check_cold_start(checks: CheckRunner, host: Host, plan: Plan, site: Site) -> None:
-    """Measure how long opening a file takes in the environment's folder, if it is one, as seen on the login node."""
+    """Measure on the login node how long it takes to open files of the environment, if that is a folder."""
     folder = _folder(plan, site)
     if folder is None:
         return
@@ -54,7 +54,7 @@ def check_cold_start(checks: CheckRunner, host: Host, plan: Plan, site: Site) ->
 
 
 def judge_cold_start(folder: str, milliseconds: float, *, staged: bool) -> Finding:
-    """Return what follows from how long opening a file takes; ``staged``: whether it is copied to the node already."""
+    """Judge the time that opening a file takes; ``staged``: whether the environment is already copied to the node."""
     seconds = OPENED * milliseconds / 1000
     found = f"opening a file in {folder} takes {milliseconds:.2g} ms on the login node, {OPENED} take {seconds:.2g} s"
     if staged:

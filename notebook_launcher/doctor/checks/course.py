@@ -26,9 +26,9 @@ def check_course(checks: CheckRunner, course: CourseProfile, today: date) -> Non
 def check_reservations(
     checks: CheckRunner, course: CourseProfile, report: SchedulerReport, now: datetime, requested: str | None = None
 ) -> None:
-    """Check each reservation of the course: that it exists, and lasts as long as the course says.
+    """Check that each reservation of the course exists, and covers the days that the course names.
 
-    ``requested``: the reservation of the request; only its dates are checked here.
+    ``requested``: the reservation of the request, of which only the dates are checked here.
     """
     for reservation in course.reservations:
         if reservation.name == requested and not checks.passed(RESERVATION):

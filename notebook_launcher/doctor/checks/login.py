@@ -36,14 +36,14 @@ from notebook_launcher.session.record import Site, inspect_host
 
 LOGIN_NODE, HOST_KEY, AUTHENTICATION, HOME, ROOT = "login node", "host key", "login", "home", "session folder"
 LOGIN_SHELL = "login shell"
-LOGGED_IN = (LOGIN_NODE, HOST_KEY, AUTHENTICATION)  # required by everything on the login node
+LOGGED_IN = (LOGIN_NODE, HOST_KEY, AUTHENTICATION)  # all other checks on the login node depend on these
 _KEYS = (HostKeyChanged, HostKeyUnknown)
-TIMEOUT = 30.0  # seconds for one query of the login node; a file server that hangs does not answer
+TIMEOUT = 30.0  # seconds for one query of the login node, whose file server may hang
 
-# Lines of a key and a value. Test files are removed at once. POSIX sh, read from standard input.
+# POSIX sh, read from standard input. It prints lines of a key and a value. Its test files are removed immediately.
 INSPECT_HOME = r"""
 disk() { df -Pk -- "$1" 2>/dev/null | awk 'NR == 2 { print $2, $4 }'; }
-try() (  # others may write in that folder as well: a name that nobody can foresee, and a file for us alone
+try() (  # others may be able to write in that folder: so the name is unpredictable, and the file is private
   umask 077
   if result=$(mktemp -- "$1/.launch-notebook-checks.XXXXXX" 2>&1); then
     file=$result
@@ -68,7 +68,7 @@ printf 'root-path %s\nroot-disk %s\nroot-write %s\n' "$root" "$(disk "${above:-/
 
 
 def check_this_machine(checks: CheckRunner, target: LaunchTarget) -> None:
-    """Check this machine: an SSH engine, private key files, a port for the browser."""
+    """Check this machine: the SSH engine, the private key files, and a port for the browser."""
     if target.destination is not None:
         checks.check("ssh here", lambda: _engine(target))
         checks.check("keys here", lambda: _keys(target), needs=["ssh here"])
@@ -89,7 +89,7 @@ def _keys(target: LaunchTarget) -> Finding | None:
 
     from notebook_launcher.hosts.ssh_config import resolve
 
-    if sys.platform == "win32" or target.destination is None:  # file modes mean nothing there
+    if sys.platform == "win32" or target.destination is None:  # file modes mean nothing on Windows
         return None
     files = [file for file in resolve(target.destination).identity_files if file.is_file()]
     return judge_keys({_from_home(file): file.stat().st_mode & 0o777 for file in files})
@@ -118,7 +118,7 @@ def _local_port() -> Finding:
 
 
 def log_in(checks: CheckRunner, target: LaunchTarget, prompts: Prompts) -> Host | None:
-    """Log in, and report the step that failed, if any; ``None`` then."""
+    """Log in, report each step, and return the host; ``None`` if a step failed."""
     if target.destination is None:
         checks.report(LOGIN_NODE, ok("this machine: no connection is needed"))
         return open_host(target, checks.view, prompts)
@@ -158,7 +158,7 @@ def _skip_the_rest(checks: CheckRunner, first: int) -> None:
 
 
 def check_login_node(checks: CheckRunner, host: Host, target: LaunchTarget) -> tuple[Site, str] | None:
-    """Check the user's account there; return the ``Site`` and the sessions folder, ``None`` if no commands run."""
+    """Check the user's account there; return the ``Site`` and the folder of sessions, ``None`` if no command runs."""
     site = _site(checks, host)
     if site is None:
         return None
@@ -197,7 +197,7 @@ def _inspect_home(checks: CheckRunner, host: Host, root: str) -> Home:
 
 
 def _root(host: Host, root: Folder) -> Finding:
-    """Judge the folder as a launch does: files can be written there, and nobody else can replace them."""
+    """Judge the folder of sessions as a launch does: it is writable, and nobody else can replace files there."""
     finding = judge_root(root)
     if finding.result != "fault":
         host.refuse_unsafe(root.path)
@@ -205,7 +205,7 @@ def _root(host: Host, root: Folder) -> Finding:
 
 
 def _login_shell(host: Host, shell: str) -> Finding:
-    """Start a login shell twice: how long it takes, and what it prints by itself."""
+    """Start a login shell twice, to see how long it takes, and what it prints by itself."""
     began = time.monotonic()
     host.run(["true"], login_shell=True, timeout=TIMEOUT)
     seconds = time.monotonic() - began

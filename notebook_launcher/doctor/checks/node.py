@@ -1,4 +1,4 @@
-"""Checks a compute node with a short job: how far does a launch come? The job is cancelled as soon as that is known."""
+"""Checks a compute node with a short job: how far a launch gets. The job is cancelled as soon as that is known."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, discard_session
 from notebook_launcher.supervision.next_jobs import supervise_jupyter
 
-MINUTES = 5  # of walltime; less if the user requests less
+MINUTES = 5  # the job's walltime; less if the user requests less
 START_WITHIN = 600.0  # seconds to wait for the job's start, and for JupyterLab in it
 STEP_WITHIN = 45.0  # seconds for a command in the job
 
@@ -59,7 +59,7 @@ _BELONGS: tuple[tuple[type[LauncherError], str], ...] = (
     (JobSilent, "session folder there"),
     (NodeUnreachable, ROUTE),
 )
-# flags that delay a job's start, or that matter only later
+# flags that would delay the job's start, or that matter only later
 _NOT_NOW = ("begin", "hold", "dependency", "deadline", "signal", "requeue", "time-min", "mail-type", "mail-user")
 
 _LOOK = (
@@ -70,7 +70,7 @@ _LOOK = (
 
 
 def check_node(checks: CheckRunner, context: Context, plan: Plan, needs: Sequence[str]) -> None:
-    """Launch a session for some minutes, report how far it comes, and end it. Raises ``Interrupted`` or ``HungUp``."""
+    """Launch a session for some minutes, report how far it gets, and end it. Raises ``Interrupted`` or ``HungUp``."""
     if checks.skip_unless_passed(NODE, needs):
         return
     short = _short(plan)
@@ -82,7 +82,7 @@ def check_node(checks: CheckRunner, context: Context, plan: Plan, needs: Sequenc
         session, access = queue_session(short, deaf, purpose="doctor")
         with watching.given_up_after(START_WITHIN):
             supervise_jupyter(deaf, session, access, ours=True, first=submitted(short, context, session))
-    except HungUp:  # nobody will reconnect to it
+    except HungUp:  # the terminal is gone, and nobody will reconnect to the session
         if session is not None:
             cancel_job(context, session)
         raise
@@ -106,7 +106,7 @@ def _short(plan: Plan) -> Plan:
 
 
 class _Watching:
-    """A view that records how far a session came, and ends it once JupyterLab has answered."""
+    """A view that records how far a session gets, and ends it once JupyterLab has answered."""
 
     def __init__(self, context: Context, gpus: int) -> None:
         self._context, self._wants_gpus = context, gpus > 0
@@ -140,19 +140,19 @@ class _Watching:
         elif isinstance(event, events.Stopping):
             self._pass(events.Querying(f"ending job {event.job}"))
         elif isinstance(event, events.Ended):
-            self._inbox.put(Typed(""))  # do not wait for the last figures of its bill
+            self._inbox.put(Typed(""))  # do not wait for the final values of its usage report
         elif isinstance(event, events.Note | events.Disconnected | events.Reconnected | events.SchedulerNotResponding):
             self._pass(event)
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        """Nothing: Ctrl-C ends it."""
+        """Do nothing: there are no keys to read, and Ctrl-C ends the check."""
 
     def _pass(self, event: events.Event) -> None:
         self._context.view.show(event)
 
     @contextlib.contextmanager
     def given_up_after(self, seconds: float) -> Iterator[None]:
-        """End the session if it is not usable within so many seconds."""
+        """End the session if it is not usable within this time."""
 
         def give_up() -> None:
             if not self.is_ready:
@@ -181,7 +181,7 @@ class _Watching:
 
 
 def judge_gpus(output: str) -> Finding:
-    """Judge whether a job that requested GPUs has any: from its environment variables, and the devices."""
+    """Judge from its environment variables and devices whether a job that requested GPUs has any."""
     lines = [line.partition(" ") for line in output.splitlines()]
     seen = [text for word, _, text in lines if word == "seen"]
     devices = [text for word, _, text in lines if word == "device"]
@@ -201,7 +201,7 @@ def judge_gpus(output: str) -> Finding:
 def _report(
     checks: CheckRunner, context: Context, watching: _Watching, session: Session | None, error: LauncherError | None
 ) -> None:
-    """Report each step that was reached, then what stopped it."""
+    """Report each step that was reached, and then what stopped the session."""
     name = "" if error is None else next((name for kind, name in _BELONGS if isinstance(error, kind)), NODE)
     if watching.node and name != NODE:
         checks.report(NODE, ok(f"job {watching.job} ran on {watching.node}, and saw its session directory"))

@@ -72,7 +72,7 @@ ACCEPTED = (PROGRAMS, ANSWERS, PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, 
 TIMEOUT = 30.0  # seconds for one query of the scheduler
 AT_ONCE = timedelta(minutes=1)
 
-# not "$1" -V for all: to some schedulers that means to submit what comes from standard input
+# not "$1" -V for all schedulers: some would submit a job read from standard input
 _FIND = (
     'version=$1; shift; for name do printf "%s %s\\n" "$name" "$(command -v "$name")"; done; '
     "$version 2>&1 </dev/null | head -n 1"
@@ -110,7 +110,7 @@ def _programs(host: Host, scheduler: Scheduler, target: LaunchTarget) -> Finding
 
 
 def _naming_what_is_there(finding: Finding, host: Host, target: LaunchTarget) -> Finding:
-    """In the fault that the scheduler's commands are missing, name a module or another scheduler, if there is one."""
+    """Return the fault that the scheduler's commands are missing with a module or another scheduler that was found."""
     commands, modules = look_for_schedulers(host)
     if not commands and not modules:
         return finding
@@ -122,7 +122,7 @@ def _naming_what_is_there(finding: Finding, host: Host, target: LaunchTarget) ->
 
 
 def check_flags(checks: CheckRunner, context: Context, request: Request) -> None:
-    """Check the flags that only the cluster's own submit command can know."""
+    """Check the flags that only the cluster's own submit command may know."""
     if not (flags := unlisted(request.flags)):
         return
 
@@ -193,9 +193,9 @@ def _answers(host: Host, cluster_info: ClusterInfo, request: Request, report: Sc
 def _query_all(
     host: Host, scheduler: Scheduler, request: Request, names: Sequence[str], user: str, report: SchedulerReport
 ) -> None:
-    """Query everything with one login: a test for each partition, and what explains its result."""
+    """Query everything in one go: a test of the request in each partition, and the reports that explain the results."""
     cluster_info = scheduler.cluster_info
-    assert cluster_info is not None  # noqa: S101  # it was asked for the partitions
+    assert cluster_info is not None  # noqa: S101  # checked by the caller
     each = [Request({**request.flags, "partition": name}) for name in names[:4]] if len(names) > 1 else [request]
     commands = [command for one in each if (command := cluster_info.estimate_start(one)) is not None]
     tests = read_report(host, cluster_info, request, user, report, commands)
@@ -214,7 +214,7 @@ def _qos(request: Request, report: SchedulerReport) -> Finding:
 
 
 def _start(request: Request, names: Sequence[str], report: SchedulerReport, now: datetime) -> Finding:
-    """Report when it would start, or why it never will."""
+    """Judge when the request would start, or why it never would."""
     if text := waits_for_nodes(report.refusal, request, report, now):
         return warning(text, HINT)
     if report.refusal is not None:
@@ -250,7 +250,7 @@ def _start(request: Request, names: Sequence[str], report: SchedulerReport, now:
 
 
 def check_accounting(checks: CheckRunner, host: Host, scheduler: Scheduler) -> None:
-    """Check whether the accounting answers, which reports a session's usage and end."""
+    """Check whether the accounting answers, from which usage reports and the ends of sessions are read."""
     command = scheduler.history(JobRef("1"))
     if command is None or scheduler.same_machine or scheduler.accounting(JobRef("1")) is None:
         return
@@ -266,7 +266,7 @@ def check_accounting(checks: CheckRunner, host: Host, scheduler: Scheduler) -> N
 
 
 def check_capacity(checks: CheckRunner, request: Request, report: SchedulerReport) -> None:
-    """Report how many sessions like this one fit at the same time: in the reservation, or the partition."""
+    """Report how many sessions like this one fit in the reservation or the partition at the same time."""
     names = report.partitions_of(request)
     reservation = next((one for one in report.reservations or () if one.name == request.flags.get("reservation")), None)
     reserved = expand(reservation.nodes) if reservation and reservation.nodes else None

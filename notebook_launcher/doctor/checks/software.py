@@ -26,7 +26,7 @@ IMAGE, ENVIRONMENT, JUPYTERLAB, DIGEST = "image", "environment", "JupyterLab", "
 PATH_TIMEOUT = 30.0  # seconds to inspect the path to an image
 ENTER_TIMEOUT = 90.0  # seconds for modules, the first start of an image, and an activation
 DIGEST_TIMEOUT = 180.0  # seconds for the digest of an image of many gigabytes
-# The folder of a finished check, and those of checks that were killed, if they are an hour old.
+# Removes the folder of the finished check, and those of killed checks that are more than an hour old.
 _REMOVE = (
     'rm -rf -- "$1"; find "${1%/*}/" -maxdepth 1 -type d -name ".checkup-*" -mmin +60 -exec rm -rf -- {} + 2>/dev/null'
 )
@@ -35,7 +35,7 @@ _SCRIPTS = ("checkup.sh", *LIBRARY)
 
 
 def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_others: bool) -> None:
-    """Check the path to the image, and the image; ``for_others``: whether all of a course can read it."""
+    """Check the image and the path to it; ``for_others``: whether to check that others can read it as well."""
     if plan.container is None:
         return
     command = plan.environment.container_command
@@ -79,9 +79,9 @@ def _digest(host: Host, path: str, wanted: str) -> Finding:
 def check_environment(
     checks: CheckRunner, host: Host, plan: Plan, root: str, session_env: Callable[[], str], *, checks_node: bool
 ) -> None:
-    """Look for JupyterLab as a job would, on the login node; differences between the nodes are no fault.
+    """Look for JupyterLab on the login node as a job would on its node.
 
-    ``checks_node``: whether a compute node will be checked as well, which is more reliable.
+    ``checks_node``: whether a compute node will be checked as well, which is more reliable: then problems are warnings.
     """
     if plan.target.profile.node_arch:
         what = (
@@ -139,14 +139,14 @@ def _judged(
     findings = [(ENVIRONMENT, ok(f"{name} can be entered {where}" + (f": {how}" if how else "")))]
     if not cause:
         return [*findings, (JUPYTERLAB, ok("it is in the environment"))]
-    if plan.environment.is_plain and not plan.container:  # the login node's own programs are not those of the nodes
+    if plan.environment.is_plain and not plan.container:  # compute nodes may have programs that the login node lacks
         return [*findings, (JUPYTERLAB, unknown(f"There is none {where}; the nodes may have one.", hint))]
     place = f"the image {plan.container}" if plan.container else f"the environment {name}"
     return [*findings, (JUPYTERLAB, bad(f"There is no JupyterLab in {place}.", hint))]
 
 
 def _is_absent(cause: str) -> bool:
-    """Whether a login node may lack what the compute nodes have."""
+    """Return whether the login node may lack something that the compute nodes have."""
     return cause == "module-command-missing"
 
 
@@ -174,7 +174,7 @@ def _run_check(host: Host, root: str, session_env: str) -> tuple[list[str], str,
 
 @contextlib.contextmanager
 def _folder(host: Host, path: str, files: dict[str, bytes]) -> Iterator[str]:
-    """Create a folder with files, for this user alone, and remove it again."""
+    """Create a folder with files that only this user can read, and remove it afterwards."""
     try:
         host.write_files(path, files)
         yield path

@@ -1,8 +1,8 @@
 """Answers ssh's prompts: the program that ssh runs (``SSH_ASKPASS``), and the server in the launcher.
 
-For each prompt ssh runs a program (``SSH_ASKPASS``) and reads the answer from its output. That program is this file,
-run as a script: it sends the prompt over a unix socket to the launcher, whose ``AskpassServer`` answers. So no secret
-is ever in an argument, a file or the environment.
+For each prompt, ssh runs this file as a script, and reads the answer from its output. The script sends the prompt over
+a unix socket to the launcher, whose ``AskpassServer`` answers. So no secret is ever in an argument, a file or the
+environment.
 """
 
 from __future__ import annotations
@@ -66,14 +66,13 @@ _FOR_ONCE = re.compile(
 class AskpassServer:
     """Answers the prompts of one login, on its own thread, from saved secrets and by asking the user.
 
-    ``memory``: the secrets that worked before. ``login``: what is being logged in to; its passwords are used for no
-    other login, except that ``like`` names one with the same accounts: of that, only the password for ``like_host``
-    is used, not those of its jump hosts. ``asking``: whether the user may be asked. ``around`` returns the server's
-    messages that belong to its prompt, which may be a challenge. ``has_jumps``: jump hosts ask in this login, too.
-    ``names_servers``: whether ssh says which server a prompt comes from, as OpenSSH does since 8.5. Before, a server
-    can word its prompt like that of another, or like ssh's own for a passphrase: see ``_known_answer``.
-    ``on_declined`` is called before ssh learns that a required answer is missing: ssh would try an empty password
-    instead.
+    ``memory``: the secrets that worked before. ``login``: the destination of this login; its passwords are used for no
+    other one. ``like``: another login with the same accounts, of which only the password for ``like_host`` is used, not
+    those for its jump hosts. ``asking``: whether the user may be asked. ``around`` returns the server's messages that
+    belong to its prompt, which may be a challenge. ``has_jumps``: jump hosts ask in this login, too. ``names_servers``:
+    whether ssh says which server a prompt comes from, as OpenSSH does since 8.5. Before that, a server can word its
+    prompt like that of another, or like ssh's own for a passphrase: see ``_known_answer``. ``on_declined`` is called
+    before ssh is told that there is no answer to a required prompt: ssh would try an empty password instead.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class AskpassServer:
         names_servers: Callable[[], bool] = lambda: True,
     ) -> None:
         self.declined = ""
-        self.nobody_asked = False  # whether a secret was wanted, and there is no terminal
+        self.nobody_asked = False  # whether a secret was needed, and there is no terminal
         self.busy = False
         self.last = time.monotonic()
         self._prompts, self._memory, self._login, self._like = prompts, memory, login, like
@@ -113,7 +112,7 @@ class AskpassServer:
         self._closed = True
 
     def remember(self) -> None:
-        """Save the answers that were used: they worked."""
+        """Save the answers that were given, because the login succeeded."""
         self._memory.update(self._answers)
 
     def _serve(self) -> None:
@@ -129,7 +128,7 @@ class AskpassServer:
     def _serve_one(self, asking: socket.socket) -> None:
         self.busy = True
         try:
-            asking.settimeout(10)  # seconds, for a program of ours that does not wait for anything
+            asking.settimeout(10)  # seconds; our script sends the prompt without delay
             hint, _, question = os.fsdecode(_read_all(asking)).partition("\0")
             answer = self.answer(hint, question)
             if answer is not None:
@@ -140,9 +139,9 @@ class AskpassServer:
             self.busy, self.last = False, time.monotonic()
 
     def answer(self, hint: str, question: str) -> str | None:
-        """Return the answer to a prompt of ssh, ``None`` for none. ``hint``: the kind of prompt, by ssh."""
+        """Return the answer to a prompt of ssh, ``None`` for none. ``hint``: the kind of prompt, from ssh."""
         if hint == "none":
-            return None  # a notice while ssh waits for a touch of a key
+            return None  # a notice while ssh waits for the user to touch a security key
         if hint == "confirm":
             return "yes" if self._confirm(question) else None
         host_key = _HOST_KEY.match(question)
@@ -166,20 +165,20 @@ class AskpassServer:
             self.nobody_asked |= answer is None and not self._prompts.asks
         if answer is not None and name:
             self._answers[name] = answer
-        if answer is None and not _PASSPHRASE.match(question):  # without a passphrase it tries the next key
+        if answer is None and not _PASSPHRASE.match(question):  # without a passphrase, ssh tries the next key
             self.declined = question
             self._on_declined()
         return answer
 
     def _known_answer(self, name: str) -> str | None:
-        """Return the saved answer. Where ssh names no servers, only a server that has had it receives it again."""
+        """Return the saved answer; if ssh does not name servers, only for a server that has received it before."""
         answer = self._memory.get(name) or self._shared_password(name)
         if answer is None or self._names_servers():
             return answer
         return self._memory.get(name) if name.startswith(f"{self._login}: ") and not self._has_jumps else None
 
     def _shared_password(self, name: str) -> str | None:
-        """Return the password of the login with the same accounts. Prompts of its jump hosts are saved under it too."""
+        """Return the password for ``like_host``, not one for a jump host, which is saved under ``like`` as well."""
         if not self._like or not name.startswith(f"{self._login}: "):
             return None
         prompts = (f"@{self._like_host}'s password", f"@{self._like_host})")

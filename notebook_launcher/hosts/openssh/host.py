@@ -1,8 +1,8 @@
 """A login node over SSH with the system's ``ssh``: one master process, whose control socket carries everything.
 
 For logins that only OpenSSH supports (Kerberos, security keys, smart cards, an existing master connection). A master
-logs in once; every command and connection is a request on its control socket. Windows has none: this module must be
-importable there all the same.
+logs in once; every command and connection is a request on its control socket. There are no control sockets on Windows,
+but this module must be importable there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from notebook_launcher.hosts.remote import RemoteHost
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 from notebook_launcher.hosts.terminal import POLL_EVERY, copy_output, run_in_terminal
 
-OWN_MARKS = ("af21 cs1", "lowdelay throughput")  # ssh's and Debian's IPQoS, if nobody has chosen
+OWN_MARKS = ("af21 cs1", "lowdelay throughput")  # the default IPQoS of OpenSSH, and of Debian
 SSH_FAILED = 255  # the exit code of an ssh whose connection broke, and of some programs
 
 
@@ -92,10 +92,10 @@ def _open_master(destination: Destination, settings: SshSettings, prompts: Promp
 
 
 def _quick(settings: SshSettings) -> dict[str, str]:
-    """Return options for a quicker connection, where the user has chosen nothing.
+    """Return options for a faster connection, for which the user's configuration has no values.
 
-    A master is not interactive to ssh: by default it marks its packets as those that may wait, and a wireless network
-    lets them. Of the ciphers, those are quickest that processors have instructions for.
+    To ssh, a master is not interactive: by default it marks its packets as bulk data, which wireless networks delay.
+    The fastest ciphers are those for which processors have instructions.
     """
     ciphers, marks = (settings.options.get(name, ("",))[0] for name in ("ciphers", "ipqos"))
     values = {"Ciphers": ",".join(quickest_first(ciphers, ciphers.split(",")))} if are_own_ciphers(ciphers) else {}
@@ -120,7 +120,7 @@ class OpenSshHost(RemoteHost):
         self._destination = destination
         self._prompts = prompts
         self._memory = memory  # the secrets that worked, for the next login
-        self._may_forward = True  # as far as known
+        self._may_forward = True  # until the login node forbids it
 
     @classmethod
     def open(
@@ -136,7 +136,7 @@ class OpenSshHost(RemoteHost):
 
     def _completed(self, line: str, name: str, stdin: bytes, timeout: float) -> CommandResult:
         """Run a line in a session of its own."""
-        deadline, master = time.monotonic() + timeout, self._master  # it may be replaced meanwhile
+        deadline, master = time.monotonic() + timeout, self._master  # reconnecting may replace it meanwhile
         errors, masters_errors = socket.socketpair()
         with errors:
             with masters_errors:
@@ -234,7 +234,7 @@ class OpenSshHost(RemoteHost):
     def _log_in_behind(self, hop: NextHop) -> OwnMaster:
         folder, options, settings = _login_options(self, self._master, hop)
         prompts = self._prompts if hop.key is None else NoPrompts()
-        here = self.settings.host_key_alias or self.settings.hostname  # as ssh names it in its prompts
+        here = self.settings.host_key_alias or self.settings.hostname  # the name in ssh's prompts
         return start_master(
             folder, options, settings, prompts, self._memory, asking=hop.asking, like=self.label, like_host=here
         )
@@ -245,7 +245,7 @@ class OpenSshHost(RemoteHost):
         return self._master.answers()
 
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
-        """Start one more master, and end the old one if it is ours."""
+        """Start a new master, and end the old one if it is ours."""
         self.settings = resolve(self._destination)
         settings = dataclasses.replace(self.settings, connect_timeout=min(timeout, self.settings.connect_timeout))
         new = _open_master(self._destination, settings, self._prompts, self._memory)
@@ -303,7 +303,7 @@ class _SessionStream(LineStream):
 
 # --- servers behind the login node --------------------------------------------------------------------------------
 
-# Settings that apply behind the login node as well; ssh -G prints them all.
+# Settings that also apply behind the login node; ssh -G prints them all.
 _SAME_BEHIND = (
     "certificatefile",
     "identityagent",
@@ -328,7 +328,10 @@ exit 1
 
 
 def _login_options(host: OpenSshHost, through: Master, hop: NextHop) -> tuple[SocketFolder, list[str], SshSettings]:
-    """Return the options to log in to a server behind a host, through its master. Raises ``ConnectionFailed``."""
+    """Return the folder, options and settings to log in to a server through a host's master.
+
+    Raises ``ConnectionFailed``.
+    """
     settings, label = host.settings, host.label
     if not _PLAIN_NAME.fullmatch(hop.name):
         raise ConnectionFailed(f"“{hop.name}” does not name a server.")
@@ -340,7 +343,7 @@ def _login_options(host: OpenSshHost, through: Master, hop: NextHop) -> tuple[So
         host_key_alias=hop.name,
         batch=settings.batch or hop.key is not None,
         proxy_jump=(),
-        proxy_command=None,  # the master's connection, over which nobody else asks
+        proxy_command=None,  # the connection goes through the master, where no jump host can show a prompt
     )
     if not through.answers():
         raise ConnectionFailed(f"{label} makes no connection to {hop.name}.", why="the connection to it is lost")
@@ -366,7 +369,7 @@ def _login_options(host: OpenSshHost, through: Master, hop: NextHop) -> tuple[So
 
 def _client(master: Master, *flags: str) -> list[str]:
     """Return the arguments of an ``ssh`` that uses a master."""
-    # without its master ssh would open a connection of its own: a proxy command that fails prevents that
+    # without the master, ssh would open a connection of its own; a proxy command that fails prevents that
     control = as_options(
         {
             "ControlPath": master.path.replace("%", "%%"),
@@ -379,7 +382,7 @@ def _client(master: Master, *flags: str) -> list[str]:
 
 
 def _proxy_command(through: Master, hop: NextHop, setup: LoginSetup) -> str:
-    """Return the command for sh whose input and output lead to a server."""
+    """Return a command for sh whose input and output are connected to a server."""
     client = _client(through, "-T")
     if hop.address is None:
         frame = Frame(setup)
@@ -392,7 +395,7 @@ def _proxy_command(through: Master, hop: NextHop, setup: LoginSetup) -> str:
 
 
 def _trusted(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> list[str]:
-    """Return options with the host keys that the server may have."""
+    """Return the options for the host keys that the server may have."""
     if hop.host_keys:
         revoked = [f"@revoked {hop.name} {key.kind} {key.encoded}\n" for key in known_keys(settings) if key.marker]
         vouched = [f"{hop.name} {' '.join(key.split()[:2])}\n" for key in hop.host_keys]
@@ -423,7 +426,7 @@ def _literally(path: Path) -> str:
 
 
 def _identities(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> list[str]:
-    """Return options with the keys to offer: the key for this server, or all that worked at the login node."""
+    """Return the options for the keys to offer: the key for this server, or all that are offered to the login node."""
     if hop.key is not None:
         text = hop.key if hop.key.endswith("\n") else f"{hop.key}\n"
         return as_options(
@@ -442,7 +445,7 @@ def _identities(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> li
 
 
 class _OpenSshRoute(Route):
-    """A master of its own."""
+    """A route over a master of its own."""
 
     def __init__(self, master: OwnMaster) -> None:
         self._master = master

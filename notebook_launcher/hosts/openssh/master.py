@@ -1,4 +1,4 @@
-"""An ``ssh`` process that we start as a master: it logs in, passes on its prompts, and ends with the launcher."""
+"""An ``ssh`` process that the launcher starts as a master: it logs in, passes on its prompts, and ends with it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from notebook_launcher.hosts.openssh.messages import DEBUG, NOT_OPENED, explaine
 from notebook_launcher.hosts.openssh.mux import Master
 from notebook_launcher.hosts.ssh_config import SshSettings
 
-ALIVE_EVERY, ALIVE_TRIES = 5, 3  # seconds, times: a dead network is noticed after 20 s
+ALIVE_EVERY, ALIVE_TRIES = 5, 3  # seconds, count: a dead network is noticed after 20 s
 LOGIN_TIMEOUT = 130.0  # seconds without a message while logging in; servers time out after 120
 
 _PREFIX = "nl-ssh-"
 _STALE = 60.0  # seconds after which a folder without a lock counts as left behind
-_LONGEST = 60  # characters; a socket's path may have about 100, and ssh temporarily adds 17
+_LONGEST = 60  # characters of a folder; a socket's path may have about 100, and ssh temporarily adds 17
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/+-]+")  # nothing that ssh or a shell would interpret
 
 
@@ -64,7 +64,7 @@ class SocketFolder:
 def _base_for_sockets() -> Path:
     """Return a folder with a short plain name, from which programs may be run. Raises ``ConnectionFailed``.
 
-    The folder for temporary files, if it qualifies.
+    The first choice is the folder for temporary files.
     """
     for folder in (tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/var/tmp"):  # noqa: S108
         with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ def _base_for_sockets() -> Path:
 
 
 def _sweep(base: Path) -> None:
-    """Remove the folders of launchers that were killed together with their guard."""
+    """Remove the folders of launchers that were killed together with their guard script."""
     import fcntl
 
     for folder in base.glob(f"{_PREFIX}*"):
@@ -90,9 +90,9 @@ def _sweep(base: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-# A master must end with the launcher, even if that is killed. Its parent is this script, whose standard input is a pipe
-# from us: it ends when we do. Then everything in its process group is ended, and the folder removed. The shell's own
-# messages go nowhere: nobody is left to read them, and a broken pipe would end it too early.
+# A master must end with the launcher, even if the launcher is killed. Its parent is this script, whose standard input
+# is a pipe from the launcher, and closes with it. The script then ends everything in its process group, and removes the
+# folder. The shell's own messages are dropped: nobody is left to read them, and a broken pipe would end it too early.
 _GUARD: Final = """\
 folder=$1; shift
 exec 3<&0
@@ -129,7 +129,7 @@ class _MasterLogin:
     def __init__(self, folder: SocketFolder, options: Sequence[str], host: str) -> None:
         self.folder = folder
         self.socket_path = str(folder.path / "ctl")
-        # debug1: only that shows which keys were tried, and the host key
+        # only at DEBUG1 does ssh print which keys it tried, and the host key
         ours = {
             "LogLevel": "DEBUG1",
             "ControlMaster": "yes",
@@ -154,7 +154,7 @@ class _MasterLogin:
             **os.environ,
             "SSH_ASKPASS": str(askpass_program),
             "SSH_ASKPASS_REQUIRE": "force",
-            # before OpenSSH 8.4 ssh used it only with a display and without a terminal
+            # before OpenSSH 8.4, ssh used SSH_ASKPASS only with a display and without a terminal
             "DISPLAY": os.environ.get("DISPLAY") or ":0",
         }
         # a session of its own: Ctrl-C in our terminal must not cut the connection that cancels the job
@@ -187,13 +187,13 @@ class _MasterLogin:
                     self._around.append(text)
 
     def around(self) -> list[str]:
-        """Return (once) the server's messages that came with its present prompt."""
+        """Return (once) the server's messages that came with its current prompt."""
         around, self._around = self._around, []
         return around
 
     def pop_match(self, pattern: re.Pattern[str]) -> str:
         """Return (once) the last match in the messages."""
-        time.sleep(0.02)  # it answers us before it prints why
+        time.sleep(0.02)  # ssh replies on the socket before it prints the reason
         for line in reversed(list(self.messages)):
             found = pattern.search(line)
             if found:
@@ -203,12 +203,12 @@ class _MasterLogin:
         return ""
 
     def wait(self, asker: askpass.AskpassServer, connect_timeout: float) -> bool:
-        """Wait until the master listens; return whether it does. A silent network is not waited for long."""
+        """Wait until the master listens, and return whether it does; give up early if the network is silent."""
         while not Path(self.socket_path).exists():
-            with Uninterrupted():  # Popen takes a lock, without which it could never be waited for again
+            with Uninterrupted():  # an interrupt could leave Popen's lock locked, and no later wait would return
                 has_ended = self._guard.poll() is not None
             if has_ended or asker.declined:
-                self._listening.join(1)  # a second: a jump host's own master may keep the other end open
+                self._listening.join(1)  # one second only: a jump host's own master may keep the pipe open
                 return False
             patience = LOGIN_TIMEOUT if self.authenticating else 2 * connect_timeout
             if not asker.busy and time.monotonic() - max(self.last, asker.last) > patience:
@@ -218,7 +218,7 @@ class _MasterLogin:
         return True
 
     def interrupt(self) -> None:
-        """End the process at once; ``end`` does the rest."""
+        """Terminate the process at once; ``end`` does the rest."""
         if self._guard.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._guard.pid, signal.SIGTERM)
@@ -248,7 +248,7 @@ def ssh_program() -> str:
 
 @functools.cache
 def prompts_name_servers() -> bool:
-    """Whether ssh writes ``(USER@HOST)`` before what a server asks, so that none can pass for another: since 8.5."""
+    """Whether ssh puts ``(USER@HOST)`` before a server's prompt, so that it cannot imitate another's: since 8.5."""
     try:
         done = subprocess.run([ssh_program(), "-V"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -273,7 +273,7 @@ def start_master(
     like: str = "",
     like_host: str = "",
 ) -> OwnMaster:
-    """Start a master and return it once it listens. Raises what opening a host raises, and then leaves nothing."""
+    """Start a master and return it once it listens. If it fails, it raises as ``OpenSshHost.open``, and cleans up."""
     login = asker = None
     try:
         asker = askpass.AskpassServer(

@@ -1,4 +1,4 @@
-"""What the messages of a failed ``ssh`` mean."""
+"""Finds out what the messages of a failed ``ssh`` mean."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _CONSEQUENCE = re.compile(
     r"kex_exchange_identification|banner exchange|stdio forwarding failed|Connection closed by UNK"
 )
 NOT_OPENED = re.compile(r"channel \d+: open failed: (.+)")
-_BEFORE_SSH = re.compile(r"(?:kex|ssh)_exchange_identification: ")  # and a line that the server sent
-# ssh's words for a server that has closed the connection instead of saying its version
+_BEFORE_SSH = re.compile(r"(?:kex|ssh)_exchange_identification: ")  # followed by a line that the server sent
+# ssh's messages for a server that closed the connection instead of sending its version
 _CLOSED = re.compile(
     r"(?:kex|ssh)_exchange_identification: (?:Connection closed by remote host|read: Connection reset by peer)"
     r"|Connection (?:closed|reset) by (?!UNKNOWN)\S+ port \d+"
@@ -49,7 +49,7 @@ def explained(
 ) -> LauncherError:
     """Return the error for a failed login, from all messages of ssh.
 
-    ``declined``: the question to which there was no answer; ``nobody_asked``: a secret was wanted without a terminal.
+    ``declined``: the prompt that was not answered; ``nobody_asked``: a secret was needed, and there is no terminal.
     """
     lines = [line for line in messages if line and not DEBUG.match(line)]
     text = "\n".join(lines)

@@ -1,6 +1,6 @@
 """The control socket of an ``ssh`` master, in the protocol that OpenSSH documents as ``PROTOCOL.mux``.
 
-Every command and connection is a request on it. So a command needs no local process, does not appear in process
+Every command and connection is a request on it. So a command needs no local process and does not appear in process
 lists, and a refused connection is reported as such.
 """
 
@@ -40,13 +40,13 @@ def _text(value: str) -> bytes:
 
 
 class Refused(OSError):
-    """The master or the far end refuses the request."""
+    """The master or the far end refused the request."""
 
 
 class _Control:
     """One connection to a master's control socket. Raises ``OSError`` if the master is gone or refuses.
 
-    ``timeout``: of each request and its whole reply, in seconds.
+    ``timeout``: seconds for each request and its whole reply.
     """
 
     def __init__(self, path: str, timeout: float = LOCAL_TIMEOUT) -> None:
@@ -131,7 +131,7 @@ class Master:
             raise ConnectionRefusedError("the ssh master does not answer")
 
     def answers(self) -> bool:
-        """Whether it answers, without asking the far end; one that is about to exit does not."""
+        """Whether it answers, without asking the far end; a master that is about to exit does not."""
         with self._lock, contextlib.suppress(OSError):
             return self._control.request(_ALIVE_CHECK) == _ALIVE
         return False
@@ -147,7 +147,7 @@ class Master:
             raise self._why_not(error) from None
 
     def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float) -> Carried:
-        """Carry a local connection from the far end. Raises what ``connect`` does, and ``HandOverFailed``."""
+        """Let the master connect ``local`` to an address. Raises what ``connect`` raises, and ``HandOverFailed``."""
         try:
             return Carried(self, local, _text("") + _text(address[0]) + _number(address[1]), timeout)
         except Refused as error:
@@ -158,7 +158,7 @@ class Master:
         return (PermissionError if PROHIBITED in reason else ConnectionRefusedError)(reason)
 
     def last_refusal(self) -> str:
-        """Return why the far end refused a connection, if the master reports that."""
+        """Return why the far end refused a connection, "" if the master does not report that."""
         return ""
 
     def session(self, command: str, timeout: float, errors: int | None = None) -> Channel:
@@ -173,14 +173,14 @@ class Master:
             return Channel(self, _NEW_SESSION, request, timeout, (nowhere.fileno(),))
 
     def close(self) -> None:
-        """Disconnect from it; sessions over it stay."""
+        """Disconnect from the master; sessions over it stay open."""
         self._control.close()
 
 
 class Carried(HandedOver):
-    """A local connection that the master carries by itself: it reads from it and writes to it.
+    """A local connection that the master itself reads from and writes to.
 
-    When the far end has finished, the master sends nothing more either, and forgets the connection.
+    When the far end has finished sending, the master stops sending, too, and drops the connection.
     """
 
     def __init__(self, master: Master, local: socket.socket, request: bytes, timeout: float) -> None:
@@ -189,12 +189,12 @@ class Carried(HandedOver):
         try:
             if self._control.request(_CONNECT, request, (local.fileno(), local.fileno())) != _OPENED:
                 raise HandOverFailed("the ssh master gave an invalid answer")
-        except TimeoutError as error:  # it may carry the connection any moment
+        except TimeoutError as error:  # the master may still start to carry the connection
             self._control.close()
             raise HandOverFailed(str(error)) from None
         except BaseException:
             self._control.close()
-            local.setblocking(True)  # ssh has changed that for everybody who has the connection
+            local.setblocking(True)  # ssh has changed it, for every process that shares the socket
             raise
 
     def wait(self) -> None:
@@ -208,7 +208,7 @@ class Carried(HandedOver):
 class Channel:
     """A command's standard input and output, or a connection, as a ``ByteStream``.
 
-    Two socket pairs, one for each direction: with a single one the master could not close one direction.
+    It has a socket pair for each direction: with a single one, the master could not close only one direction.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class Channel:
             raise ConnectionResetError("the SSH connection broke")
 
     def exit_code(self, timeout: float) -> int | None:
-        """Return the exit code of a command that has ended; ``None`` if it ended without one, or none arrives."""
+        """Return the exit code of a command that has ended; ``None`` if it has none, or none arrives in time."""
         with contextlib.suppress(TimeoutError):
             return self._control.exit_code(timeout)
         return None
@@ -249,8 +249,8 @@ class Channel:
     def communicate(self, data: bytes, errors: socket.socket, deadline: float) -> tuple[str, str, int | None]:
         """Send a command its input, and return its outputs and exit code (``None``: it ended without one).
 
-        Concurrently, since a command may fill either output before it has read its input. Raises ``TimeoutError`` and
-        ``TooMuchOutput``.
+        All of this concurrently, since a command may fill either output before it has read its input. Raises
+        ``TimeoutError`` and ``TooMuchOutput``.
         """
         collected = {self._output: Output(), errors: Output(errors=True)}
         rest = memoryview(data)

@@ -1,4 +1,4 @@
-"""Channels of a transport: as a socket, as lines, as a remote terminal; read and written to the end."""
+"""Channels of a transport as a socket, as lines, or as a remote terminal, and functions that read and write them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from notebook_launcher.hosts.terminal import (
     write_all,
 )
 
-PACKET = 32 * 1024  # bytes; what OpenSSH takes at once
+PACKET = 32 * 1024  # bytes; the largest packet that OpenSSH accepts
 _PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
 _NEVER = 1 << 62  # bytes
 _MSG_DATA = paramiko.common.MSG_CHANNEL_DATA
@@ -58,24 +58,24 @@ def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeou
 
 
 def _send_message(transport: Any, message: paramiko.Message) -> None:
-    """Send a message, as soon as no new keys are being agreed on; usually at once. Raises as paramiko does."""
+    """Send a message, after a key exchange if there is one; usually at once. Raises as paramiko does."""
     with transport.clear_to_send_lock:
         if transport.clear_to_send.is_set():
             transport.packetizer.send_message(message)
             return
-    transport._send_user_message(message)  # which waits
+    transport._send_user_message(message)  # this waits for the end of the key exchange
 
 
 def uninterrupted(channel: paramiko.Channel) -> Uninterrupted:
-    """Return a block for calls on a channel: paramiko's locks must not be left locked, and it waits with some of them.
+    """Return a block for calls on a channel: an interrupt must not leave paramiko's locks locked.
 
-    Closing the channel ends its waits, but for a network that takes no data: then the transport is closed.
+    Closing the channel ends its waits, unless the network accepts no data: then the transport is closed.
     """
     return Uninterrupted(channel.close, channel.get_transport().close)
 
 
 def close_channel(channel: paramiko.Channel) -> None:
-    """Close it; the transport may have broken, or break while it is told. After an interrupt it takes no long wait."""
+    """Close a channel, even if its transport is broken or breaks meanwhile; after an interrupt, without a long wait."""
     with (
         Uninterrupted(give_up=channel.get_transport().close, closing=True),
         contextlib.suppress(paramiko.SSHException, EOFError, OSError),
@@ -88,9 +88,9 @@ def _broken(error: Exception) -> ConnectionResetError:
 
 
 class ChannelBytes:
-    """A channel as a socket that reports a broken connection; paramiko's looks as if the far end had finished.
+    """A channel as a socket that reports a broken connection; with paramiko's, the far end seems to have finished.
 
-    ``window``: how much the far end may send ahead; by default 2 MB, as paramiko has it.
+    ``window``: how much the far end may send ahead; by default 2 MB, as in paramiko.
     """
 
     def __init__(self, channel: paramiko.Channel, window: ReceiveWindow | None = None) -> None:
@@ -98,10 +98,10 @@ class ChannelBytes:
         self.settimeout = channel.settimeout
         self._receive_buffer = ReceiveBuffer.of(channel, window) if window is not None else None
         if self._receive_buffer is not None:
-            channel.in_window_threshold = _NEVER  # paramiko allows no more by itself
+            channel.in_window_threshold = _NEVER  # so that paramiko never enlarges the window itself
 
     def pass_on(self, near: socket.socket) -> None:
-        """Give what arrives to a local connection, as far as it takes it without waiting; ``recv`` returns the rest."""
+        """Send received data to a local connection as far as it accepts them at once; ``recv`` returns the rest."""
         if self._receive_buffer is not None:
             self._receive_buffer.pass_on(near)
 
@@ -114,7 +114,7 @@ class ChannelBytes:
             raise _broken(error) from None
 
     def shutdown(self, how: int) -> None:
-        """End one direction or both. Raises ``OSError``."""
+        """Shut down one direction, or both. Raises ``OSError``."""
         try:
             with uninterrupted(self._channel):
                 self._channel.shutdown(how)
@@ -122,11 +122,11 @@ class ChannelBytes:
             raise _broken(error) from None
 
     def close(self) -> None:
-        """Close it, for good."""
+        """Close both directions."""
         close_channel(self._channel)
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """Send all of the data. Raises ``OSError``; paramiko's own copies all that is left for each packet."""
+        """Send all of the data, without copying the whole rest for each packet as paramiko does. Raises ``OSError``."""
         if len(data) <= PACKET and self._send_at_once(data):
             return
         rest = memoryview(data)
@@ -137,7 +137,7 @@ class ChannelBytes:
             rest = rest[sent:]
 
     def _send_at_once(self, data: bytes | memoryview) -> bool:
-        """Send data in one packet, in half of paramiko's time; return whether that need not wait for the far end."""
+        """Send data in one packet, in half of paramiko's time; return false if the window has no room for it."""
         channel, count = self._channel, len(data)
         try:
             with uninterrupted(channel):
@@ -166,7 +166,7 @@ class ChannelBytes:
                 return data
 
     def _allow(self, count: int) -> None:
-        """Let the far end send so many bytes more."""
+        """Allow the far end to send ``count`` more bytes."""
         channel = self._channel
         if channel.closed or channel.eof_received:
             return
@@ -174,7 +174,7 @@ class ChannelBytes:
         message.add_byte(bytes([paramiko.common.MSG_CHANNEL_WINDOW_ADJUST]))
         message.add_int(channel.remote_chanid)
         message.add_int(count)
-        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):  # what it has sent can still be received
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):  # data already sent can still be received
             _send_message(channel.get_transport(), message)
 
 
@@ -213,13 +213,13 @@ def copy_errors(channel: paramiko.Channel) -> None:
         while data is None or (data and write_all(2, data)):
             try:
                 data = channel.recv_stderr(AT_ONCE)
-            except TimeoutError:  # it may be as silent as the other output
+            except TimeoutError:  # it may be as silent as the standard output
                 data = None
 
 
 def send(channel: paramiko.Channel, data: bytes) -> None:
-    """Send all of the input, and its end."""
-    # a command that ends without reading its input, or a connection that breaks meanwhile
+    """Send all of the input, and close it."""
+    # the command may end without reading its input, or the connection may break
     with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
         channel.sendall(data)
         channel.shutdown_write()
@@ -242,13 +242,13 @@ def drain_quietly(receive: Callable[[int], bytes], into: Output) -> None:
 
 
 def discard_errors(channel: paramiko.Channel) -> None:
-    """Read a command's standard error to its end, and forget it: unread, it would leave its output no window."""
+    """Read a command's standard error to its end, and drop it: unread, it would fill the window of its output."""
     data: bytes | None = None
     with contextlib.suppress(OSError):
         while data is None or data:
             try:
                 data = channel.recv_stderr(65536)
-            except TimeoutError:  # of whoever reads the output; it may be none at all
+            except TimeoutError:  # set by the reader of the output; it may be 0
                 data = None
                 time.sleep(0.1)
 
@@ -279,4 +279,4 @@ class ChannelLines(LineStream):
     def close(self) -> None:
         """Close the channel."""
         self._closed = True
-        close_channel(self._channel)  # which also says that there is no more input
+        close_channel(self._channel)  # this also ends the command's input

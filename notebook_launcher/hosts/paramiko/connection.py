@@ -30,13 +30,13 @@ from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedO
 from notebook_launcher.hosts.refusals import hung_up_before_version, refused_before_login
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 
-DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
+DEAD_AFTER = 60  # seconds without an acknowledgement of data that we sent
 
 READ_AHEAD = 128 * 1024  # bytes
 
-_SYSTEM_TIMES = sys.platform == "linux" and sys.maxsize > 2**32  # where a ``timeval`` is two longs
+_SYSTEM_TIMES = sys.platform == "linux" and sys.maxsize > 2**32  # there, a ``timeval`` is two longs
 
-MOST_JUMPS = 10  # in a chain, each found in the configuration of the next
+MOST_JUMPS = 10  # in a chain, where the settings of each jump host name another one
 
 # Our errors report what goes wrong; paramiko's own log lines would appear on the user's terminal.
 for _noisy in ("paramiko", "sshtunnel"):
@@ -49,7 +49,7 @@ def open_transport(
 ) -> paramiko.Transport:
     """Return an authenticated transport to a server whose host key was checked.
 
-    ``over``: an open byte stream to it; else one is opened by the settings. ``expected``: see ``check_host_key``.
+    ``over``: an open byte stream to it; else one is opened as the settings say. ``expected``: see ``check_host_key``.
     Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
     """
     while True:
@@ -57,7 +57,7 @@ def open_transport(
         try:
             return _open_once(settings, credentials, over or _open_connection(settings, credentials), expected)
         except ServerTimedOut as error:
-            # a user may take longer than the server waits; what they typed by then is used again
+            # the user took longer than the server waits; the next attempt uses what was typed
             if over is not None or credentials.prompt_count == prompt_count:
                 raise refusal(settings, error.tried, (), str(error)) from None
         except ServerHungUp as error:
@@ -67,7 +67,7 @@ def open_transport(
 def _open_once(
     settings: SshSettings, credentials: Credentials, stream: ByteStream, expected: Iterable[str] = ()
 ) -> paramiko.Transport:
-    """Do what ``open_transport`` does, once, over a stream that is closed on failure. Also raises ``ServerHungUp``."""
+    """Try once what ``open_transport`` does, over a stream that is closed on failure. Also raises ``ServerHungUp``."""
     transport, first_lines = None, list[str]()
     try:
         transport = Transport(cast(socket.socket, _AsSocket(stream)), packetizer_class=Packets)
@@ -113,7 +113,7 @@ def _first_lines(transport: paramiko.Transport) -> list[str]:
 
 
 def _was_closed(error: BaseException) -> bool:
-    """Whether the other end has closed the connection, and is not just slow, or something else."""
+    """Whether the connection failed because the other end closed it, and not because it was slow, for example."""
     seen = error.__cause__ or error.__context__ or error
     if isinstance(error, EOFError | ConnectionError) or isinstance(seen, EOFError | ConnectionError):
         return True
@@ -127,9 +127,9 @@ def _no_ssh(settings: SshSettings, error: Exception) -> ConnectionFailed:
 
 
 class _AsSocket:
-    """A byte stream in the form that paramiko needs: it knows whether it was closed, and its errors have numbers.
+    """A byte stream in the form that paramiko needs: it knows whether it was closed, and its errors have an errno.
 
-    It reads ahead: paramiko asks for the first bytes of a packet, and then for its rest.
+    It reads ahead, because paramiko asks for the first bytes of a packet, and then for the rest of it.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -139,12 +139,12 @@ class _AsSocket:
         self._ahead, self._at = b"", 0
 
     def settimeout(self, seconds: float | None) -> None:
-        """Set the timeout of each call. Linux itself ends it then: Python would make two system calls of each."""
+        """Set the timeout of each call; on Linux in the kernel, because Python would make two system calls for each."""
         stream = self.stream
         if not (_SYSTEM_TIMES and isinstance(stream, socket.socket)):
             stream.settimeout(seconds)
             return
-        # 0 is none: for those without end, and for 0, with which Python itself does not wait
+        # 0 means no timeout; also set if ``seconds`` is 0, when Python makes the socket non-blocking
         microseconds = max(1, int(seconds * 1e6)) if seconds else 0
         timeval = struct.pack("@ll", *divmod(microseconds, 1_000_000))
         for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -156,16 +156,16 @@ class _AsSocket:
         if self._at == len(self._ahead):
             try:
                 self._ahead, self._at = self._recv(max(count, READ_AHEAD)), 0
-            except (TimeoutError, BlockingIOError):  # the second is how Linux ends a call
+            except (TimeoutError, BlockingIOError):  # BlockingIOError: a timeout in the kernel
                 raise TimeoutError from None
-            except OSError as error:  # paramiko's thread would die of one without a number
+            except OSError as error:  # one without an errno would end paramiko's thread
                 raise ConnectionResetError(errno.ECONNRESET, str(error)) from None
         data = self._ahead[self._at : self._at + count]
         self._at += len(data)
         return data
 
     def close(self) -> None:
-        """Close it; it may have been closed already, and what it goes through may break while it is told."""
+        """Close the stream; it may be closed already, and the connection that it uses may break meanwhile."""
         self._closed = True
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
             self._close()
@@ -175,7 +175,7 @@ class _AsSocket:
 
 
 def _open_connection(settings: SshSettings, credentials: Credentials, jumps: int = 0) -> ByteStream:
-    """Open a byte stream to a server according to the settings. ``jumps``: the number of jumps so far."""
+    """Open a byte stream to a server as the settings say. ``jumps``: the number of jump hosts so far."""
     if settings.proxy_jump:
         return _through_jumps(settings, credentials, jumps)
     if settings.proxy_command:
@@ -192,7 +192,7 @@ def _tcp_connection(settings: SshSettings) -> socket.socket:
             break
         except (socket.gaierror, UnicodeError) as error:  # UnicodeError: "a..b" is not a valid name
             why = str(error)
-            if isinstance(error, socket.gaierror):  # EAI_NONAME would repeat the sentence
+            if isinstance(error, socket.gaierror):  # the text of EAI_NONAME would only repeat the message
                 why = "" if error.errno == socket.EAI_NONAME else error.strerror or ""
             raise ConnectionFailed(
                 f"The name {settings.hostname} is not known.",
@@ -207,9 +207,9 @@ def _tcp_connection(settings: SshSettings) -> socket.socket:
             why=problem,
             hint="check the port, and the network (does it need a VPN?)",
         )
-    # Nagle's algorithm with delayed acknowledgements would cost 40 ms on every small request through the tunnel
+    # Nagle's algorithm with delayed acknowledgements would delay every small request through the tunnel by 40 ms
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: a cut network ends every call within this time
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: if the network is cut, every call ends within this time
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * DEAD_AFTER)
     return connection
 
@@ -229,7 +229,7 @@ def _try_addresses(settings: SshSettings) -> socket.socket:
 
 
 def _through_jumps(settings: SshSettings, credentials: Credentials, jumps: int) -> ByteStream:
-    """Connect through the jump hosts. The first is reached by its own settings, which may name another jump host."""
+    """Connect through the jump hosts. The settings of the first one apply, which may name another jump host."""
     if jumps > MOST_JUMPS:
         raise ConnectionFailed(
             f"The jump hosts of {settings.destination} form a circle.",
@@ -240,7 +240,7 @@ def _through_jumps(settings: SshSettings, credentials: Credentials, jumps: int) 
     hops = [dataclasses.replace(hop, connect_timeout=min(hop.connect_timeout, patience)) for hop in hops]
     stream: ByteStream | None = None
     for number, (hop, behind) in enumerate(zip(hops, [*hops[1:], settings], strict=True)):
-        if stream is not None:  # what leads to the jump host is the stream so far
+        if stream is not None:  # the connection to this jump host is the stream so far
             hop = dataclasses.replace(hop, proxy_jump=settings.proxy_jump[:number], proxy_command=None)
         transport = _open_once(hop, credentials, stream or _open_connection(hop, credentials, jumps + 1))
         stream = _jump(transport, (behind.hostname, behind.port), patience, hop.destination)
@@ -248,7 +248,7 @@ def _through_jumps(settings: SshSettings, credentials: Credentials, jumps: int) 
 
 
 def _jump(transport: paramiko.Transport, address: tuple[str, int], timeout: float, label: str) -> ByteStream:
-    """Open a connection through a jump host; closing it also closes the one to the jump host."""
+    """Open a connection through a jump host; closing it also closes the connection to the jump host."""
     try:
         with Uninterrupted(give_up=transport.close):
             channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)

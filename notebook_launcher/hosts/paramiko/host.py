@@ -55,8 +55,8 @@ def open_ssh_route(host: Host, hop: NextHop, settings: SshSettings, credentials:
     """Return a route to a server behind a host, logging in with ``settings`` and ``credentials``.
 
     ``settings`` are those of the host: our own ssh configuration does not know the host's name for the server. The
-    same secrets are used: a compute node has the accounts of its login node.
-    Raises what ``open_transport`` raises.
+    same secrets are used, because a compute node has the accounts of its login node. Raises what ``open_transport``
+    raises.
     """
     settings = dataclasses.replace(
         settings,
@@ -84,7 +84,7 @@ def open_ssh_route(host: Host, hop: NextHop, settings: SshSettings, credentials:
 
 
 class _ParamikoRoute(Route):
-    """A transport of its own."""
+    """A route over a transport of its own."""
 
     def __init__(self, transport: paramiko.Transport) -> None:
         self._transport = transport
@@ -101,7 +101,7 @@ class _ParamikoRoute(Route):
 
 
 def _is_refused(error: Exception) -> bool:
-    """Whether the server has refused a channel. Of two threads that it refuses at once, paramiko tells one why."""
+    """Whether the server refused a channel. If it refuses two threads at once, paramiko tells only one the reason."""
     return isinstance(error, paramiko.ChannelException) or str(error) == "Unable to open channel."
 
 
@@ -163,7 +163,7 @@ class ParamikoHost(RemoteHost):
     def _execute(
         self, line: str, *, timeout: float = RUN_TIMEOUT, window: tuple[int, int] | None = None
     ) -> paramiko.Channel:
-        """Let the remote shell run a line; ``window``: in a terminal of so many columns and rows."""
+        """Start a line in the remote shell; ``window``: in a terminal with so many columns and rows."""
         timeout = min(timeout, self.settings.connect_timeout)
         try:
             with Uninterrupted(give_up=self.transport.close):
@@ -214,7 +214,7 @@ class ParamikoHost(RemoteHost):
             channel.settimeout(POLL_EVERY)
             cut_off = copy_output(frame, channel.recv, until)
             while cut_off is None and (errors.is_alive() or not channel.status_event.is_set()):
-                cut_off = -1 if until() else None  # its standard error may be read slowly
+                cut_off = -1 if until() else None  # our standard error may be read slowly
                 channel.status_event.wait(POLL_EVERY)
                 errors.join(POLL_EVERY)
             return self._exit_code(channel) if cut_off is None else cut_off

@@ -16,7 +16,7 @@ from notebook_launcher.hosts.ssh_config import SshSettings
 if TYPE_CHECKING:
     import paramiko
 
-# The types of host keys that we can check.
+# The types of host keys that paramiko can check.
 _KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 # Their signature algorithms, where these differ from the type's name, the strongest first.
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
@@ -25,7 +25,7 @@ _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 class KnownKey(Frozen):
     """One line of a known_hosts file for a server. ``encoded``: the key in base64.
 
-    ``bare``: it names the server without its port. Then its key is accepted, but another key does not count as changed.
+    ``bare``: it names the server without its port; its key is accepted, but a different key does not count as changed.
     """
 
     file: Path
@@ -102,7 +102,7 @@ Confirm = Callable[[str], bool | None]
 
 
 def check_host_key(settings: SshSettings, key: paramiko.PKey, confirm: Confirm, expected: Iterable[str] = ()) -> None:
-    """Accept the key that a server presents, or raise. ``confirm``: asks the user yes or no.
+    """Accept the host key that a server presents, or raise an error. ``confirm``: asks the user yes or no.
 
     ``expected``: keys (``type base64``) that the server has according to a trusted source; for a compute node that is
     the job itself, over the checked connection to the login node. It overrides known_hosts files, which may contain
@@ -125,7 +125,7 @@ def check_host_key(settings: SshSettings, key: paramiko.PKey, confirm: Confirm, 
 
 
 def _check_expected(settings: SshSettings, key: paramiko.PKey, accepted: Iterable[KnownKey]) -> None:
-    # also keys of another type: an attacker who can choose the type could otherwise choose one without an expected key
+    # applies to any type of key: otherwise an attacker could choose a type for which no key is expected
     if all((one.kind, one.encoded) != (key.get_name(), key.get_base64()) for one in accepted):
         raise _changed(
             settings,
@@ -136,7 +136,7 @@ def _check_expected(settings: SshSettings, key: paramiko.PKey, accepted: Iterabl
 
 
 def _check_not_changed(settings: SshSettings, key: paramiko.PKey, known: Iterable[KnownKey]) -> None:
-    # also keys of another type: the server was asked for the known type, and no longer has it
+    # applies to other types of keys, too: the server was asked for the known type, and no longer has it
     others = [entry for entry in known if entry.kind in _KINDS and not entry.marker and not entry.bare]
     other = next((entry for entry in others if entry.kind == key.get_name()), others[0] if others else None)
     if other is not None:

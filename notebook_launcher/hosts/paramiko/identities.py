@@ -1,4 +1,4 @@
-"""The keys to offer: from the agent, files and certificates; in OpenSSH's order, unlocked only when necessary."""
+"""The keys to offer, from the agent, files and certificates: in OpenSSH's order, and unlocked only when necessary."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 # the number of fields of a certificate that make up its key (PROTOCOL.certkeys)
 _KEY_FIELDS = {"ssh-ed25519": 1, "ssh-rsa": 2, "ecdsa-sha2": 2, "sk-ssh-ed25519": 2, "sk-ecdsa-sha2": 3}
 _MAGIC = b"openssh-key-v1\0"
-_LIST_TIMEOUT = 10.0  # seconds for its list; a forwarded agent may be dead
-_SIGN_TIMEOUT = 120.0  # seconds for a signature: somebody may have to touch a device
+_LIST_TIMEOUT = 10.0  # seconds for an agent's list; a forwarded agent may be dead
+_SIGN_TIMEOUT = 120.0  # seconds for a signature: the user may have to touch a device
 
 
 class Signer(Frozen):
@@ -38,10 +38,10 @@ class Signer(Frozen):
 
 
 class Offer(Frozen):
-    """A key that may be offered. ``blob`` is ``None`` if it is known only after unlocking.
+    """A key that may be offered. ``blob``: the public key, ``None`` if it is known only after unlocking.
 
-    ``needs_user``: using it may ask the user for something, so the server is queried first. ``unlock`` returns
-    ``None`` if the key cannot be used.
+    ``needs_user``: the user may be asked for something before it can be used, so the server is queried first.
+    ``unlock`` returns ``None`` if the key cannot be used.
     """
 
     source: str
@@ -64,9 +64,9 @@ class KeyFile(Frozen):
 
 
 def read_key_file(path: Path, *, certificate: bool = True) -> KeyFile | None:
-    """Read an identity file and the files beside it, without unlocking it; ``None`` if there is none.
+    """Read an identity file with its public key file and certificate, without unlocking it; ``None`` if there is none.
 
-    ``certificate``: whether the one beside it is read.
+    ``certificate``: whether to read the certificate.
     """
     content = _read_bytes(path)
     public, locked = _header(content)
@@ -173,7 +173,7 @@ def signer_of(key: paramiko.PKey, blob: bytes | None = None) -> Signer:
 
 
 class Agent:
-    """A running agent; every method raises ``OSError`` if it fails."""
+    """A connection to a running agent; every method raises ``OSError`` if it fails."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -251,7 +251,7 @@ Unlock = Callable[[KeyFile], "paramiko.PKey | None"]
 
 
 def allowed(settings: SshSettings, blob: bytes) -> bool:
-    """Whether the configuration lets this key or certificate be offered (PubkeyAcceptedAlgorithms, RequiredRSASize)."""
+    """Whether PubkeyAcceptedAlgorithms and RequiredRSASize of the configuration allow this key or certificate."""
     with contextlib.suppress(ValueError, IndexError):
         kind = _strings(blob, 1)[0].decode(errors="replace")
         names = [kind]
@@ -271,7 +271,7 @@ def rsa_signatures(settings: SshSettings) -> tuple[str, ...]:
 
 
 def _accepted(settings: SshSettings) -> str:
-    # the second name is that of versions before 8.5
+    # the second name is from before OpenSSH 8.5
     names = ("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes")
     return next((settings.options[name][0] for name in names if name in settings.options), "")
 
@@ -287,7 +287,7 @@ def offers(settings: SshSettings, agent: Agent | None, unlock: Unlock) -> Iterat
     if agent:
         with contextlib.suppress(OSError):
             loaded = agent.identities()
-    beside = not settings.certificate_files  # whether the certificates beside the keys count
+    beside = not settings.certificate_files  # whether to use the certificates beside the keys
     files = [file for path in settings.identity_files if (file := read_key_file(path, certificate=beside))]
     offered: set[bytes] = set()
     for offer in _in_order(settings, agent, loaded, files, unlock):
@@ -325,7 +325,7 @@ def _in_order(
 
 
 def _of_agent(agent: Agent, blob: bytes, private: bytes, source: str) -> Offer:
-    # an agent may ask its user too, or require a touch of a device
+    # an agent, too, may ask its user, or require a touch of a device
     return Offer(source, blob, True, lambda: Signer(blob, lambda data, algorithm: agent.sign(private, data, algorithm)))
 
 

@@ -1,4 +1,4 @@
-"""Logging in: keys, prompts and passwords, each secret asked for once however many connections need it."""
+"""Logging in with keys, prompts and passwords; each secret is asked for once, however many connections need it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Credentials:
     prompts: Prompts
     only: paramiko.PKey | None = field(default=None, repr=False)  # no other key is tried
     prompt_count: int = 0  # how often the user was asked for anything
-    nobody_asked: bool = False  # whether a secret was wanted, and there is no terminal
+    nobody_asked: bool = False  # whether a secret was needed, and there is no terminal
     entered_by: str = ""  # how the last login succeeded: a key, prompts, a password, or several of these
     _passwords: dict[Account, str] = field(default_factory=dict, repr=False)
     _not_again: set[Account] = field(default_factory=set)
@@ -62,7 +62,7 @@ class Credentials:
 
     @classmethod
     def of_key(cls, private_key: str) -> Credentials:
-        """Return credentials of one key (in OpenSSH's format) and nothing else. Raises ``ValueError``."""
+        """Return credentials with one key (in OpenSSH's format) and nothing else. Raises ``ValueError``."""
         return cls(NoPrompts(), only=load(private_key.encode(), None))
 
     # --- prompts
@@ -91,18 +91,20 @@ class Credentials:
             self._passwords[account] = password
 
     def refused(self, account: Account, *, alone: bool = True) -> None:
-        """Forget a refused password. ``alone``: nothing else was asked, so it is the password that was refused: this
-        account's passwords are one-time passwords, and are not saved again.
+        """Forget a saved password that was refused.
+
+        ``alone``: nothing else was asked, so it was the password that was refused: the account has one-time passwords,
+        which are not saved again.
         """
         if self._passwords.pop(account, None) is not None and alone:
             self._not_again.add(account)
 
     def keep_unused(self, account: Account, question: str, answer: str, typed_at: float) -> None:
-        """Save an answer that the server did not wait for. ``typed_at``: from ``time.monotonic``."""
+        """Save an answer that came after the server had hung up. ``typed_at``: from ``time.monotonic``."""
         self._unused[account, question] = (answer, typed_at)
 
     def take_unused(self, account: Account, question: str) -> str | None:
-        """Return such an answer, once."""
+        """Return (once) an answer that ``keep_unused`` saved, if it is recent; else ``None``."""
         answer, typed_at = self._unused.pop((account, question), ("", 0.0))
         return answer if answer and time.monotonic() - typed_at < UNUSED_FOR else None
 
@@ -131,9 +133,9 @@ class Credentials:
 def authenticate(transport: paramiko.Transport, settings: SshSettings, credentials: Credentials) -> None:
     """Log in on a transport whose host key has been checked.
 
-    Servers may ask for several methods in turn (a key, then a second factor), and for the same one twice. Raises
+    Servers may require several methods in turn (a key, then a second factor), or the same one twice. Raises
     ``AuthenticationFailed``, ``ServerHungUp``, or its subclass ``ServerTimedOut`` if the server did not wait for the
-    user: what was typed meanwhile is saved, and the next attempt uses it.
+    user: what was typed meanwhile is saved for the next attempt.
     """
     from notebook_launcher.hosts.paramiko.userauth import Dialogue
 
@@ -161,9 +163,9 @@ class _Login:
         self._account = settings.account
         self._tried: list[str] = []
         self._used_keys: set[bytes] = set()
-        self._replayed = False  # the saved password is used once per login: servers lock out who guesses
+        self._replayed = False  # the saved password is used once per login: servers lock accounts after wrong guesses
         self._unanswered = settings.batch  # whether the user did not answer, and is not asked any more
-        self._messages: list[str] = []  # from the server, without a prompt to show them with
+        self._messages: list[str] = []  # from the server, to be shown with the next prompt
 
     def run(self) -> None:
         """Try the methods in the user's order. Raises ``AuthenticationFailed`` or ``ServerHungUp``."""
@@ -221,7 +223,7 @@ class _Login:
         return [Offer("made for this", None, False, lambda: signer_of(only))]
 
     def _offer(self, offer: Offer) -> Verdict | None:
-        """Offer a key; ``None`` if it could not be used. The server is queried first if the key needs the user."""
+        """Offer a key; ``None`` if it cannot be used. If the key needs the user, the server is queried first."""
         from notebook_launcher.hosts.paramiko.userauth import ServerTimedOut, Verdict
 
         if offer.needs_user and offer.blob is not None:
@@ -246,7 +248,7 @@ class _Login:
     # --- prompts
 
     def _with_prompts(self) -> Verdict | None:
-        """Answer the server's rounds of prompts, as often as the user may try."""
+        """Answer the server's prompts (keyboard-interactive), as often as the user may try."""
         from notebook_launcher.hosts.paramiko.userauth import Verdict
 
         verdict, times = None, 0
@@ -261,7 +263,7 @@ class _Login:
                 if answers is None:
                     return verdict
                 heard = self._dialogue.answer(answers)
-            if not isinstance(heard, Verdict):  # there was no end to the prompts
+            if not isinstance(heard, Verdict):  # the prompts did not end
                 return verdict
             verdict = heard
             if verdict.success or verdict.partial:
@@ -283,7 +285,7 @@ class _Login:
             self._credentials.accepted(self._account, attempt.password)
 
     def _answers(self, round_: InfoRequest, attempt: _Attempt) -> list[str] | None:
-        """Return the answers to one round, none to no prompts; ``None`` if the user does not answer."""
+        """Return the answers to one round of prompts, which may have none; ``None`` if the user does not answer."""
         self._messages += [line for line in (round_.title.rstrip(), round_.instructions.rstrip()) if line]
         about = " ".join((round_.title, round_.instructions))
         answers = []
@@ -294,7 +296,7 @@ class _Login:
             answers.append(answer)
         if not self._dialogue.alive:
             self._keep_unused(attempt.typed)
-        # sent answers are not kept, except a password: it was asked for before the server asked for more
+        # sent answers are not kept, except a password, which would be asked for again at the next attempt
         attempt.typed = [one for one in attempt.typed if one[0] == _PASSWORD]
         return answers
 
@@ -372,7 +374,7 @@ class _Login:
         return answer
 
     def _say_refused(self, what: str, times: int) -> None:
-        """Show that before the next question, if there is one: the same question alone looks like a mistake."""
+        """Show with the next prompt, if there is one, that the answer was refused; the prompt alone may confuse."""
         if times < self._settings.password_prompts:
             self._messages.append(f"{self._settings.hostname} refused this {what}; try again.")
 
@@ -385,10 +387,10 @@ class _Login:
 
 
 def _kind(question: str, shown: bool, about: str) -> str:
-    """Return what a prompt asks for: ``password``, ``new password``, or, for anything else, the prompt itself.
+    """Return the kind of a prompt: ``password``, ``new password`` or, for anything else, the prompt itself.
 
-    Only a password may be used again. If a server calls a one-time code a password, the text around the prompt may
-    show that.
+    Only a password may be used again. A server may call a one-time code a password; then the text around the prompt may
+    show it.
     """
     if shown or not _ABOUT_PASSWORDS.search(question) or _ONLY_ONCE.search(f"{question} {about}"):
         return question
@@ -398,7 +400,7 @@ def _kind(question: str, shown: bool, about: str) -> str:
 def refusal(
     settings: SshSettings, tried: Iterable[str], left: Iterable[str], message: str = "", *, nobody_asked: bool = False
 ) -> AuthenticationFailed:
-    """Return the error that says what was tried, what remains, and the server's last message."""
+    """Return the error for a failed login, with the methods tried and left, and the server's last message."""
     tried = list(dict.fromkeys(tried))
     why = f"Tried: {', '.join(tried) or 'nothing that it takes'}."
     if left and not tried:

@@ -1,4 +1,4 @@
-"""The algorithms that paramiko may negotiate: those that the ssh configuration allows, as far as it has them."""
+"""Limits the algorithms that paramiko negotiates to those that the ssh configuration allows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_launcher.hosts.ssh_config import SshSettings
 if TYPE_CHECKING:
     from notebook_launcher.hosts.paramiko.library import paramiko
 
-#: the options with lists of algorithms, as ``ssh -G`` and as people write them
+#: the options with lists of algorithms, as ``ssh -G`` prints them, and as ssh_config(5) spells them
 OPTIONS = {
     "ciphers": "Ciphers",
     "macs": "MACs",
@@ -54,12 +54,12 @@ def _ours(value: str, ours: Sequence[str]) -> tuple[str, ...]:
 
 
 def _as_ours(name: str, ours: Iterable[str]) -> str:
-    """Return our name of an algorithm: some have one with their inventor's domain, from before the standard."""
+    """Return our name for an algorithm, which may have a domain, from the time before it was standardised."""
     return name if name in ours else next((one for one in ours if one.partition("@")[0] == name), name)
 
 
 def for_openssh(what: str, why: str) -> ConnectionFailed:
-    """Return the error of a connection for which paramiko has no algorithm; the system's ``ssh`` may have one."""
+    """Return the error for a connection for which paramiko has no algorithm; the system's ``ssh`` may have one."""
     error = ConnectionFailed(
         what, why=why, hint='log in with the system\'s ssh: --engine openssh, or engine = "openssh" in the profile'
     )
@@ -68,11 +68,11 @@ def for_openssh(what: str, why: str) -> ConnectionFailed:
 
 
 def only_in_openssh(options: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> str:
-    """Return the option that names algorithms which paramiko lacks, with these; nothing if there is none.
+    """Return an option that requires algorithms that paramiko lacks, with these algorithms; "" if there is none.
 
-    ``options`` and ``defaults``: as ``ssh -G`` prints them, with the configuration and without one. OpenSSH's own lists
-    have algorithms that paramiko lacks, too. What counts is what the configuration adds to them or prefers, and a list
-    without any that paramiko has.
+    ``options`` and ``defaults``: as ``ssh -G`` prints them, with the user's configuration and without any. Even
+    OpenSSH's default lists have algorithms that paramiko lacks. So only those count that the configuration adds or puts
+    first, and lists of which paramiko has no algorithm at all.
     """
     for option, written in OPTIONS.items():
         names, default = (found.get(option, ("",))[0].split(",") for found in (options, defaults))
@@ -83,11 +83,11 @@ def only_in_openssh(options: Mapping[str, Sequence[str]], defaults: Mapping[str,
 
 def _unsupported(option: str, names: Sequence[str], default: Sequence[str]) -> Iterator[str]:
     ours = _supported(option)
-    if option in _FOR_USERS:  # our own login sends users' certificates as well
+    if option in _FOR_USERS:  # our own login also supports users' certificates
         names, default = ([name.partition(_CERTIFICATE)[0] for name in found] for found in (names, default))
     unsupported = [name for name in names if _as_ours(name, ours) not in ours]
     added = [name for name in unsupported if name not in default]
-    # certificates of hosts are another question: whether known_hosts has an authority
+    # whether certificates of hosts matter depends on known_hosts instead: whether it has an authority
     preferred = [name for name in names if _CERTIFICATE not in name][:1]
     if len(unsupported) == len(names):
         yield from unsupported

@@ -1,8 +1,9 @@
-"""Packets encrypted with AES-GCM: what paramiko does for them, in half the time.
+"""Sends and receives packets encrypted with AES-GCM in half the time that paramiko takes.
 
-A key that is pressed is a small packet each way, and what the tunnel adds to its round trip is mostly Python's time for
-the two. paramiko builds and reads packets in steps that suit all its ciphers. The one that the launcher prefers, and
-nearly every server has, needs few of them (RFC 4253, section 6; RFC 5647, section 7). Others are left to paramiko.
+A key that is pressed is a small packet each way, and most of what the tunnel adds to its round trip is Python's time
+for the two. paramiko builds and reads packets in steps that suit all its ciphers. The cipher that the launcher prefers,
+and that nearly every server has, needs few of them (RFC 4253, section 6; RFC 5647, section 7). Others are left to
+paramiko.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 
 BLOCK, TAG = 16, 16  # bytes
 LEAST_PADDING = 4  # bytes
-MOST = 256 * 1024  # bytes of a packet, as in OpenSSH; the length that arrives is not authenticated yet
+MOST = 256 * 1024  # bytes of a packet, as in OpenSSH; a limit, because the received length is not authenticated yet
 _LENGTH, _HEAD, _NUMBER = struct.Struct(">I"), struct.Struct(">IB"), struct.Struct(">Q")
-# paramiko's are random, which takes a system call and hides no more: each packet has a nonce of its own
+# paramiko's padding is random, which takes a system call and hides no more: each packet has its own nonce
 _PADDING = [bytes(count) for count in range(BLOCK + 4)]
 
 
 class Gcm:
-    """A key for one direction, with its nonces: four bytes that stay, and the number of the packet."""
+    """A key for one direction, with its nonces: four fixed bytes, and a counter of the packets."""
 
     def __init__(self, key: AESGCM, first_nonce: bytes) -> None:
         self._key, self._fixed = key, first_nonce[:4]
@@ -36,7 +37,7 @@ class Gcm:
         return self._key.encrypt(self._nonce(), plain, length)
 
     def decrypt(self, sealed: bytes, length: bytes) -> bytes:
-        """Return what ``encrypt`` had at the other end. Raises ``InvalidTag``."""
+        """Return the plain text of the next packet. Raises ``InvalidTag``."""
         return self._key.decrypt(self._nonce(), sealed, length)
 
     def _nonce(self) -> bytes:
@@ -46,15 +47,15 @@ class Gcm:
 
 
 class Packets(paramiko.packet.Packetizer):
-    """What sends and receives the packets of a transport, without compression, which the launcher never asks for.
+    """Sends and receives the packets of a transport; without compression, which the launcher never asks for.
 
-    It counts itself what passes under AES-GCM, and has the keys renewed after ``REKEY_BYTES``; a packet has 36 bytes at
-    least, so they come before ``REKEY_PACKETS``. New keys for another kind of cipher end the connection.
+    With AES-GCM, it counts the bytes itself, and has the keys renewed after ``REKEY_BYTES``. A packet has at least 36
+    bytes, so this limit is reached before ``REKEY_PACKETS``. New keys for another kind of cipher end the connection.
     """
 
     _out: Gcm | None = None
     _in: Gcm | None = None
-    _sent = _received = 0  # bytes under the present keys
+    _sent = _received = 0  # bytes under the current keys
     _number = 0  # of the next packet that arrives
     _is_complete = False
 
@@ -127,16 +128,16 @@ class Packets(paramiko.packet.Packetizer):
         return payload[0], message
 
     def _renew_keys(self) -> None:
-        """Have the transport's thread ask for it, once; other packets may pass meanwhile."""
+        """Make the transport's thread request new keys, once; other packets may be sent meanwhile."""
         if not self.need_rekey():
             self._trigger_rekey()  # type: ignore[attr-defined]
 
 
 def _gcm(named: dict[str, Any], nonce: str, before: Gcm | None) -> Gcm | None:
-    """Return the key that a transport sets if it is one for AES-GCM. Raises ``SSHException``."""
+    """Return the key that a transport sets, if it is for AES-GCM. Raises ``SSHException``."""
     key, first = named.get("block_engine"), named.get(nonce)
     if isinstance(key, AESGCM) and first is not None:
         return Gcm(key, first)
-    if before is not None:  # the packets since then are missing in paramiko's count, which other ciphers need
+    if before is not None:  # packets under the old key are missing in paramiko's count, which other ciphers need
         raise paramiko.SSHException("the new keys are for another kind of cipher")
     return None

@@ -16,10 +16,10 @@ from notebook_launcher.hosts.ssh_config import SshSettings
 
 
 class ProxyCommand:
-    """A proxy command as a ``ByteStream``: its standard input and output at one end of a socket pair.
+    """A proxy command as a ``ByteStream``: its standard input and output are one end of a socket pair.
 
-    paramiko's own never notices that the command has ended, and does not run on Windows. In a session of its own, so
-    that Ctrl-C in our terminal does not cut the connection that cancels the job.
+    paramiko's own class never notices that the command has ended, and does not work on Windows. The command runs in a
+    session of its own, so that Ctrl-C in our terminal does not cut the connection that cancels the job.
     """
 
     def __init__(self, command: str, leads_to: str) -> None:
@@ -38,7 +38,7 @@ class ProxyCommand:
             raise ConnectionFailed(
                 f"The ProxyCommand that leads to {leads_to} cannot be run.", why=str(error)
             ) from None
-        if windows:  # where a socket has no file descriptor
+        if windows:  # a socket there has no file descriptor
             for carry in (_carry_in, _carry_out):
                 threading.Thread(target=carry, args=(self._child, theirs), daemon=True).start()
         else:
@@ -56,7 +56,7 @@ class ProxyCommand:
                 self._last_error = line.strip() or self._last_error
 
     def last_message(self) -> str | None:
-        """Return the last line of the command's standard error; ``None`` while it runs."""
+        """Return the last line of the command's standard error, or its exit code; ``None`` while it runs."""
         try:
             code = self._child.wait(0.5)  # its output ends shortly before it does
         except subprocess.TimeoutExpired:

@@ -1,35 +1,35 @@
-"""How much the far end of a channel may send ahead: as much as keeps the network busy, and little more.
+"""Decides how much the far end of a channel may send ahead: enough to keep the network busy, and little more.
 
-All channels share one connection, in which whatever was sent first arrives first. A far end that may send 2 MB ahead,
-as with OpenSSH, lets a key that is pressed in a terminal wait behind all of it: 1.6 s at 10 Mbit/s.
+All channels share one connection, on which data arrive in the order in which they were sent. If a far end may send 2 MB
+ahead, as with OpenSSH, the response to a key in a terminal waits behind all of it: 1.6 s at 10 Mbit/s.
 """
 
 from __future__ import annotations
 
 LEAST, FIRST, MOST = 64 * 1024, 512 * 1024, 2 * 1024 * 1024  # bytes; ``MOST`` is what OpenSSH and paramiko always allow
-QUEUE = 0.1  # seconds of data that may wait on their way
-PAUSE = 0.3  # seconds, beside a round trip, without data; a packet of 32 KB takes longer only below 0.9 Mbit/s
-GRANTS = 8  # in which a window is given
-SMALL = 8 * 1024  # bytes; a far end that has more to send fills its packets, with 16 KB at least
+QUEUE = 0.1  # seconds of data that may be queued on the way
+PAUSE = 0.3  # seconds without data, beyond a round trip; a packet of 32 KB takes longer only below 0.9 Mbit/s
+GRANTS = 8  # window adjustments for one whole window
+SMALL = 8 * 1024  # bytes; a far end that has more to send sends packets of at least 16 KB
 
 
 class ReceiveWindow:
-    """The window of one channel: the far end may have sent so many bytes that were not received yet.
+    """The window of one channel: how many bytes the far end may send before they are received.
 
-    While data arrive without a pause, a window full of them shows how many bytes arrive in a second. The next window
-    has what arrives within a round trip, and within ``QUEUE``. A window with a pause shows nothing: the far end may
-    have had nothing to send. Nor does one that is smaller because most of the time little arrived at once.
+    While data arrive without a pause, the time for a whole window gives the rate. The next window has what arrives at
+    this rate in a round trip plus ``QUEUE``. A window with a pause shows nothing, because the far end may have had
+    nothing to send. A lower rate shows nothing either if mostly small packets arrived.
     """
 
     def __init__(self, round_trip: float, now: float) -> None:
         self._round_trip = round_trip
         self.size = self._allowed = FIRST
         self._began = self._last = now
-        self._left = self.size  # until a window full has arrived
-        self._idle = 0.0  # seconds after which little arrived
+        self._left = self.size  # bytes until a whole window has arrived
+        self._idle = 0.0  # seconds of waiting for small packets
 
     def received(self, count: int, now: float) -> int:
-        """Note received bytes, and return how many more bytes the far end is to be allowed."""
+        """Count received bytes, and return how many more bytes the far end is to be allowed."""
         self._allowed -= count
         self._left -= count
         pause = now - self._last

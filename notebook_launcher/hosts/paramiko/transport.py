@@ -1,4 +1,4 @@
-"""paramiko's transport, which goes on reading while new keys are agreed on."""
+"""paramiko's transport, but one that keeps reading during a key exchange."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 
 
 class Transport(paramiko.Transport):
-    """One that sends its own replies after a key exchange, if they are due during it.
+    """A transport that postpones its own replies to the end of a key exchange.
 
-    RFC 4253 (section 7.1) forbids them meanwhile. paramiko's own waits on the thread that should read the new keys: a
-    server that closes a channel just then is not answered, and the connection breaks after half a minute.
+    RFC 4253 (section 7.1) forbids them during it. paramiko's transport waits on the thread that has to read the new
+    keys: if a server closes a channel during the exchange, it gets no reply, and the connection breaks after half a
+    minute.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -38,7 +39,7 @@ class Transport(paramiko.Transport):
 
 
 class _Flag(threading.Event):
-    """An event that calls ``then`` when it is set: paramiko sets it with the lock on sending in its hands."""
+    """An event that calls ``then`` when it is set; paramiko sets it while it holds the lock for sending."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         super().__init__()

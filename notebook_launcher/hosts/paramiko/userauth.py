@@ -1,8 +1,8 @@
 """The client side of SSH's authentication protocol (RFC 4252, RFC 4256): one request, one reply.
 
-paramiko's own does not suffice: it asks the user on the thread that reads the connection, so that a server's hang-up
-goes unnoticed and Ctrl-C leaves the prompt open; it always signs, so that a key must be unlocked that the server then
-refuses; and it requests the service again with each request, which costs a round trip.
+paramiko's own client does not suffice. It asks the user on the thread that reads the connection, so that it does not
+notice a server that hangs up, and Ctrl-C leaves the prompt open. It always signs, so that a key must be unlocked even
+if the server then refuses it. And it requests the service again with each request, which costs a round trip.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ServerHungUp(Exception):
 
 
 class ServerTimedOut(ServerHungUp):
-    """The same, while the user was being asked for something."""
+    """The server closed the connection while the user was being asked for something."""
 
 
 class Verdict(Frozen):
-    """``success``; or the methods that may be tried next, ``partial`` if the last one succeeded."""
+    """The reply to a request: ``success``, or the methods ``left`` to try; ``partial``: the last method succeeded."""
 
     success: bool = False
     partial: bool = False
@@ -47,7 +47,7 @@ class Verdict(Frozen):
 
 
 class InfoRequest(Frozen):
-    """A round of keyboard-interactive; each prompt with whether its answer may be shown while it is typed."""
+    """A round of keyboard-interactive prompts, each with whether its answer may be shown while it is typed."""
 
     title: str
     instructions: str
@@ -105,7 +105,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         return self.transport.is_active()
 
     def begin(self) -> Verdict:
-        """Request the service and the list of methods, in one round trip: RFC 4253, 10 lets a client not wait."""
+        """Request the service and the list of methods in one round trip: by RFC 4253, 10, a client need not wait."""
         self._send(_SERVICE_REQUEST, "ssh-userauth")
         self._send_request("none")
         self._receive()
@@ -131,7 +131,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         return self.request("publickey", False, self._algorithm(blob), blob)
 
     def sign_in(self, blob: bytes, sign: Sign) -> Verdict | InfoRequest | Expired | Acceptable:
-        """Authenticate with a signature. Raises also what signing raises."""
+        """Authenticate with a signature. Also raises what ``sign`` raises."""
         algorithm = self._algorithm(blob)
         fields = (self.username or "", "ssh-connection", "publickey", True, algorithm, blob)
         signed = _message(_REQUEST, *fields)
@@ -161,7 +161,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         deadline = time.monotonic() + _LONGEST
         while time.monotonic() < deadline:
             try:
-                heard = self._received.get(timeout=0.5)  # in pieces: on Windows an endless wait ignores Ctrl-C
+                heard = self._received.get(timeout=0.5)  # repeated: on Windows, an endless wait ignores Ctrl-C
             except queue.Empty:
                 if self.alive:
                     continue
@@ -186,7 +186,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
 
 def _info_request(message: paramiko.Message) -> InfoRequest:
     title, instructions, _language = _text(message), _text(message), _text(message)
-    count = min(message.get_int(), 100)  # what does not fit into a message is read as empty, and nobody answers more
+    count = min(message.get_int(), 100)  # it may be wrong: prompts beyond the end of the message are read as empty
     return InfoRequest(title, instructions, tuple((_text(message), message.get_boolean()) for _ in range(count)))
 
 

@@ -1,4 +1,4 @@
-"""What ``qacct -j`` prints of a job that is over: how it ended, and what it used."""
+"""The output of ``qacct -j`` for a finished job: how it ended, and what it used."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MOMENT = "%a %b %d %H:%M:%S %Y"
 _LIMIT = 37  # “qmaster enforced h_rt, h_cpu, or h_vmem limit”
 _AFTER_JOB = 100  # “assumedly after job”: it was killed by a signal, as by qdel
 _RESCHEDULED = 25
-_NOTIFIED = 140  # the job script's own end after SIGUSR2, which -notify asks for
+_NOTIFIED = 140  # the job script's exit code after SIGUSR2, which -notify requests
 _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 
 def read_end(job: JobRef, text: str, site: SiteResources) -> JobStatus | None:
-    """Return how the job's last run ended, ``None`` if it is not told. A job that was put back has several records."""
+    """Return how the job's last run ended, ``None`` if it is not reported. A requeued job has several records."""
     record = _last_record(job, text)
     failed, code = (_number(record.get(name)) for name in ("failed", "exit_status"))
     if failed is None or code is None or failed == _RESCHEDULED:
@@ -57,7 +57,7 @@ def _state(record: Mapping[str, str], failed: int, code: int, site: SiteResource
 
 
 def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | None:
-    """Return what the job used. qacct tells how much memory was mapped, not how much was used."""
+    """Return what the job used, without its memory: qacct reports only how much was mapped."""
     record, status = _last_record(job, text), read_end(job, text, site)
     if status is None:
         return None
@@ -80,7 +80,7 @@ def read_use(job: JobRef, text: str, site: SiteResources) -> AccountingRecord | 
     )
 
 
-#: what the figures mean, by qacct's names
+#: what the values mean, by qacct's names
 MEANINGS = {
     "failed": "why Grid Engine ended it or could not start it; 0: neither happened",
     "exit_status": "the script's exit code; over 128: the signal that ended it, plus 128",
@@ -98,7 +98,7 @@ MEANINGS = {
 
 
 def read_accounts(job: JobRef, text: str, site: SiteResources) -> JobAccounts | None:
-    """Return all that is told of the job, ``None`` if it is not over, or not known."""
+    """Return all that is reported about the job, ``None`` if it has not ended, or is not known."""
     use, record = read_use(job, text, site), _last_record(job, text)
     if use is None:
         return None
@@ -109,7 +109,7 @@ def read_accounts(job: JobRef, text: str, site: SiteResources) -> JobAccounts | 
 
 
 def _last_record(job: JobRef, text: str) -> dict[str, str]:
-    """Return the fields of the last record of this job that is whole: after its last field there is another one."""
+    """Return the fields of this job's last record that is complete: ``maxvmem`` comes near its end."""
     found: dict[str, str] = {}
     for block in _RULE.split(text)[1:]:
         fields = dict(_LINE.findall(block))
@@ -119,7 +119,7 @@ def _last_record(job: JobRef, text: str) -> dict[str, str]:
 
 
 def _number(text: str | None) -> int | None:
-    """Return the number before the words: ``100 : assumedly after job``, ``137  (Killed)``."""
+    """Return the leading number of ``100 : assumedly after job`` or ``137  (Killed)``."""
     match = re.match(r"(\d{1,5})(?: |$)", text or "", re.A)
     return int(match[1]) if match else None
 
@@ -140,13 +140,13 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _requested(record: Mapping[str, str], resource: str) -> int | None:
-    """Return a number that was asked for, from the job's category: ``-l gpu=1,h_rt=60,h_vmem=2G -pe smp 3``."""
+    """Return the requested amount of a resource, from the job's category: ``-l gpu=1,h_rt=60,h_vmem=2G -pe smp 3``."""
     match = re.search(rf"(?:^|[ ,]){re.escape(resource)}=(\d{{1,12}})(?=[ ,]|$)", record.get("category", ""), re.A)
     return int(match[1]) if match else None
 
 
 def _memory_limit(record: Mapping[str, str], resource: str, site: SiteResources) -> float | None:
-    """Return the memory of the whole job in MiB."""
+    """Return the memory requested for the whole job, in MiB."""
     match = re.search(
         rf"(?:^|[ ,]){re.escape(resource)}=([\d.]+[KMGTkmgt]?)(?=[ ,]|$)", record.get("category", ""), re.A
     )
@@ -160,7 +160,7 @@ def _mib(text: str | None) -> float | None:
 
 
 def _iso(text: str | None) -> str | None:
-    """Return ``Fri Nov 27 17:53:35 2026`` as ISO, in UTC, in which it is asked for; ``-/-``: it did not begin."""
+    """Return ``Fri Nov 27 17:53:35 2026`` (in UTC, as requested) in ISO format; ``None`` for ``-/-``: not started."""
     try:
         return datetime.strptime(text or "", _MOMENT).replace(tzinfo=timezone.utc).isoformat()
     except ValueError:

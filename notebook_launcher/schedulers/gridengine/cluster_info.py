@@ -1,6 +1,6 @@
-"""What Grid Engine tells beyond one's own jobs: queues, hosts, jobs that wait, and whether a job could start now.
+"""What Grid Engine reports besides the user's own jobs: queues, hosts, pending jobs, and whether a job could start now.
 
-It has no limits of accounts for everybody to read, and no estimate of a start that is not now.
+It has no account limits that everybody can read, and does not estimate when a job would start later.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _HOSTS = (
 )
 _WAITING = ["env", "LC_ALL=C", "qstat", "-u", "*", "-s", "p", "-xml", "-r"]
 _NOW, _EVER = "now", "ever"
-# -w p: whether it could start with what is in use now; -w v: whether it could with nothing else on the cluster. It
-# stands behind all others, as the last -w counts: with a profile's qsub = "-w e" a job would be submitted
+# -w p: whether it could start with what is in use now; -w v: whether it could start on an empty cluster. It comes after
+# all other arguments, since the last -w counts: otherwise a profile's qsub = "-w e" would submit a job
 _VERIFY = (
     f'{PLAIN_BASH}export LC_ALL=C TZ=UTC0; qsub "$@" -w p -b y true >/dev/null 2>&1 && '
     f"printf '{_NOW} %(%FT%T)T+00:00\\n' -1 && exit; qsub \"$@\" -w v -b y true >/dev/null && echo '{_EVER}'"
@@ -43,23 +43,26 @@ _HOST = re.compile(r"<host name='([^'<>]+)'>((?:(?!<host ).)*?)</host>", re.S)
 _RESOURCE = re.compile(r"<resourcevalue name='([^'<>]+)'[^<>]*>(\d+)(?:\.\d+)?</resourcevalue>", re.A)
 _QUEUE = re.compile(r"<queue name='([^'<>]+)'>(.*?)</queue>", re.S)
 _VALUE = re.compile(r"name='([a-z_]+)'>([^<>]*)<")
-# letters of a queue's state in which it starts no jobs, from the manual of qstat: alarm, unreachable, disabled, …
+# letters of the queue states in which no jobs start, from the manual of qstat: alarm, unreachable, disabled, …
 _CLOSED = frozenset("auACDEdsSco")
 _HELD = frozenset("hEd")
 
 
 class GridEngineInfo(ClusterInfo):
-    """Pairs of a command and a parser. ``verified``: the arguments of qsub for a request; ``gpu``: what counts GPUs."""
+    """Pairs of a command and a parser.
+
+    ``verified``: returns the arguments of qsub for a request; ``gpu``: returns the name of the resource for GPUs.
+    """
 
     def __init__(self, verified: Callable[[Request], list[str]], gpu: Callable[[], str]) -> None:
         self._verified, self._gpu = verified, gpu
 
     def ahead(self, partition: str, cluster: str | None) -> list[str]:
-        """Return ``qstat`` for all jobs that wait, in their order."""
+        """Return ``qstat`` for all pending jobs, in their order."""
         return _WAITING
 
     def read_ahead(self, job_id: str, answer: CommandResult) -> int | None:
-        """Return how many jobs stand before this one, ``None`` if it is not listed. Held jobs do not count."""
+        """Return how many jobs are ahead of this one, ``None`` if it is not listed. Held jobs do not count."""
         if answer.exit_code != 0:
             return None
         waiting = [job["JB_job_number"] for job in read_entries(answer.stdout) if not _HELD & set(job.get("state", ""))]
@@ -70,29 +73,29 @@ class GridEngineInfo(ClusterInfo):
         return ["qconf", "-sq", "*"]
 
     def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
-        """Return the queues, with the walltime that most of their hosts allow."""
+        """Return the queues, with their general walltime limit: those of single hosts and host groups are ignored."""
         blocks = re.split(r"^qname +", answer.stdout.replace("\\\n", " "), flags=re.M)[1:]
         if answer.exit_code != 0 or not blocks:
             return None
         return tuple(filter(None, map(_partition, blocks)))
 
     def nodes(self, cluster: str | None) -> list[str]:
-        """Return ``qhost`` with its queues and resources, and ``qstat`` for all jobs that run: what they have."""
+        """Return ``qhost`` with queues and resources, and ``qstat`` with the resources of all running jobs."""
         return ["bash", "-c", _HOSTS]
 
     def read_nodes(self, answer: CommandResult) -> tuple[Node, ...] | None:
-        """Return each host once for each of its queues. Its GPUs are those free and those in jobs that run."""
+        """Return each host once for each of its queues. Its GPUs are the free ones and those of running jobs."""
         hosts, _, jobs = answer.stdout.partition(f"{_JOBS}\n")
         if answer.exit_code != 0 or "</qhost>" not in hosts:
             return None
         return tuple(_nodes(hosts, self._gpu(), _gpus_in_use(jobs, self._gpu())))
 
     def pending_jobs(self, cluster: str | None) -> list[str]:
-        """Return ``qstat`` for all jobs that wait."""
+        """Return ``qstat`` for all pending jobs."""
         return _WAITING
 
     def read_pending_jobs(self, answer: CommandResult) -> tuple[QueuedJob, ...] | None:
-        """Return them."""
+        """Return the pending jobs."""
         if answer.exit_code != 0 or "<job_info" not in answer.stdout:
             return None
         gpu = f"hard_request {self._gpu()}"
@@ -108,7 +111,7 @@ class GridEngineInfo(ClusterInfo):
         )
 
     def read_private_data(self, answer: CommandResult) -> bool:
-        """Return that everybody sees all jobs."""
+        """Return ``False``: everybody can see all jobs."""
         return False
 
     def estimate_start(self, request: Request) -> list[str]:
@@ -116,7 +119,7 @@ class GridEngineInfo(ClusterInfo):
         return ["bash", "-c", _VERIFY, "verify", *self._verified(request)]
 
     def read_start_estimate(self, answer: CommandResult) -> StartEstimate:
-        """Return that it would start now, or why never; otherwise only that it is not known when."""
+        """Return that it would start now, or why it never would; otherwise that the time is not known."""
         word, _, now = answer.stdout.strip().rpartition("\n")[2].partition(" ")
         if answer.exit_code != 0:
             return StartEstimate(refusal=submit_errors.explain(answer), message=answer.stderr.strip())
@@ -124,8 +127,8 @@ class GridEngineInfo(ClusterInfo):
             return StartEstimate(start=now)
         if word != _EVER and not now:
             return StartEstimate(message=answer.stdout.strip())
-        told = "It could run there, but not now, and Grid Engine does not estimate when."
-        return StartEstimate(message=told, is_later=True)
+        message = "It could run there, but not now, and Grid Engine does not estimate when."
+        return StartEstimate(message=message, is_later=True)
 
 
 def _partition(block: str) -> Partition | None:
@@ -139,7 +142,7 @@ def _partition(block: str) -> Partition | None:
 
 
 def _walltime(text: str) -> Walltime | None:
-    """Return a limit of qconf: ``48:00:00``, seconds, or ``INFINITY``."""
+    """Parse a time limit of qconf: ``48:00:00``, seconds, or ``INFINITY``."""
     if text == "INFINITY":
         return Walltime.parse("UNLIMITED")
     return read_walltime(text if ":" in text else f"0:0:{text}")

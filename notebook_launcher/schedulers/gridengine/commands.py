@@ -1,6 +1,6 @@
-"""Grid Engine (Son of Grid Engine 8.1, and those like it): ``qsub``, ``qstat``, ``qacct`` and ``qdel`` as text.
+"""Grid Engine (Son of Grid Engine 8.1 and compatible ones): ``qsub``, ``qstat``, ``qacct`` and ``qdel`` as text.
 
-Tried on Debian's 8.1.9. Flags are sbatch's, and are translated: see ``translation``.
+Tested with Debian's 8.1.9. Requests have the flags of sbatch, which are translated: see ``translation``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from notebook_launcher.schedulers.gridengine.site_options import SITE_QUERY, rea
 from notebook_launcher.schedulers.gridengine.translation import TRANSLATED, SiteResources, Translation, job_name
 from notebook_launcher.schedulers.translation import UNSUBMITTED, with_job
 
-# With -notify a job has SIGUSR2 some time before SIGKILL, at qdel and at the end of its walltime, so that it can tidy
-# up, but SIGUSR1 before it is suspended, which would end all of it.
+# With -notify a job receives SIGUSR2 some time before SIGKILL, at qdel and at the end of its walltime, so that it can
+# clean up. It also receives SIGUSR1 before it is suspended, which would end it, and is therefore ignored.
 _JOB = "trap '' USR1; exec bash -l \"$@\""
 
 _LIST = (
@@ -32,8 +32,8 @@ _DETAILS_OF = (
     "while read -r line; do [[ $line =~ ^'<JB_job_number>'([0-9]+)'<' ]] && job=${BASH_REMATCH[1]}; "
     "[[ $line =~ ^'<state>'[a-zA-Z]*%s'<' ]] && ((count++ < 50)) && qstat -j \"$job\" 2>&1; done <<<\"$list\"; "
 )
-# The details of those that wait say why. The arguments are jobs to ask for if they are not in the list, one at a time:
-# of several, qstat mentions only those that exist.
+# The details of pending jobs say why they are pending. The arguments are jobs to query if they are not in the list, one
+# at a time: of several, qstat mentions only those that exist.
 _QUERY = (
     f"{_LIST}{_DETAILS_OF % 'w'}"
     'for job; do [[ $list == *"<JB_job_number>$job</"* ]] || qstat -j "$job" 2>&1; done; exit 0'
@@ -44,7 +44,7 @@ _SUBMITTED = re.compile(r"(\d{1,12})(?:\.\d+-\d+:\d+)?", re.A)
 
 
 class GridEngine(Scheduler):
-    """Grid Engine's commands, and parsers of their output; without steps within a job."""
+    """Grid Engine's commands, and parsers of their output. It cannot run steps inside a job."""
 
     name = "gridengine"
     title = "Grid Engine"
@@ -64,11 +64,11 @@ class GridEngine(Scheduler):
         self.cluster_info = GridEngineInfo(self._verified, lambda: self._site.gpu)
 
     def _verified(self, request: Request) -> list[str]:
-        """Return the arguments of a submission that is only verified, without its job."""
+        """Return the arguments of a submission that is only verified, without the job script."""
         return Translation(request, UNSUBMITTED).arguments(self._site)
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Take what the site calls its resources."""
+        """Apply the site's names of its resources."""
         self._site = SiteResources.read(options)
 
     def site_options(self) -> list[str]:
@@ -76,24 +76,24 @@ class GridEngine(Scheduler):
         return ["bash", "-c", SITE_QUERY]
 
     def read_site_options(self, answer: CommandResult) -> dict[str, str]:
-        """Return the names of what gives cores, GPUs, memory and a whole host."""
+        """Return the names by which cores, GPUs, memory and a whole host are requested."""
         return read_site_options(answer.stdout)
 
     def submit_by_hand(self, script: str) -> str:
-        """Return ``qsub`` with the script, in its folder."""
+        """Return ``qsub`` with the script, to run in the current directory."""
         return f"qsub -cwd {script}"
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
-        """Return the ``qsub`` command. Raises ``UsageError`` for a flag without a counterpart.
+        """Return the ``qsub`` command. Raises ``UsageError`` for a flag that cannot be translated.
 
-        The job script is run by a login shell on the node, so that modules work as on the login node.
+        A login shell runs the job script on the node, so that modules work as on the login node.
         """
         words = Translation(request, submission).arguments(self._site)
         script = ["bash", "-c", _JOB, "bash", submission.script, submission.directory]
         return ["qsub", "-terse", *words, "-notify", "-b", "y", "-shell", "n", *script]
 
     def read_submit(self, answer: CommandResult) -> JobRef:
-        """Parse the number that ``-terse`` asks for; wrappers of a site may print around it.
+        """Parse the job id that ``-terse`` prints; a site's wrappers may print lines around it.
 
         Also raises ``SubmitUncertain``: success without a job id.
         """
@@ -109,19 +109,19 @@ class GridEngine(Scheduler):
         )
 
     def explain_refusal(self, answer: CommandResult) -> LauncherError:
-        """Return the error for qsub's message, in its words and in plain ones."""
+        """Return the error for qsub's message, with the message and what it means."""
         return submit_errors.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
-        """Return a ``qstat`` of the user's jobs, and of each of these that is not among them."""
+        """Return ``qstat`` for all of the user's jobs, and for each of ``jobs`` that is not among them."""
         return ["bash", "-c", _QUERY, "query", *(job.id for job in jobs)]
 
     def query_own(self, cluster: str | None) -> list[str]:
-        """Return a ``qstat`` of the user's jobs, with the details of those that wait."""
+        """Return ``qstat`` for all of the user's jobs, with the details of the pending ones."""
         return ["bash", "-c", _QUERY, "query"]
 
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
-        """Parse the list; ``None`` if it did not come whole."""
+        """Parse the list; ``None`` if it is incomplete."""
         listing = read_listing(answer.stdout) if answer.exit_code == 0 else None
         if listing is None:
             return None
@@ -129,16 +129,16 @@ class GridEngine(Scheduler):
         return {one: status_of(listing.jobs[one], listing.details.get(one)) for one in wanted}
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
-        """Whether qstat says that there is no such job; its absence from the list does not mean that."""
+        """Return whether qstat says that there is no such job; its absence from the list does not mean that."""
         listing = read_listing(answer.stdout)
         return listing is not None and job.id in listing.unknown
 
     def history(self, job: JobRef) -> list[str]:
-        """Return ``qacct`` for one job; what it reads is written with a delay, of 15 seconds at most sites."""
+        """Return ``qacct`` for one job; the accounting file is written with a delay, of 15 seconds at most sites."""
         return ["env", "LC_ALL=C", "TZ=UTC0", "qacct", "-j", job.id]
 
     def history_answers(self, answer: CommandResult) -> bool:
-        """Whether qacct could read its file, in which a job may not be."""
+        """Return whether qacct could read the accounting file, even if the job is not in it."""
         return answer.exit_code == 0 or _NO_RECORD.search(f"{answer.stdout}\n{answer.stderr}") is not None
 
     def history_typed(self, job: JobRef) -> str:
@@ -146,7 +146,7 @@ class GridEngine(Scheduler):
         return f"qacct -j {job.id}"
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Parse how it ended; a job that was cancelled before it began has no record."""
+        """Parse how the job ended; one that was cancelled before it started has no record."""
         return accounting.read_end(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def accounting(self, job: JobRef) -> list[str]:
@@ -154,7 +154,7 @@ class GridEngine(Scheduler):
         return self.history(job)
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
-        """Parse what it used; ``None`` while it runs."""
+        """Parse what the job used; ``None`` while it runs."""
         return accounting.read_use(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def report(self, job: JobRef) -> list[str]:
@@ -162,7 +162,7 @@ class GridEngine(Scheduler):
         return self.history(job)
 
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
-        """Parse all that it tells; ``None`` while the job runs."""
+        """Parse all that qacct reports; ``None`` while the job runs."""
         return accounting.read_accounts(job, answer.stdout, self._site) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
@@ -175,7 +175,7 @@ class GridEngine(Scheduler):
         return ["qdel", job.id]
 
     def find(self, session_id: str, request: Request) -> list[str]:
-        """Return a ``qstat`` of the user's jobs with their details."""
+        """Return ``qstat`` for all of the user's jobs, with their details."""
         return ["bash", "-c", _FIND, "find"]
 
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
@@ -190,5 +190,5 @@ class GridEngine(Scheduler):
             if job.name == job_name(session_id) or f"/{session_id}/" in commands.get(job.id, "")
         ]
         if not found and listing.jobs.keys() - commands.keys() - listing.unknown:
-            return None  # it may be one without details: there were too many, or the answer was cut
+            return None  # it may be a job without details: there were too many, or the output was truncated
         return found

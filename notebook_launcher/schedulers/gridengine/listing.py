@@ -1,6 +1,6 @@
-"""What ``qstat`` prints, read: the list of jobs as XML, and the details of some of them.
+"""Parses what ``qstat`` prints: the list of jobs as XML, and the details of some of them.
 
-The XML is not read by a parser of XML: it comes from elsewhere, and qstat 8.1.9 writes ``%lt;`` for ``<``.
+It does not use an XML parser: the input is untrusted, and qstat 8.1.9 writes ``%lt;`` for ``<``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.gridengine.pending_reasons import read_reason
 
-#: between the list and the details, in the output of the script that asks for both
+#: separates the list from the details in the output of a query for both
 DETAILS = "--- details of jobs ---"
 
 _ENTRY = re.compile(r'<job_list state="[a-z]+">((?:(?!<job_list).)*?)</job_list>', re.S)
@@ -28,7 +28,7 @@ _KEY = re.compile(r"^(job_number|job_args|script_file|scheduling info|error reas
 
 
 class ListedJob(Frozen):
-    """One job of the list: ``state`` in qstat's letters, ``start`` ISO in UTC, ``walltime`` in seconds."""
+    """One job of the list. ``state``: in qstat's letters; ``start``: ISO in UTC; ``walltime``: in seconds."""
 
     id: str
     state: str
@@ -40,7 +40,7 @@ class ListedJob(Frozen):
 
 
 class Details(Frozen):
-    """What ``qstat -j`` prints of one job, as far as it is of use; ``info``: the scheduler's lines on why it waits."""
+    """The useful part of ``qstat -j`` for one job; ``info``: the scheduler's lines on why it is pending."""
 
     id: str
     command: str = ""
@@ -49,7 +49,7 @@ class Details(Frozen):
 
 
 class Listing(Frozen):
-    """``jobs`` by id; ``unknown``: ids of which qstat says that there is no such job."""
+    """The list. ``jobs``, ``details``: by job id; ``unknown``: the ids of jobs that qstat says do not exist."""
 
     jobs: Mapping[str, ListedJob]
     details: Mapping[str, Details]
@@ -57,7 +57,7 @@ class Listing(Frozen):
 
 
 def read_listing(text: str) -> Listing | None:
-    """Return the jobs, ``None`` if the list did not come whole: then a job that is missing in it may be there."""
+    """Parse the list and the details; ``None`` if the list is incomplete, since a job missing from it may exist."""
     head, _, rest = text.partition(f"{DETAILS}\n")
     if "<job_info" not in head or not _END.search(head):
         return None
@@ -67,7 +67,7 @@ def read_listing(text: str) -> Listing | None:
 
 
 def read_entries(text: str) -> Iterator[dict[str, str]]:
-    """Yield the fields of each job of a list, those of a request as ``hard_request h_rt``."""
+    """Yield the fields of each job in a list by their names; a requested resource is called ``hard_request h_rt``."""
     for entry in _ENTRY.finditer(text):
         fields: dict[str, str] = {}
         for name, key, value in _FIELD.findall(entry[1]):
@@ -122,7 +122,7 @@ def _unknown(text: str) -> frozenset[str]:
 
 
 def status_of(job: ListedJob, details: Details | None) -> JobStatus:
-    """Return a listed job's status; an odd state is ``UNKNOWN``."""
+    """Return a listed job's status; an unexpected state is ``UNKNOWN``."""
     state = state_of(job.state)
     reason, meaning = read_reason(job.state, details.info if details else (), details.errors if details else ())
     return JobStatus(
@@ -139,12 +139,12 @@ def status_of(job: ListedJob, details: Details | None) -> JobStatus:
 
 
 def state_of(letters: str) -> State:
-    """Return the state for qstat's letters (its manual, under *state*); ``E``, an error, is a job that waits."""
+    """Return the state for qstat's letters (its manual, *state*); a job in an error state (``E``) counts as pending."""
     if not letters:
         return State.UNKNOWN
     if "d" in letters:
-        return State.COMPLETING  # being deleted: it is not over yet
-    if set(letters) & set("wqE"):  # Rq: put back into the queue
+        return State.COMPLETING  # being deleted: it has not ended yet
+    if set(letters) & set("wqE"):  # also Rq: requeued
         return State.PENDING
     if set(letters) & set("sST"):
         return State.SUSPENDED

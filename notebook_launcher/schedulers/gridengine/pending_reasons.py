@@ -1,7 +1,7 @@
-"""Why a job waits in Grid Engine: the lines of ``qstat -j`` under *scheduling info*, in plain words.
+"""Why a job is pending in Grid Engine: the lines of ``qstat -j`` under *scheduling info*, in plain words.
 
-Every queue and host that the job cannot run in has a line, also those that it did not ask for. Sites may turn these
-lines off (``schedd_job_info`` in the manual sched_conf).
+There is a line for every queue and host where the job cannot run, including those that it did not request. Sites may
+turn these lines off (``schedd_job_info`` in the manual sched_conf).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from notebook_launcher.schedulers.base import Meaning
 
 _FORBIDDEN = re.compile(r"\(Collecting of scheduler job information is turned off\)", re.I)
 _NOTHING = re.compile(r"There are no messages available", re.I)
-# lines on queues and hosts that the job did not ask for, or that say no more than another line
+# lines about queues and hosts that the job did not request, or that only repeat another line
 _OF_OTHERS = re.compile(r"not contained in its hard (?:queue|host) list|PE \"[^\"]*\" is not in pe list|error state$")
 _REQUEST = re.compile(r"^\(-l [^)]*\) ")
 _OFFERS = re.compile(r"cannot run at host \"([^\"]+)\" because it offers only ..:([\w.-]+)=(-?[\d.]+[KMGT]?)", re.A)
@@ -27,9 +27,9 @@ _MOST = 3
 
 
 def read_reason(state: str, info: Sequence[str], errors: Sequence[str]) -> tuple[str | None, Meaning | None]:
-    """Return why a job with this state (in qstat's letters) waits: in Grid Engine's words, and what they mean.
+    """Return why a job in this state (qstat's letters) is pending: in Grid Engine's words, and what they mean.
 
-    ``BeginTime`` is the common name for that reason.
+    A begin time is reported as ``BeginTime``, as with all schedulers.
     """
     if "E" in state:
         why = re.sub(r"^.*?\]:? (?:error: )?", "", errors[0]) if errors else ""

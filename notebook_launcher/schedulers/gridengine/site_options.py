@@ -1,4 +1,4 @@
-"""What a site calls its resources, read from ``qconf``: for a profile's ``scheduler_options``."""
+"""Reads from ``qconf`` how a site names its resources, for a profile's ``scheduler_options``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from notebook_launcher.core.bash_options import PLAIN_BASH
 
-#: bash: the list of resources, and each parallel environment
+#: Bash: prints the list of resources, and each parallel environment
 SITE_QUERY = (
     f"{PLAIN_BASH}export LC_ALL=C; qconf -sc || exit; "
     'for one in $(qconf -spl 2>/dev/null); do echo; qconf -sp "$one"; done; exit 0'
@@ -18,12 +18,12 @@ _ENVIRONMENT = re.compile(
     r"^pe_name +([A-Za-z][\w.-]*) *$(?:(?!^pe_name).)*?^allocation_rule +(\S+) *$", re.M | re.S | re.A
 )
 _GPUS = ("gpu", "gpus", "ngpus", "ngpu")
-# the first one that is counted; if none is, h_vmem is still a limit
+# the first one that is a consumable is used; if none is, h_vmem still limits each process
 _MEMORY = ("h_vmem", "mem", "memory", "h_rss", "m_mem_free", "virtual_free", "mem_free")
 
 
 def read_site_options(text: str) -> dict[str, str]:
-    """Return the options that differ from the defaults, as far as they are clear."""
+    """Return the options that differ from the defaults; unclear ones are left out."""
     found = {name: (kind, relation, counted) for name, kind, relation, _, counted in _RESOURCE.findall(text)}
     options: dict[str, str] = {}
     one_host = [name for name, rule in _ENVIRONMENT.findall(text) if rule == "$pe_slots"]

@@ -1,4 +1,4 @@
-"""sbatch's flags as those of Grid Engine's ``qsub``; docs/gridengine.md lists them for users."""
+"""Translates sbatch's flags to those of Grid Engine's ``qsub``; docs/gridengine.md lists them for users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import memory_as_typed
 from notebook_launcher.schedulers.translation import OF_ONE_HOST, QsubTranslation, with_job
 
-#: the flags of sbatch that are translated to those of qsub: all others are refused
+#: the flags of sbatch that are translated to those of qsub; all others are refused
 TRANSLATED = frozenset(
     {
         *("job-name", "output", "error", "partition", "account", "reservation", "nodelist", "exclude", "time", "begin"),
@@ -29,13 +29,13 @@ _RESOURCE = re.compile(r"[A-Za-z][\w.-]*", re.A)
 
 
 class SiteResources(Frozen):
-    """What a site calls its resources, by a profile's ``scheduler_options``.
+    """How a site names its resources, according to a profile's ``scheduler_options``.
 
-    ``parallel_environment``: the one that gives several cores of one host. ``gpu``: the resource that counts GPUs, for
-    the whole job. ``memory``: that of the memory; ``memory_per``: whether it counts for each core, or for the job.
-    ``exclusive``: a resource that gives a whole host; ``None``: there is none. ``constraint``: whether a constraint is
-    a ``resource`` (``-l``) or a variable of the job's ``context`` (``-ac``), which some sites read. ``qsub``: more
-    arguments of qsub.
+    ``parallel_environment``: the one that provides several cores of one host. ``gpu``: the resource for the number of
+    GPUs of the whole job. ``memory``: the resource for memory; ``memory_per``: whether it is counted per ``core`` or
+    per ``job``. ``exclusive``: a resource that requests a whole host; ``None``: there is none. ``constraint``: whether
+    a constraint is a ``resource`` (``-l``) or a variable of the job's ``context`` (``-ac``), which some sites read.
+    ``qsub``: additional arguments of qsub.
     """
 
     parallel_environment: str = "smp"
@@ -48,7 +48,7 @@ class SiteResources(Frozen):
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SiteResources:
-        """Return what the options say. Raises ``ProfileError`` for one that does not exist, or has no such value."""
+        """Return the names from these options. Raises ``ProfileError`` for an unknown option or an invalid value."""
         words: tuple[str, ...] = ()
         values = dict(options)
         for name, value in options.items():
@@ -70,12 +70,12 @@ class SiteResources(Frozen):
 
 
 class Translation(QsubTranslation):
-    """Translates the flags of one request to those of qsub."""
+    """The translation of one request's flags to those of qsub."""
 
     title, mail_letters, resource = "Grid Engine", _MAIL, _RESOURCE
 
     def arguments(self, site: SiteResources) -> list[str]:
-        """Return qsub's arguments in a fixed order. Raises ``UsageError``."""
+        """Return qsub's arguments in a fixed order. Raises ``UsageError`` for a flag that cannot be translated."""
         arguments = [
             *self._name_and_log(),
             *self._queue(),
@@ -152,7 +152,7 @@ class Translation(QsubTranslation):
             yield from ("-pe", site.parallel_environment, str(cores))
 
     def _hosts(self) -> list[str]:
-        """Return one request for both flags: of two for the same resource only the last one counts."""
+        """Return one resource request for both flags: of two for the same resource, only the last one counts."""
         named, without = (
             "|".join(names.replace(",", " ").split()) if (names := self.plain(flag, "n1,n2")) else ""
             for flag in ("nodelist", "exclude")
@@ -163,5 +163,5 @@ class Translation(QsubTranslation):
 
 
 def job_name(session_id: str) -> str:
-    """Return the name of a session's job: one cannot begin with a digit."""
+    """Return the name of a session's job; it cannot be the session's id, since names must not begin with a digit."""
     return f"nb-{session_id}"

@@ -1,4 +1,4 @@
-"""What ``bacct -l`` prints of a job that is over: what it had, and what it used."""
+"""The output of ``bacct -l`` for a finished job: what it was allocated, and what it used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SLOTS = re.compile(r"[Aa]llocated (\d{1,6}) Slot\(s\)|^Dispatched (\d{1,6}) Tas
 _GPU = re.compile(r"^ *(?:[\w.-]+ +)?\d+ +\d+ +\S.*$", re.A)
 _MIB = {"K": 2.0**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
-#: what the figures mean, by bacct's names
+#: what the values mean, by bacct's names
 MEANINGS = {
     "STATUS": "done: it ended by itself, with exit code 0; exit: otherwise",
     "Queue": "the queue that it waited and ran in",
@@ -42,7 +42,7 @@ MEANINGS = {
 
 
 def read_accounts(job: JobRef, text: str) -> JobAccounts | None:
-    """Return what the job had and used, ``None`` if it is not told, or did not come whole."""
+    """Return what the job was allocated and used, ``None`` if that is not reported, or the output is incomplete."""
     text = text.partition("\nSUMMARY:")[0]
     whole = unfolded(text)
     head = next((match for match in _HEAD.finditer(whole) if match["job"] == job.id), None)
@@ -103,7 +103,7 @@ def _hosts(began: str) -> list[str]:
 
 
 def _gpus(text: str, block: str) -> int | None:
-    """Return the rows of the allocation, before lines were joined; 0 if none were asked for, else ``None``."""
+    """Count the rows of the GPU allocation in the unjoined lines; 0 if no GPUs were requested, else ``None``."""
     _, found, rest = text.partition("\nGPU_ALLOCATION:\n")
     if found:
         return sum(1 for line in rest.partition("\n\n")[0].splitlines() if _GPU.match(line))

@@ -1,7 +1,7 @@
-"""What LSF tells beyond one's own jobs: queues, hosts, their GPUs, and jobs that wait.
+"""What LSF reports besides the user's own jobs: queues, hosts, their GPUs, and pending jobs.
 
-It tells when a job would start only once that is queued, and has no limits for everybody to read. Tables are asked for
-in wide format, in which no name is cut.
+It estimates a start only for jobs that are queued already, and has no limits that everybody can read. Tables are
+requested in wide format, in which no name is truncated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition, QueuedJob, read_walltime
 
 _PART = "--- part ---"
-# -X: each host of a group by itself, where older versions know that flag; the others are of use only with the hosts
+# -X lists each host of a group separately; not all versions have that flag. The other commands are useful only if the
+# hosts could be listed.
 _HOSTS = (
     f"{PLAIN_BASH}export LC_ALL=C; bhosts -w -X 2>/dev/null || bhosts -w || exit; "
     f"for one in 'bqueues -l' 'bmgroup -w' 'bhosts -gpu -w'; do echo '{_PART}'; $one 2>/dev/null; done; exit 0"
@@ -37,13 +38,13 @@ _QUEUE = re.compile(r"^QUEUE: ([\w.-]{1,64})[ \t]*$", re.M | re.A)
 _STATUS = re.compile(r"^PRIO +NICE +STATUS .*\n *-?\d+ +-?\d+ +(\w+:\w+)", re.M | re.A)
 _MINUTES = re.compile(r" *(\d{1,9})(?:\.\d+)? min\b", re.A)
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,127}", re.A)
-# states in which a host runs jobs, and takes more once it has room, from the manual of bhosts
+# states in which a host runs jobs, and accepts more when resources become free, from the manual of bhosts
 _IN_SERVICE = frozenset({"ok", "closed_Full", "closed_Excl", "closed_cu_Excl", "closed_Busy"})
-_MOST_NESTED = 5  # groups of hosts in one another
+_MOST_NESTED = 5  # levels of host groups inside host groups
 
 
 class Queue(Frozen):
-    """One queue. ``longest``, ``usual``: the run limit of its jobs in minutes, and that without ``-W``.
+    """One queue. ``longest``: its maximum run limit in minutes; ``usual``: its default run limit, without ``-W``.
 
     ``hosts``: words as LSF prints them: names, groups with a slash, ``all``. ``None``: not reported.
     """
@@ -67,16 +68,16 @@ class LsfInfo(ClusterInfo):
         return ["env", "LC_ALL=C", "bqueues", "-l"]
 
     def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
-        """Return the queues, with the longest run limit."""
+        """Return the queues, with their maximum run limits."""
         found = tuple(map(_partition, read_queues(answer.stdout))) if answer.exit_code == 0 else ()
         return found or None
 
     def nodes(self, cluster: str | None) -> list[str]:
-        """Return ``bhosts``, with what is needed to tell which hosts are in which queue, and their GPUs."""
+        """Return ``bhosts``, and the commands that show which hosts are in which queue, and their GPUs."""
         return ["bash", "-c", _HOSTS]
 
     def read_nodes(self, answer: CommandResult) -> tuple[Node, ...] | None:
-        """Return each host once for each queue that names it; where one cannot be resolved, its hosts are left out."""
+        """Return each host once for each queue that has it; queues whose hosts cannot be resolved have none."""
         hosts, queues, groups, gpus = [*answer.stdout.split(f"{_PART}\n"), "", "", ""][:4]
         rows = list(_hosts(hosts))
         if answer.exit_code != 0 or not rows:
@@ -92,23 +93,23 @@ class LsfInfo(ClusterInfo):
         )
 
     def pending_jobs(self, cluster: str | None) -> list[str]:
-        """Return ``bjobs`` for all jobs that wait."""
+        """Return ``bjobs`` for all pending jobs."""
         return ["bash", "-c", _WAITING, _FORMAT]
 
     def read_pending_jobs(self, answer: CommandResult) -> tuple[QueuedJob, ...] | None:
-        """Return them, without the GPUs that they ask for."""
+        """Return the pending jobs, without the GPUs that they request."""
         jobs = tuple(_waiting(answer.stdout))
         if jobs or _NO_JOBS.search(f"{answer.stderr}\n{answer.stdout}"):
             return jobs
         return jobs if answer.exit_code == 0 else None
 
     def estimate_start(self, request: Request) -> None:
-        """Return ``None``: an estimate is made only for jobs in the queue."""
+        """Return ``None``: LSF estimates a start only for jobs in the queue."""
         self._check(request)
 
 
 def read_queues(text: str) -> Iterator[Queue]:
-    """Yield the queues of ``bqueues -l`` that came whole: with their hosts, or another queue after them."""
+    """Yield the complete queues of ``bqueues -l``: those with their hosts, or followed by another queue."""
     parts = _QUEUE.split(text)
     for at, (name, block) in enumerate(zip(parts[1::2], parts[2::2], strict=True)):
         is_last = 2 * at + 3 >= len(parts)
@@ -128,13 +129,13 @@ def read_queues(text: str) -> Iterator[Queue]:
 
 
 def _without_defaults(block: str) -> tuple[str, str]:
-    """Return the part on default limits, and the rest."""
+    """Return the section of default limits, and the rest."""
     match = re.search(r"^DEFAULT LIMITS:[ \t]*\n(?P<text>.*?)(?=^[A-Z]|\Z)", block, re.M | re.S)
     return (match["text"], block[: match.start()] + block[match.end() :]) if match else ("", block)
 
 
 def _run_limit(text: str) -> int | None:
-    """Return the minutes under the heading RUNLIMIT, beside which there may be others in the same line."""
+    """Return the minutes under the heading RUNLIMIT, which may share its line with other headings."""
     lines = text.split("\n")
     for heading, values in itertools.pairwise(lines):
         if heading.startswith(" ") and (found := re.search(r"(?<= )RUNLIMIT\b", heading)):
@@ -161,7 +162,7 @@ def _partition(queue: Queue) -> Partition:
 
 
 def _hosts(text: str) -> Iterator[tuple[str, str, int | None, int]]:
-    """Yield name, status, slots and those in use of ``bhosts -w``."""
+    """Yield the name, the status, the slots and the slots in use of each host in ``bhosts -w``."""
     for line in text.splitlines():
         fields = line.split()
         if len(fields) == 9 and _NAME.fullmatch(fields[0]) and all(map(str.isdecimal, fields[4:])):
@@ -170,7 +171,7 @@ def _hosts(text: str) -> Iterator[tuple[str, str, int | None, int]]:
 
 def _node(row: tuple[str, str, int | None, int], queue: str, gpus: list[tuple[str, bool]]) -> Node:
     name, status, slots, used = row
-    full = slots is not None and used >= slots  # older versions say only that it is closed
+    full = slots is not None and used >= slots  # older versions report it only as closed
     counts = {kind: sum(1 for other, _ in gpus if other == kind) for kind, _ in gpus}
     busy = {kind: sum(1 for other, is_used in gpus if other == kind and is_used) for kind in counts}
     return Node(
@@ -186,9 +187,9 @@ def _node(row: tuple[str, str, int | None, int], queue: str, gpus: list[tuple[st
 
 
 def _gpus(text: str) -> dict[str, list[tuple[str, bool]]]:
-    """Return the model of each host's GPUs, and whether it is in use, of ``bhosts -gpu -w``.
+    """Return the model of each of a host's GPUs, and whether it is in use, from ``bhosts -gpu -w``.
 
-    A line that begins with spaces is of the host before it.
+    A line that begins with spaces belongs to the host before it.
     """
     found: dict[str, list[tuple[str, bool]]] = {}
     host = ""
@@ -203,7 +204,7 @@ def _gpus(text: str) -> dict[str, list[tuple[str, bool]]]:
 
 
 def _groups(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the members of each group of ``bmgroup -w``, after its heading."""
+    """Return the members of each group in ``bmgroup -w``, whose first line is a heading."""
     _, _, rows = text.partition("\n")
     return {words[0]: tuple(words[1:]) for words in map(str.split, rows.splitlines()) if len(words) > 1}
 
@@ -211,11 +212,11 @@ def _groups(text: str) -> dict[str, tuple[str, ...]]:
 def _members(
     words: tuple[str, ...] | None, groups: Mapping[str, tuple[str, ...]], there: list[str], nested: int = 0
 ) -> frozenset[str]:
-    """Return the hosts that are meant; none if one of the words is not understood, or none were reported."""
+    """Return the hosts that these words name; none if a word is not understood, or no words were reported."""
     found: set[str] = set()
     without: set[str] = set()
     for word in words or ():
-        name = re.sub(r"\+\d*$", "", word.removeprefix("~"))  # “+1”: preferred to others
+        name = re.sub(r"\+\d*$", "", word.removeprefix("~"))  # “~”: excluded; “+1”: preferred
         if name == "all":
             some = frozenset(there)
         elif name in there:
@@ -229,7 +230,7 @@ def _members(
 
 
 def _waiting(text: str) -> Iterator[QueuedJob]:
-    """Yield the jobs of ``bjobs -o``, or of its table, which does not tell their cores."""
+    """Yield the jobs of ``bjobs -o``, or of its default table, which does not show their cores."""
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(_APART)]
         words = line.split()

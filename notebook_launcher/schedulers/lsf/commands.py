@@ -1,7 +1,7 @@
 """IBM Spectrum LSF: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
 
-Written from recordings of LSF's and openlava's commands, and tried on a stand-in that answers like them; never tried on
-a cluster that runs LSF.
+Written from recorded output of LSF's and openlava's commands, and tested with a mock of them; never tested on a cluster
+that runs LSF.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from notebook_launcher.schedulers.lsf.termination_reasons import ended
 from notebook_launcher.schedulers.lsf.translation import TRANSLATED, Translation
 from notebook_launcher.schedulers.translation import UNSUBMITTED, signal_of, with_job
 
-# the reason last: it is free text, and may continue on further lines
+# the reason comes last: it is free text, and may continue on further lines
 _FIELDS = (
     *("jobid", "stat", "queue", "exec_host", "start_time", "estimated_start_time", "finish_time", "proj_name"),
     *("runtimelimit", "exit_code", "exit_reason", "pend_reason"),
@@ -42,8 +42,8 @@ _APART = "^"
 _FORMAT = f'{" ".join(_FIELDS)} delimiter="{_APART}"'
 _TO_FIND = f'jobid job_name command delimiter="{_APART}"'
 
-# ``bjobs -o``; where that flag is not known, as in older versions, ``bjobs -l``. Where one of the fields is not, as
-# perhaps that of the estimate is not everywhere, another one is in its place, which has no value while a job waits.
+# ``bjobs -o``, or ``bjobs -l`` in older versions without that flag. If the field of the estimated start is not known
+# either, start_time takes its place, which has no value while a job is pending.
 _QUERY = (
     f'{PLAIN_BASH}ask() {{ {{ errors=$(bjobs -noheader -o "$@" 2>&1 >&3); code=$?; }} 3>&1; }}; ask "$0" "$@"; '
     "[[ $errors != *'option -- '*o* ]] || exec bjobs -l \"$@\"; "
@@ -56,7 +56,7 @@ _NO_JOBS = re.compile(r"No (?:unfinished )?job found", re.I)
 _GONE = re.compile(r"Job <\d+> is not found", re.I)
 _WAITS = re.compile(r"Please wait \.\.\.|still trying", re.I)
 
-# from the manual of bjobs, JOB STATUS. UNKWN: the node is not reachable; it may come back. ZOMBI: it will not.
+# from the manual of bjobs, JOB STATUS. UNKWN: the node is not reachable, but may come back. ZOMBI: it will not.
 _STATES = {
     "PEND": State.PENDING,
     "PSUSP": State.PENDING,
@@ -70,18 +70,18 @@ _STATES = {
     "ZOMBI": State.NODE_FAIL,
     "UNKWN": State.UNKNOWN,
 }
-# of bhist's account
-_END_LIMIT = re.compile(
+# the end of a job in bhist's output
+_ENDED = re.compile(
     r"Done successfully|Exited(?: with exit code (?P<code>\d{1,3})| by signal (?P<signal>\d{1,3}))?", re.A
 )
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# "Dec 28 19:56", "Jan  7 09:59 L" (L: by its run limit), with LSB_DISPLAY_YEAR "Mar 15 18:22:37 2026"
+# "Dec 28 19:56", "Jan  7 09:59 L" (L: due to its run limit), with LSB_DISPLAY_YEAR "Mar 15 18:22:37 2026"
 _MOMENT = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d)(?::(\d\d))?(?: (\d{4}))?(?: [A-Z])?", re.A)
 
 
 class Lsf(Scheduler):
-    """LSF's commands, and parsers of their output; without steps within a job."""
+    """LSF's commands, and parsers of their output. It cannot run steps inside a job."""
 
     name = "lsf"
     title = "LSF"
@@ -98,10 +98,10 @@ class Lsf(Scheduler):
         self.cluster_info = LsfInfo(lambda request: Translation(request, UNSUBMITTED).arguments())
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
-        """Return the ``bsub`` command. Raises ``UsageError`` for a flag without a counterpart.
+        """Return the ``bsub`` command. Raises ``UsageError`` for a flag that cannot be translated.
 
-        The job script and its argument are one word, which LSF passes to a shell on the node. A login shell runs it, so
-        that modules work as on the login node.
+        The job script and its argument are one word, which LSF passes to a shell on the node. A login shell runs them,
+        so that modules work as on the login node.
         """
         words = Translation(request, submission).arguments()
         return ["bsub", *words, shlex.join(["bash", "-l", submission.script, submission.directory])]
@@ -111,7 +111,7 @@ class Lsf(Scheduler):
         return f"bsub < {script}"
 
     def read_submit(self, answer: CommandResult) -> JobRef:
-        """Parse ``Job <7> is submitted to queue <normal>.``, around which LSF may ask for patience.
+        """Parse ``Job <7> is submitted to queue <normal>.``; LSF may print other messages around it.
 
         Also raises ``SubmitUncertain``: success without a job id.
         """
@@ -126,7 +126,7 @@ class Lsf(Scheduler):
         )
 
     def explain_refusal(self, answer: CommandResult) -> LauncherError:
-        """Return the error for bsub's message, in its words and in plain ones."""
+        """Return the error for bsub's message, with the message and what it means."""
         return submit_errors.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
@@ -140,8 +140,8 @@ class Lsf(Scheduler):
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
         """Parse the output of bjobs.
 
-        bjobs fails if one of the jobs is unknown, but still lists the others. When busy, it may leave out a running
-        job, or all of them, and succeed.
+        bjobs fails if one of the jobs is unknown, but still lists the others. When LSF is busy, it may leave out some
+        or all running jobs and still succeed.
         """
         wanted = {job.id for job in jobs}
         rows = (*_rows(answer.stdout), *read_long(answer.stdout))
@@ -152,7 +152,7 @@ class Lsf(Scheduler):
         return None
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
-        """Whether bjobs says that there is no such job; its absence from a list does not mean that."""
+        """Return whether bjobs says that there is no such job; its absence from a list does not mean that."""
         return f"Job <{job.id}> is not found" in answer.stderr
 
     def history(self, job: JobRef) -> list[str]:
@@ -160,7 +160,7 @@ class Lsf(Scheduler):
         return ["bhist", "-l", job.id]
 
     def history_answers(self, answer: CommandResult) -> bool:
-        """Whether bhist could read its files, in which a job may not be."""
+        """Return whether bhist could read the event log, even if the job is not in it."""
         return answer.exit_code == 0 or "No matching job found" in f"{answer.stderr}\n{answer.stdout}"
 
     def history_typed(self, job: JobRef) -> str:
@@ -168,7 +168,7 @@ class Lsf(Scheduler):
         return f"bhist -l {job.id}"
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Parse how it ended from its last event; ``None`` if it has not ended, or is not known."""
+        """Parse from its last event how the job ended; ``None`` if it has not ended, or is not known."""
         return _past(job, unfolded(answer.stdout)) if answer.exit_code == 0 else None
 
     def accounting(self, job: JobRef) -> list[str]:
@@ -176,16 +176,16 @@ class Lsf(Scheduler):
         return ["env", "LC_ALL=C", "bacct", "-l", job.id]
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
-        """Parse what it used; ``None`` while it runs."""
+        """Parse what the job used; ``None`` while it runs."""
         accounts = self.read_report(job, answer)
         return accounts.record if accounts else None
 
     def report(self, job: JobRef) -> list[str]:
-        """Return the same."""
+        """Return the same command as ``accounting``."""
         return self.accounting(job)
 
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
-        """Parse it."""
+        """Parse all that bacct reports; ``None`` while the job runs."""
         return read_accounts(job, answer.stdout) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
@@ -198,7 +198,7 @@ class Lsf(Scheduler):
         return ["bkill", job.id]
 
     def find(self, session_id: str, request: Request) -> list[str]:
-        """Return a ``bjobs`` of the user's jobs; the command identifies the session if the user chose the job name."""
+        """Return ``bjobs`` for the user's jobs, with their commands, since the user may have chosen the job's name."""
         return ["bash", "-c", _QUERY, _TO_FIND]
 
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
@@ -218,7 +218,7 @@ class Lsf(Scheduler):
 
 
 def _rows(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of ``bjobs -o``; LSF's requests for patience are skipped."""
+    """Yield the rows of ``bjobs -o``; messages such as ``Please wait ...`` are skipped."""
     row: dict[str, str] | None = None
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(_APART, len(_FIELDS) - 1)]
@@ -256,9 +256,9 @@ def _status(row: Mapping[str, str]) -> JobStatus:
 
 
 def _past(job: JobRef, text: str) -> JobStatus | None:
-    """Return how a job ended according to bhist; only the last end counts, since a job may be requeued."""
-    known, _, events = text.partition(": Submitted from")  # everything before was written by the user
-    ends = list(_END_LIMIT.finditer(events))
+    """Return how a job ended according to bhist; only its last run counts, since a job may be requeued."""
+    known, _, events = text.partition(": Submitted from")  # the user may have chosen any text before that
+    ends = list(_ENDED.finditer(events))
     if f"Job <{job.id}>" not in known or not ends:
         return None
     hosts = re.findall(r"(?:Dispatched|Started)\b[^<;]*<([^>]+)>", events)
@@ -277,7 +277,7 @@ def _past(job: JobRef, text: str) -> JobStatus | None:
 
 
 def _reason(text: str | None) -> str | None:
-    """Return why it is pending; ``BeginTime`` is the common name for that reason, all others are LSF's own."""
+    """Return why it is pending, in LSF's words; a begin time is reported as ``BeginTime``, as with all schedulers."""
     if text is None:
         return None
     text = " ".join(text.split()).rstrip(";").strip()
@@ -285,19 +285,19 @@ def _reason(text: str | None) -> str | None:
 
 
 def _first_host(text: str | None) -> str | None:
-    """Return the first of ``node1:node1`` or ``4*node1:node2``."""
+    """Return the first host of ``node1:node1`` or ``4*node1:node2``."""
     match = re.match(r"\s*(?:\d+\*)?([^\s:]+)", text or "")
     return match[1] if match else None
 
 
 def _limit(text: str | None) -> str | None:
-    """Return a run limit, which LSF has in minutes (``1440.0``), as ``24:00:00``."""
+    """Return a run limit, which LSF gives in minutes (``1440.0``), as ``24:00:00``."""
     match = re.match(r"(\d{1,9})(?:\.\d+)?(?![\d:])", text or "", re.A)
     return f"{int(match[1]) // 60}:{int(match[1]) % 60:02d}:00" if match else None
 
 
 def _iso(text: str | None, now: datetime | None = None) -> str | None:
-    """Return LSF's time as ISO without a zone, on the cluster's clock; without a year, in the nearest one."""
+    """Return LSF's time in ISO format, without a zone, on the cluster's clock; a missing year is the nearest one."""
     match = _MOMENT.fullmatch((text or "").strip())
     if match is None or match[1] not in _MONTHS:
         return None

@@ -1,4 +1,4 @@
-"""What ``bjobs -l`` prints, read into the fields of ``bjobs -o``, which older versions and openlava do not have."""
+"""Parses ``bjobs -l`` into the fields of ``bjobs -o``, a flag that older versions and openlava do not have."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _TERMINATED = re.compile(r"TERM_[A-Z_]+")
 def unfolded(text: str) -> str:
     """Join the lines that LSF wraps at 80 columns: a continuation line is indented by 21 or 26 spaces.
 
-    It is cut anywhere, so that what follows these spaces may begin with one that belongs to the text.
+    Lines are wrapped anywhere, so a continuation may begin with a space of its own.
     """
     return re.sub(r"\n(?: {26}| {21}| {18,20}(?! ))", "", text)
 
 
 def read_long(text: str) -> Iterator[dict[str, str]]:
-    """Yield each job that came whole: one that waits, or with its beginning, or its end."""
+    """Yield each complete job: pending, running or finished."""
     text = unfolded(text)
     found = list(_JOB.finditer(text))
     for match, following in zip(found, [*found[1:], None], strict=False):
         block = text[match.end() : following.start() if following else len(text)]
-        if " SCHEDULING PARAMETERS:" in block:  # which stands at its end
+        if " SCHEDULING PARAMETERS:" in block:  # the last section of a job
             yield _row(match.groupdict(), block)
 
 
@@ -51,7 +51,7 @@ def _row(head: dict[str, str], block: str) -> dict[str, str]:
     for event in _EVENT.finditer(block):
         if started := _STARTED.match(event["what"]):
             row |= {"exec_host": started["host"], "start_time": event["at"]}
-        elif event["what"].startswith("Will be started"):  # while it waits, and LSF has an estimate
+        elif event["what"].startswith("Will be started"):  # LSF's estimate for a pending job
             row["estimated_start_time"] = event["at"]
         elif event["what"].startswith("Done successfully"):
             row |= {"exit_code": "0", "finish_time": event["at"]}

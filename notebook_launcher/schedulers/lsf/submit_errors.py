@@ -93,7 +93,8 @@ _TABLE = RefusalTable(
     unheard=r"daemon not responding|Cannot connect to LSF",
     jobs="bjobs",
 )
-# Names are not part of LSF's messages: those in angle brackets, and that of a queue or an argument before the sentence.
+# Names in LSF's messages could match a pattern by accident, so they are removed: those in angle brackets, and that of
+# a queue or an argument before the sentence.
 _NAMES = re.compile(r"^(?![A-Z]+LIMIT:)\S+: |<.*?>(?=[\s.,;:]|$)")
 
 

@@ -1,14 +1,14 @@
-"""The flags of a request, which are sbatch's, as those of ``bsub``.
+"""Translates the flags of a request, which are sbatch's, to those of ``bsub``.
 
-They are so in a profile as on the command line. These are supported:
+The same flags are supported in a profile and on the command line:
 
 ===========================================  ===================================================================
 ``partition = "gpuv100"``                    ``-q gpuv100``; a list ``a,b`` is ``-q "a b"``
-``time = "2:00:00"``                         ``-W 2:00``, rounded up to minutes; no limit cannot be asked for
+``time = "2:00:00"``                         ``-W 2:00``, rounded up to minutes; an unlimited walltime is refused
 ``ntasks``, ``cpus-per-task``                ``-n`` with their product; ``cpus-per-gpu`` × GPUs in place of the latter.
-                                             ``nodes = 1`` and ``ntasks-per-node`` are understood; more nodes are not
+                                             ``nodes = 1`` and ``ntasks-per-node`` are accepted; more nodes are not
 (always)                                     ``-R span[hosts=1]``
-``mem-per-cpu = "5G"``                       ``-R rusage[mem=5GB]``: per core, as sites count that reserve per task
+``mem-per-cpu = "5G"``                       ``-R rusage[mem=5GB]``: per core, as at sites that reserve memory per task
 ``mem = "20G"``, ``mem-per-gpu``             the same, divided by the cores, rounded up to MiB
 ``gpus = 2``, ``gpus-per-node = 2``,         ``-gpu num=2:mode=exclusive_process``. A type (``a100:2``) is refused: the
 ``gres = "gpu:2"``                           profile's ``[gpu.types]`` lead to a queue or a ``constraint``
@@ -16,15 +16,15 @@ They are so in a profile as on the command line. These are supported:
 ``begin``                                    ``-b month:day:hour:minute``, on the cluster's clock
 ``account``                                  ``-P``
 ``reservation``                              ``-U``
-``nodelist = "n1,n2"``                       ``-m "n1 n2"``; each by its name, no ``n[1-2]``
+``nodelist = "n1,n2"``                       ``-m "n1 n2"``; each by its full name, not ``n[1-2]``
 ``job-name``, ``output``, ``error``          ``-J``, ``-o`` (``-oo`` with ``open-mode = "truncate"``), ``-e``; in names
                                              ``%j`` is LSF's ``%J``
 ``exclusive``, ``hold``, ``requeue``         ``-x``, ``-H``, ``-r``
-``mail-user``, ``mail-type``                 ``-u``, ``-B`` for BEGIN, ``-N`` for END, both for ALL; no others
+``mail-user``, ``mail-type``                 ``-u``, ``-B`` for BEGIN, ``-N`` for END, both for ALL; others are refused
 ``signal = "USR1@120"``                      ``-wa USR1 -wt 2``: minutes, rounded up; all of the job's processes get it
 ===========================================  ===================================================================
 
-Any other flag is refused by name, before anything is submitted.
+Any other flag is refused by name before anything is submitted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from notebook_launcher.core.quantities import memory_as_typed
 from notebook_launcher.schedulers.translation import OF_ONE_HOST, FlagTranslation, up_to_minute, with_job
 
 _PLAIN = {"exclusive": "-x", "hold": "-H", "requeue": "-r"}
-#: the flags of sbatch that are translated to those of bsub: all others are refused
+#: the flags of sbatch that are translated to those of bsub; all others are refused
 TRANSLATED = frozenset(
     {
         *("job-name", "output", "error", "open-mode", "partition", "account", "reservation", "nodelist", "time"),
@@ -48,12 +48,12 @@ TRANSLATED = frozenset(
 
 
 class Translation(FlagTranslation):
-    """Translates the flags of one request to bsub's."""
+    """The translation of one request's flags to those of bsub."""
 
     title, command = "LSF", "bsub"
 
     def arguments(self) -> list[str]:
-        """Return bsub's arguments in a fixed order. Raises ``UsageError``."""
+        """Return bsub's arguments in a fixed order. Raises ``UsageError`` for a flag that cannot be translated."""
         arguments = [
             *self._name_and_log(),
             *self._queue_and_nodes(),
@@ -88,7 +88,7 @@ class Translation(FlagTranslation):
         return ["-W", f"{minutes // 60}:{minutes % 60:02d}", *self._begin()]
 
     def _begin(self) -> list[str]:
-        at = self.begin()  # a time that has passed would be next year's
+        at = self.begin()  # ``None`` if it has passed: LSF would take it as next year's
         return ["-b", f"{up_to_minute(at):%m:%d:%H:%M}"] if at else []
 
     def _resources(self) -> list[str]:
@@ -114,7 +114,7 @@ class Translation(FlagTranslation):
             raise UsageError(
                 f"--signal={text} cannot be asked for on LSF.", hint="name the signal, for example: --signal=USR1@120"
             )
-        minutes = max(1, -(-int(match["seconds"] or 60) // 60))  # by default, sbatch sends it a minute before the end
+        minutes = max(1, -(-int(match["seconds"] or 60) // 60))  # sbatch's default is a minute before the end
         return ["-wa", match["name"], "-wt", str(minutes)]
 
     def _mail(self) -> list[str]:
@@ -132,5 +132,5 @@ class Translation(FlagTranslation):
 
 
 def _list(text: str | None) -> str | None:
-    """Return comma-separated names in LSF's form: separated by spaces."""
+    """Return comma-separated names separated by spaces, as LSF writes them."""
     return " ".join(text.replace(",", " ").split()) if text else None

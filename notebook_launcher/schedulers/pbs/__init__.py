@@ -1,4 +1,4 @@
-"""PBS Professional and OpenPBS: their commands, states, refusals and ends, as text.
+"""PBS Professional and OpenPBS: their commands, states, refusals and accounting, as text.
 
 Nothing is run here.
 """

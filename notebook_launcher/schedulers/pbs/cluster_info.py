@@ -1,6 +1,6 @@
-"""What PBS tells beyond one's own jobs: queues, hosts and jobs that wait.
+"""What PBS reports besides the user's own jobs: queues, hosts and pending jobs.
 
-It tells when a job would start only once that is queued, and has no limits for everybody to read.
+It estimates a start only for jobs that are queued already, and has no limits that everybody can read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition, QueuedJob, read_walltime
 
 _QUEUES = f"{PLAIN_BASH}export LC_ALL=C; qstat -Q -f || exit; qstat -B -f 2>/dev/null; exit 0"
-# -v: each part of a host, among which its cores and GPUs may be divided
+# -v lists vnodes: a host's cores and GPUs may be divided among several
 _HOSTS = f"{PLAIN_BASH}export LC_ALL=C; pbsnodes -av || exit; echo; qstat -Q -f 2>/dev/null; exit 0"
 _WAITING = ["env", "LC_ALL=C", "qstat", "-i", "-w"]
 
@@ -25,18 +25,18 @@ _ATTRIBUTE = re.compile(r"^ {4,5}([A-Za-z_][\w.]*) = (.*)$", re.M | re.A)
 _VNODE = re.compile(r"^([A-Za-z0-9][\w.-]*(?:\[\d+\])?)[ \t]*\n(?= {5}\w)", re.M | re.A)
 _JOB = re.compile(r"\d{1,12}(?:\[\d*\])?\.[\w.-]+", re.A)
 _WAITS = frozenset("QHWT")
-# states in which a host runs jobs, and takes more once it has room, from the manual of pbsnodes
+# states in which a host runs jobs, and accepts more when resources become free, from the manual of pbsnodes
 _IN_SERVICE = frozenset({"free", "job-busy", "job-exclusive", "busy", "sleep"})
-# default_chunk.NAME of a queue restricts it to hosts with that value, unless it is an amount (the administrator's
-# guide, associating vnodes with queues)
+# A queue's default_chunk.NAME restricts it to hosts with that value, unless it is an amount (PBS's Administrator's
+# Guide, on associating vnodes with queues).
 _AMOUNTS = frozenset({"ncpus", "ngpus", "mem", "vmem", "mpiprocs", "ompthreads", "nodect", "place"})
 
 
 class Queue(Frozen):
-    """One queue. ``longest``, ``usual``: the walltime that it allows, and that without ``-l walltime``.
+    """One queue. ``longest``: its maximum walltime; ``usual``: its default walltime, without ``-l walltime``.
 
-    ``users``, ``groups``: those who may use it, ``None``: all. ``hosts``: what its hosts must have, by resource.
-    ``runs``: whether jobs run in it, and are not only passed on to other queues.
+    ``users``, ``groups``: those who may use it, ``None``: all. ``hosts``: the values that its hosts must have, by
+    resource. ``runs``: whether it is an execution queue; a routing queue passes jobs on to other queues.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Queue(Frozen):
 
 
 class PbsInfo(ClusterInfo):
-    """Pairs of a command and a parser. ``gpu``: returns the resource that counts GPUs.
+    """Pairs of a command and a parser. ``gpu``: returns the name of the resource for GPUs.
 
     ``check``: raises ``UsageError`` for a request that cannot be translated.
     """
@@ -61,16 +61,16 @@ class PbsInfo(ClusterInfo):
         self._check, self._gpu = check, gpu
 
     def partitions(self, cluster: str | None) -> list[str]:
-        """Return ``qstat`` for all queues, and for the server, which has a default one."""
+        """Return ``qstat`` for all queues, and for the server, which reports the default queue."""
         return ["bash", "-c", _QUEUES]
 
     def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
-        """Return the queues, with the longest walltime that they allow."""
+        """Return the queues, with their maximum walltimes."""
         found = tuple(map(_partition, read_queues(answer.stdout))) if answer.exit_code == 0 else ()
         return found or None
 
     def nodes(self, cluster: str | None) -> list[str]:
-        """Return ``pbsnodes``, and ``qstat`` for the queues: to tell which hosts are in which."""
+        """Return ``pbsnodes``, and ``qstat`` for the queues, which shows which hosts are in which queue."""
         return ["bash", "-c", _HOSTS]
 
     def read_nodes(self, answer: CommandResult) -> tuple[Node, ...] | None:
@@ -83,11 +83,11 @@ class PbsInfo(ClusterInfo):
         return tuple(_node(host, queue.name) for queue in queues for host in hosts.values() if host.is_in(queue))
 
     def pending_jobs(self, cluster: str | None) -> list[str]:
-        """Return ``qstat`` for all jobs that wait."""
+        """Return ``qstat`` for all pending jobs."""
         return _WAITING
 
     def read_pending_jobs(self, answer: CommandResult) -> tuple[QueuedJob, ...] | None:
-        """Return them, without the GPUs that they ask for; the name of a queue is cut after 15 characters."""
+        """Return the pending jobs, without the GPUs they request; qstat truncates queue names to 15 characters."""
         if answer.exit_code != 0:
             return None
         return tuple(_waiting(answer.stdout))
@@ -97,17 +97,17 @@ class PbsInfo(ClusterInfo):
         return ["env", "LC_ALL=C", "qstat", "-B", "-f"]
 
     def read_private_data(self, answer: CommandResult) -> bool | None:
-        """Whether the server lets users see jobs of others (``query_other_jobs``)."""
+        """Return whether the server hides other users' jobs (``query_other_jobs``)."""
         match = re.search(r"^    query_other_jobs = (True|False)[ \t]*$", answer.stdout, re.M)
         return None if match is None else match[1] == "False"
 
     def estimate_start(self, request: Request) -> None:
-        """Return ``None``: an estimate is made only for jobs in the queue."""
+        """Return ``None``: PBS estimates a start only for jobs in the queue."""
         self._check(request)
 
 
 def read_queues(text: str) -> list[Queue]:
-    """Return the queues that came whole: with whether they are started, which stands near the end."""
+    """Return the complete queues: those with the attribute ``started``, which comes near the end."""
     parts = _HEAD.split(text.replace("\n\t", ""))
     records = list(zip(parts[1::3], parts[2::3], map(_attributes, parts[3::3]), strict=True))
     default = next((found.get("default_queue") for kind, _, found in records if kind == "Server"), None)
@@ -144,7 +144,7 @@ def _queue(name: str, found: Mapping[str, str], *, is_default: bool) -> Queue:
 
 
 def _allowed(found: Mapping[str, str], what: str) -> frozenset[str] | None:
-    """Return the names of an access list, without the hosts in it; ``None`` if there is none, or it excludes some."""
+    """Return the names in an access list, without hosts; ``None`` if it is not enabled, or excludes some names."""
     words = [word.strip() for word in found.get(f"acl_{what}s", "").split(",") if word.strip()]
     if found.get(f"acl_{what}_enable") != "True" or any(word.startswith("-") for word in words):
         return None
@@ -152,7 +152,7 @@ def _allowed(found: Mapping[str, str], what: str) -> frozenset[str] | None:
 
 
 def _walltime(text: str | None) -> str | None:
-    """Return a walltime as sbatch writes it; PBS's is ``48:00:00``, or seconds."""
+    """Return a walltime in sbatch's format; PBS writes ``48:00:00``, or seconds."""
     if re.fullmatch(r"\d{1,5}:\d\d:\d\d", text or "", re.A):
         return text
     seconds = whole_number(text)
@@ -178,7 +178,7 @@ def _partition(queue: Queue) -> Partition:
 
 
 class _Host(Frozen):
-    """One host: the sum of its parts. ``has``: its resources; ``queue``: the only one whose jobs it takes."""
+    """One host: the sum of its vnodes. ``has``: its resources; ``queue``: the only queue whose jobs it accepts."""
 
     name: str
     state: str
@@ -227,7 +227,7 @@ def _host(name: str, values: Mapping[str, str], gpu: str) -> _Host:
 
 
 def _together(one: _Host, other: _Host) -> _Host:
-    """Return a host with one more of its parts, which is out of service if any of them is."""
+    """Return a host with another of its vnodes added; it is out of service if any of them is."""
     states = [part for part in (one, other) if not part.available] or [one]
     return _Host(
         one.name,

@@ -1,7 +1,7 @@
 """PBS Professional and OpenPBS: ``qsub``, ``qstat`` and ``qdel`` as text.
 
-Written from recordings of OpenPBS's commands, and tried on a stand-in that answers like them; never tried on a cluster
-that runs PBS. Flags are sbatch's, and are translated: see ``translation``.
+Written from recorded output of OpenPBS's commands, and tested with a mock of them; never tested on a cluster that runs
+PBS. Requests have the flags of sbatch, which are translated: see ``translation``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from notebook_launcher.schedulers.pbs.translation import TRANSLATED, SiteResourc
 from notebook_launcher.schedulers.translation import UNSUBMITTED
 
 _JOB_ID = re.compile(r"\d{1,12}(?:\[\])?(?:\.[\w.-]+)?", re.A)
-# some of the jobs are unknown; some are over, and the history is not kept
+# 153: some of the jobs are unknown; 35: some have finished, and PBS keeps no history
 _ANSWERED = (0, 153, 35)
 _AWAY = re.compile(r"cannot connect to server|Couldn't connect to cluster|Unknown Host", re.I)
 _GPU_NAMES = (
@@ -35,7 +35,7 @@ _OWN = (
 
 
 class Pbs(Scheduler):
-    """PBS's commands, and parsers of their output; without steps within a job."""
+    """PBS's commands, and parsers of their output. It cannot run steps inside a job."""
 
     name = "pbs"
     title = "PBS"
@@ -53,19 +53,19 @@ class Pbs(Scheduler):
         self.cluster_info = PbsInfo(self._check, lambda: self._site.gpu)
 
     def _check(self, request: Request) -> None:
-        """Raise ``UsageError`` for a flag without a counterpart."""
+        """Raise ``UsageError`` for a flag that cannot be translated."""
         Translation(request, UNSUBMITTED).arguments(self._site)
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Take what the site calls its resources."""
+        """Apply the site's names of its resources."""
         self._site = SiteResources.read(options)
 
     def site_options(self) -> list[str]:
-        """Return ``pbsnodes``, of whose output only the resources that may count GPUs are left."""
+        """Return ``pbsnodes``, filtered to the names of resources that may be GPUs."""
         return ["bash", "-c", _GPU_NAMES]
 
     def read_site_options(self, answer: CommandResult) -> dict[str, str]:
-        """Return what counts GPUs, if there is one such resource, and it is not ``ngpus``."""
+        """Return the name of the resource for GPUs, if there is exactly one and it is not the default ``ngpus``."""
         names = {
             name for line in answer.stdout.splitlines() if (name := line.strip()) in ("ngpus", "gpus", "ngpu", "gpu")
         }
@@ -76,16 +76,16 @@ class Pbs(Scheduler):
         return f"qsub {script}"
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
-        """Return the ``qsub`` command. Raises ``UsageError`` for a flag without a counterpart.
+        """Return the ``qsub`` command. Raises ``UsageError`` for a flag that cannot be translated.
 
-        The job script is run by a login shell on the node, so that modules work as on the login node. No variable is
-        passed on: qsub refuses those with quotes.
+        A login shell runs the job script on the node, so that modules work as on the login node. The environment is not
+        passed on, because qsub refuses variables with quotes.
         """
         words = Translation(request, submission).arguments(self._site)
         return ["qsub", *words, "--", "/bin/bash", "-l", submission.script, submission.directory]
 
     def read_submit(self, answer: CommandResult) -> JobRef:
-        """Parse ``7.server`` from the last such line; hooks of a site may print around it.
+        """Parse ``7.server`` from the last such line; a site's hooks may print other lines around it.
 
         Also raises ``SubmitUncertain``: success without a job id.
         """
@@ -101,15 +101,15 @@ class Pbs(Scheduler):
         )
 
     def explain_refusal(self, answer: CommandResult) -> LauncherError:
-        """Return the error for qsub's message, in its words and in plain ones."""
+        """Return the error for qsub's message, with the message and what it means."""
         return submit_errors.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
-        """Return ``qstat`` for these jobs, those that are over included, as long as PBS keeps their history."""
+        """Return ``qstat`` for these jobs, including finished ones as long as PBS keeps their history."""
         return ["env", "LC_ALL=C", "qstat", "-x", "-f", *(job.id for job in jobs)]
 
     def query_own(self, cluster: str | None) -> list[str]:
-        """Return a ``qstat`` of all of the user's jobs that wait or run."""
+        """Return ``qstat`` for all of the user's pending and running jobs."""
         return ["bash", "-c", _OWN]
 
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
@@ -124,36 +124,36 @@ class Pbs(Scheduler):
         return found
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
-        """Whether qstat says that there is no such job, or that it is over and no history is kept."""
+        """Return whether qstat says that there is no such job, or that it has finished and no history is kept."""
         number = re.escape(_number(job.id))
         return re.search(rf"Unknown Job Id {number}\b|qstat: {number}\S* Job has finished", answer.stderr) is not None
 
     def history(self, job: JobRef) -> None:
-        """Return ``None``: ``query`` asks for it as well."""
+        """Return ``None``: ``query`` includes the history."""
 
     def history_typed(self, job: JobRef) -> str:
         """Return ``qstat`` with the history."""
         return f"qstat -x -f {job.id}"
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Return ``None``."""
+        """Return ``None``: see ``history``."""
         return None
 
     def accounting(self, job: JobRef) -> list[str]:
-        """Return ``qstat`` for one job, which tells what it uses and has used."""
+        """Return ``qstat`` for one job, which reports what it uses and has used."""
         return self.query([job])
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
-        """Parse what it used."""
+        """Parse what the job used."""
         accounts = self.read_report(job, answer)
         return accounts.record if accounts else None
 
     def report(self, job: JobRef) -> list[str]:
-        """Return the same."""
+        """Return the same command as ``accounting``."""
         return self.query([job])
 
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
-        """Parse all that it tells."""
+        """Parse all that qstat reports about the job."""
         for job_id, attributes in read_records(answer.stdout):
             if _number(job_id) == _number(job.id):
                 return read_accounts(job, attributes, self._site.gpu)
@@ -164,7 +164,7 @@ class Pbs(Scheduler):
         return ["qdel", job.id]
 
     def find(self, session_id: str, request: Request) -> list[str]:
-        """Return a ``qstat`` of the user's jobs, in which their commands are."""
+        """Return ``qstat`` for all of the user's pending and running jobs, which includes their commands."""
         return ["bash", "-c", _OWN]
 
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:

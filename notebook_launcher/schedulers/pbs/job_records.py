@@ -1,6 +1,7 @@
-"""What ``qstat -x -f`` prints of jobs, read: as text.
+"""Parses what ``qstat -x -f`` prints about jobs.
 
-Not as JSON: that of OpenPBS leaves out all jobs but the first, and that of 23.06 may be invalid.
+It is requested as text, not as JSON: OpenPBS's JSON leaves out all jobs but the first, and that of 23.06 may be
+invalid.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _JOB = re.compile(r"^Job Id: (\d{1,12}(?:\[\d*\])?(?:\.[\w.-]+)?)[ \t]*$", re.M 
 _ATTRIBUTE = re.compile(r"^    ([A-Za-z_][\w.]*) = (.*)$", re.M | re.A)
 _MOMENT = "%a %b %d %H:%M:%S %Y"
 
-# from the manual of qstat, job states. B: an array has begun; X: a job of an array has ended
+# from the manual of qstat, job states. B: a job array has begun; X: a job of an array has finished
 _STATES = {
     **dict.fromkeys(("Q", "H", "W", "T", "M"), State.PENDING),
     **dict.fromkeys(("R", "B"), State.RUNNING),
@@ -24,18 +25,18 @@ _STATES = {
     "E": State.COMPLETING,
 }
 _OVER = ("F", "X")
-# exit codes below zero: PBS itself ended the job, or could not start it (job.h of OpenPBS, JOB_EXEC_KILL_…)
+# with a negative exit code PBS itself ended the job, or could not start it (job.h of OpenPBS, JOB_EXEC_KILL_…)
 _MEMORY, _WALLTIME = (-27, -26), -29
 _SIGNALLED = 256  # added to the signal that ended the job script
-_TERMINATED, _FINISHED = "91", "92"  # substates of a job that was deleted, and of one whose script ended with 0
+_TERMINATED, _FINISHED = "91", "92"  # substates: the job was deleted; its script ended with exit code 0
 _MIB = {"": 2**-20, "K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 
 def read_records(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each job's id and attributes, as far as it came whole: a cut one has no end.
+    """Yield the id and the attributes of each job whose record is complete; a truncated one lacks its end.
 
-    A long value goes on in lines that begin with a tab. Of an attribute that is there twice the first one counts: what
-    follows is part of the user's own variables.
+    A long value continues on lines that begin with a tab. If an attribute occurs twice, the first one counts: the
+    second is part of the user's own variables.
     """
     parts = _JOB.split(text.replace("\n\t", ""))
     for job_id, block in zip(parts[1::2], parts[2::2], strict=True):
@@ -47,7 +48,7 @@ def read_records(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def read_status(job: JobRef, found: Mapping[str, str]) -> JobStatus:
-    """Return a job's status; an odd state is ``UNKNOWN``."""
+    """Return a job's status; an unexpected state is ``UNKNOWN``."""
     letter = found["job_state"]
     over = letter in _OVER
     state = _end(found) if over else _STATES.get(letter, State.UNKNOWN)
@@ -72,8 +73,10 @@ def read_status(job: JobRef, found: Mapping[str, str]) -> JobStatus:
 
 
 def _end(found: Mapping[str, str]) -> State:
-    """Return how a job ended. Without an exit code it was deleted before it began, or PBS lost sight of it: then its
-    substate tells, and that it is over is certain."""
+    """Return how a job ended.
+
+    A job without an exit code was deleted before it started, or PBS lost track of it: then its substate decides.
+    """
     code = _exit_status(found)
     deleted = found.get("substate") == _TERMINATED or " terminated" in found.get("comment", "")
     if code is None:
@@ -107,7 +110,7 @@ def _deleted_by(found: Mapping[str, str]) -> str | None:
 
 
 def _reason(letter: str, found: Mapping[str, str]) -> tuple[str | None, Meaning | None]:
-    """Return why a job waits, in PBS's words, and what they mean."""
+    """Return why a job is pending, in PBS's words, and what they mean."""
     if letter == "W":
         return "BeginTime", None
     holds = found.get("Hold_Types", "n")
@@ -139,7 +142,7 @@ def _sentence(text: str) -> str:
 
 
 def read_use(job: JobRef, found: Mapping[str, str], gpu: str) -> AccountingRecord:
-    """Return what a job was allocated and used; ``gpu``: the resource that counts GPUs."""
+    """Return what a job was allocated and used; ``gpu``: the name of the resource for GPUs."""
     status = read_status(job, found)
     wall, cores = _seconds(found.get("resources_used.walltime")), whole_number(found.get("Resource_List.ncpus"))
     memory, gpus = _mib(found.get("Resource_List.mem")), whole_number(found.get(f"Resource_List.{gpu}")) or 0
@@ -163,7 +166,7 @@ def read_use(job: JobRef, found: Mapping[str, str], gpu: str) -> AccountingRecor
     )
 
 
-#: what the attributes mean that are shown of a job, by qstat's names
+#: what the attributes mean that are shown for a job, by qstat's names
 MEANINGS = {
     "Exit_status": "the script's exit code; below 0: PBS ended it; over 256: the signal that ended it, plus 256",
     "comment": "what PBS says about it",
@@ -184,7 +187,7 @@ MEANINGS = {
 
 
 def read_accounts(job: JobRef, found: Mapping[str, str], gpu: str) -> JobAccounts:
-    """Return all that is told of a job; ``gpu``: the resource that counts GPUs."""
+    """Return all that is reported about a job; ``gpu``: the name of the resource for GPUs."""
     columns = {name: found.get(name, "") for name in MEANINGS}
     if columns["project"] == "_pbs_project_default":
         columns["project"] = ""
@@ -194,7 +197,7 @@ def read_accounts(job: JobRef, found: Mapping[str, str], gpu: str) -> JobAccount
 
 
 def _first_host(text: str | None) -> str | None:
-    """Return the first of ``node1/0*2+node2/0``."""
+    """Return the first host of ``node1/0*2+node2/0``."""
     match = re.match(r"([A-Za-z0-9][\w.-]*)/", text or "", re.A)
     return match[1] if match else None
 
@@ -211,7 +214,7 @@ def _mib(text: str | None) -> float | None:
 
 
 def _iso(text: str | None) -> str | None:
-    """Return PBS's time as ISO without a zone, on the cluster's clock."""
+    """Return PBS's time in ISO format, without a zone, on the cluster's clock."""
     try:
         return datetime.strptime(text or "", _MOMENT).isoformat()
     except ValueError:

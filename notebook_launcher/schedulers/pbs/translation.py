@@ -1,4 +1,4 @@
-"""sbatch's flags as those of PBS's ``qsub``; docs/pbs.md lists them for users."""
+"""Translates sbatch's flags to those of PBS's ``qsub``; docs/pbs.md lists them for users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import memory_as_typed
 from notebook_launcher.schedulers.translation import OF_ONE_HOST, QsubTranslation
 
-#: the flags of sbatch that are translated to those of qsub: all others are refused
+#: the flags of sbatch that are translated to those of qsub; all others are refused
 TRANSLATED = frozenset(
     {
         *("job-name", "output", "error", "partition", "account", "reservation", "nodelist", "time", "begin"),
@@ -31,11 +31,11 @@ _DEPENDENCY = re.compile(
 
 
 class SiteResources(Frozen):
-    """What a site calls its resources, by a profile's ``scheduler_options``.
+    """How a site names its resources, according to a profile's ``scheduler_options``.
 
-    ``gpu``: what counts GPUs in a chunk. ``account_flag``: the flag of qsub for an account, ``A`` or ``P``.
-    ``constraint``: whether a constraint is part of the ``chunk``, or asked for the whole ``job``. ``qsub``: more
-    arguments of qsub.
+    ``gpu``: the resource for the number of GPUs in a chunk. ``account_flag``: qsub's flag for an account, ``A`` or
+    ``P``. ``constraint``: whether a constraint is part of the ``chunk``, or a resource of the whole ``job``. ``qsub``:
+    additional arguments of qsub.
     """
 
     gpu: str = "ngpus"
@@ -45,7 +45,7 @@ class SiteResources(Frozen):
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SiteResources:
-        """Return what the options say. Raises ``ProfileError`` for one that does not exist, or has no such value."""
+        """Return the names from these options. Raises ``ProfileError`` for an unknown option or an invalid value."""
         values = dict(options)
         if strange := sorted(values.keys() - cls.__dataclass_fields__.keys()):
             known = ", ".join(sorted(cls.__dataclass_fields__))
@@ -64,12 +64,12 @@ class SiteResources(Frozen):
 
 
 class Translation(QsubTranslation):
-    """Translates the flags of one request to those of qsub."""
+    """The translation of one request's flags to those of qsub."""
 
     title, mail_letters, resource = "PBS", _MAIL, _RESOURCE
 
     def arguments(self, site: SiteResources) -> list[str]:
-        """Return qsub's arguments in a fixed order. Raises ``UsageError``."""
+        """Return qsub's arguments in a fixed order. Raises ``UsageError`` for a flag that cannot be translated."""
         arguments = [
             *self._name_and_log(),
             *self._queue(site),
@@ -166,5 +166,5 @@ class Translation(QsubTranslation):
 
 
 def job_name(session_id: str) -> str:
-    """Return the name of a session's job: in older versions one cannot begin with a digit."""
+    """Return the name of a session's job; in older versions it cannot begin with a digit, as session ids do."""
     return f"nb-{session_id}"

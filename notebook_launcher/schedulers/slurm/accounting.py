@@ -30,13 +30,13 @@ _Row = Mapping[str, str]
 
 
 def accounting_command(job: JobRef) -> list[str]:
-    """Return ``sacct`` for one job: with its steps, for the memory, and its earlier runs, which cost as well."""
+    """Return ``sacct`` for one job, with its steps, which have the memory, and its earlier runs, which also cost."""
     words = ["--noheader", "--parsable2", "--noconvert", "--duplicates", f"--jobs={job.id}"]
     return with_clean_env(["sacct", *on_cluster(job.cluster), *words, f"--format={','.join(FIELDS)}"], of_a_job=True)
 
 
 def parse_accounting(job: JobRef, answer: CommandResult) -> AccountingRecord | None:
-    """Return the accounting of a job, ``None`` if there is none: no accounting, or the job is not in it (yet)."""
+    """Return the accounting of a job, ``None`` if the site has none, or the job is not in it (yet)."""
     if answer.exit_code != 0:
         return None
     runs = runs_in(job, (line.split("|") for line in answer.stdout.splitlines()), FIELDS)
@@ -46,7 +46,7 @@ def parse_accounting(job: JobRef, answer: CommandResult) -> AccountingRecord | N
 def last_run(job: JobRef, runs: Sequence[Run]) -> tuple[AccountingRecord, Run]:
     """Return the accounting of the last of a job's runs, and that run."""
     last = runs[-1]
-    # a job that was cancelled while pending for another run
+    # not the last one if the job was cancelled while it was pending again: the last that ran
     run = next((run for run in reversed(runs) if run.wall), last)
     earlier = [before for before in runs[: runs.index(run)] if before.is_earlier_of(run)]
     return _accounted(job, run, sum(before.wall or 0 for before in earlier), complete=last.is_complete), run
@@ -60,28 +60,28 @@ class Run(Frozen):
 
     @property
     def state(self) -> State:
-        """Its state, or its end."""
+        """The state in which it is, or in which it ended."""
         return State.read(self.row["State"])
 
     @property
     def wall(self) -> int | None:
-        """The seconds that it took."""
+        """Its elapsed time in seconds."""
         return whole_number(self.row["ElapsedRaw"])
 
     @property
     def is_complete(self) -> bool:
-        """Whether no more rows are expected: the steps, with what they used, arrive after the job."""
+        """Whether no more rows are expected: those of the steps, with what they used, arrive after that of the job."""
         steps_ended = all(State.read(step["State"]).ended for step in self.steps)
         return self.state.ended and steps_ended and (bool(self.steps) or not self.wall)
 
     def is_earlier_of(self, other: Run) -> bool:
-        """Whether the job was requeued after it; job ids may also be reused."""
-        put_back = self.state.waits or self.state in (State.PREEMPTED, State.NODE_FAIL, State.BOOT_FAIL)
-        return put_back and self.row["UID"] == other.row["UID"]
+        """Whether the job was requeued after this run; otherwise, the other run's job has reused the id."""
+        requeued = self.state.waits or self.state in (State.PREEMPTED, State.NODE_FAIL, State.BOOT_FAIL)
+        return requeued and self.row["UID"] == other.row["UID"]
 
 
 def runs_in(job: JobRef, rows: Iterable[Sequence[str]], names: Sequence[str]) -> list[Run]:
-    """Return the runs of a job in rows with these columns; rows of another length are those of a site's plug-in."""
+    """Return the runs of a job in rows with these columns; rows of another length (a site's plugins) are skipped."""
     runs: list[Run] = []
     for fields in rows:
         if len(fields) != len(names):
@@ -97,8 +97,8 @@ def runs_in(job: JobRef, rows: Iterable[Sequence[str]], names: Sequence[str]) ->
 def _accounted(job: JobRef, run: Run, earlier: int, *, complete: bool) -> AccountingRecord:
     row = run.row
     cores, nodes = whole_number(row["AllocCPUS"]) or None, whole_number(row["AllocNodes"]) or None
-    tres, asked = _tres(row["AllocTRES"]), _tres(row.get("ReqTRES", ""))  # the latter is queried for a report
-    (gpus, gpu_type), (gpus_requested, type_requested) = _gpus(tres), _gpus(asked)
+    tres, requested_tres = _tres(row["AllocTRES"]), _tres(row.get("ReqTRES", ""))  # ReqTRES is queried only for reports
+    (gpus, gpu_type), (gpus_requested, type_requested) = _gpus(tres), _gpus(requested_tres)
     minutes = whole_number(row["TimelimitRaw"])
     requested, allocated = _requested_memory(row["ReqMem"], cores, nodes), mib(tres.get("mem", ""), plain_unit="M")
     return AccountingRecord(
@@ -116,8 +116,8 @@ def _accounted(job: JobRef, run: Run, earlier: int, *, complete: bool) -> Accoun
         memory_peak=max(filter(None, (mib(step["MaxRSS"]) for step in run.steps)), default=None),
         memory_limit=allocated or requested,
         memory_requested=requested,
-        cores_requested=whole_number(asked.get("cpu")) or whole_number(row.get("ReqCPUS")) or None,
-        gpus_requested=gpus_requested if asked else None,
+        cores_requested=whole_number(requested_tres.get("cpu")) or whole_number(row.get("ReqCPUS")) or None,
+        gpus_requested=gpus_requested if requested_tres else None,
         gpu_type_requested=type_requested,
         joules=_joules(run),
         earlier=earlier,
@@ -131,7 +131,7 @@ def _tres(text: str) -> dict[str, str]:
 
 
 def _cpu_used(run: Run) -> float | None:
-    """Return the job's own value; while that is missing, the sum of its steps."""
+    """Return the job's own value or the sum of its steps, whichever is larger: the job's own is missing at first."""
     of_steps = [seconds for step in run.steps if (seconds := cpu_seconds(step["TotalCPU"])) is not None]
     own = cpu_seconds(run.row["TotalCPU"])
     return max(own or 0.0, sum(of_steps)) if of_steps or own is not None else None
@@ -140,7 +140,7 @@ def _cpu_used(run: Run) -> float | None:
 def _gpus(tres: Mapping[str, str]) -> tuple[int, str | None]:
     """Return the number of GPUs, and their type if all have the same.
 
-    ``gres/gpu=2,gres/gpu:a100=2`` are two GPUs: the second entry has the type of the first. A site may have only one.
+    ``gres/gpu=2,gres/gpu:a100=2`` means two GPUs: the second entry only adds the type. A site may have either entry.
     """
     counts = {
         match[1] or "": whole_number(value) or 0 for name, value in tres.items() if (match := _GPUS.fullmatch(name))
@@ -152,7 +152,7 @@ def _gpus(tres: Mapping[str, str]) -> tuple[int, str | None]:
 
 
 def _joules(run: Run) -> float | None:
-    """Return the energy of the job's nodes; the largest of several steps, because they share the meter."""
+    """Return the energy used by the job's nodes; of several steps the largest value, since they share the meter."""
     return measured_joules(row["ConsumedEnergyRaw"] for row in (run.row, *run.steps))
 
 
@@ -163,7 +163,7 @@ def measured_joules(values: Iterable[str]) -> float | None:
 
 
 def _requested_memory(text: str, cores: int | None, nodes: int | None) -> float | None:
-    """Return the total requested memory: ``4000M``, or in older rows ``4000Mc`` per core and ``4Gn`` per node."""
+    """Return the total requested memory in MiB: ``4000M``, or in older rows ``4000Mc`` per core, ``4Gn`` per node."""
     match = _SIZE.fullmatch(text)
     times = {"c": cores, "n": nodes, "": 1}[match[3]] if match else None
     one = mib(text, plain_unit="M")
@@ -171,13 +171,13 @@ def _requested_memory(text: str, cores: int | None, nodes: int | None) -> float 
 
 
 def mib(text: str, plain_unit: str = "") -> float | None:
-    """Return a size in MiB; ``plain_unit`` is the unit of a number without one."""
+    """Return a size in MiB; ``plain_unit``: the unit of a number without one."""
     match = _SIZE.fullmatch(text)
     return float(match[1]) * _MIB[match[2] or plain_unit] if match else None
 
 
 def cpu_seconds(text: str) -> float | None:
-    """Parse ``[[DD-]HH:]MM:SS[.mmm]``."""
+    """Parse ``[[DD-]HH:]MM:SS[.mmm]`` to seconds; ``None`` for any other text."""
     match = _CPU_TIME.fullmatch(text)
     if match is None:
         return None

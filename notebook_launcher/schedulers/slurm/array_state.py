@@ -1,4 +1,4 @@
-"""The state of a job array as a whole, from those of its tasks: squeue lists each that runs, and those that wait."""
+"""The state of a job array as a whole, from those of its tasks: squeue lists running tasks one by one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from notebook_launcher.schedulers.base import JobStatus, State
 
-# What tells most about the array comes first: it is over when all of its tasks are.
+# The states that matter most for the array come first: it has ended only when all of its tasks have.
 _ORDER = (
     *(State.RUNNING, State.SUSPENDED, State.COMPLETING, State.PENDING, State.UNKNOWN),
     *(State.FAILED, State.OUT_OF_MEMORY, State.NODE_FAIL, State.BOOT_FAIL, State.TIMEOUT, State.DEADLINE),
@@ -15,7 +15,7 @@ _ORDER = (
 
 
 def of_array(rows: Sequence[JobStatus]) -> JobStatus:
-    """Return the status of the task that tells most about all: one that runs, or waits, or has failed.
+    """Return the status of the task that represents the array best: one that runs, else one that is pending or failed.
 
     ``rows``: at least one; an ordinary job has one.
     """

@@ -1,7 +1,7 @@
-"""Slurm's information beyond one's own job, 22.05 and newer: partitions, limits, nodes, pending jobs, start estimates.
+"""What Slurm (22.05 and newer) reports besides the user's own job: partitions, limits, nodes, pending jobs, estimates.
 
-Each query is one command. ``sinfo`` and ``squeue`` pad the fields of ``-O`` and truncate longer values, so the fields
-are requested wide, and the padding is removed before the output is sent.
+Each query is one command. ``sinfo`` and ``squeue`` pad the fields of ``-O`` and truncate longer values, so wide fields
+are requested, and the padding is removed before the output is sent.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _JOB_FIELDS = (
     "JobArrayID:1024,UserName:64,Partition:256,PriorityLong:24,NumCPUs:16,NumNodes:16,NumTasks:16,tres-alloc:512,"
     "tres-per-job:256,tres-per-node:256,tres-per-task:256,Reason:128"
 )
-# The whole list of an array's tasks: squeue truncates it at 64 characters (squeue's manual, ENVIRONMENT VARIABLES).
+# For the whole list of an array's tasks: squeue truncates it to 64 characters (its manual, ENVIRONMENT VARIABLES).
 _WHOLE_ARRAYS = "SLURM_BITSTR_LEN=0"
 
-# Reasons of jobs that start as soon as there are free resources, and so compete for them. All others are pending for
-# another reason (held, dependency, begin time, limit), and do not delay it (squeue's manual, JOB REASON CODES).
+# Reasons of jobs that start as soon as resources are free, and so compete for them. Jobs with any other reason (held,
+# dependency, begin time, limit) do not delay this one (squeue's manual, JOB REASON CODES).
 _COMPETES = frozenset({"Priority", "Resources", "None"})
 
 # States of nodes on which jobs can start, now or once others there have ended (sinfo's manual, NODE STATE CODES). Nodes
-# in power saving are powered up for a job. All other states, also of later versions, count as out of service.
+# in power saving are powered up for a job. All other states, also those of later versions, count as out of service.
 _IN_SERVICE = frozenset(
     {
         "idle",
@@ -68,7 +68,7 @@ _IN_SERVICE = frozenset(
 _SUFFIXES = "*~#!%$@^-"
 _OUT_OF_SERVICE_SUFFIXES = frozenset("*$^")  # not responding; maintenance; rebooting
 
-# On one line, as above. $1: the user, $2: another cluster, or nothing: then the controller prints this one's name.
+# On one line, as above. $1: the user, $2: another cluster; if empty, the controller is queried for this one's name.
 _ACCOUNTS = (
     'name=$2; test -n "$name" || name=$(scontrol show config | sed -n "s/^ClusterName *= *//p"); echo "$name"; '
     'sacctmgr --noheader --parsable2 show assoc where user="$1" format=cluster,account,qos'
@@ -117,7 +117,7 @@ class SlurmClusterInfo(ClusterInfo):
         return with_clean_env(["scontrol", *on_cluster(cluster), "--oneliner", "show", "partition"])
 
     def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
-        """Parse one line for each partition; if the user may see none, there is no answer."""
+        """Parse one line for each partition; ``None`` if the user may see none."""
         records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "PartitionName=" in line]
         return tuple(_partition(record) for record in records if record.get("PartitionName")) or None
 
@@ -130,15 +130,15 @@ class SlurmClusterInfo(ClusterInfo):
         return slurm_limits.parse_limits(request, answer.stdout)
 
     def read_defaults(self, request: Request, answer: CommandResult) -> tuple[str | None, str | None]:
-        """Return the default account and QOS if the request names none."""
+        """Return the request's account and QOS, or the defaults if it names none."""
         return slurm_limits.read_defaults(request, answer.stdout)
 
     def accounts(self, user: str, cluster: str | None) -> list[str]:
-        """Return ``sacctmgr`` for the user's associations, of this cluster or another one."""
+        """Return ``sacctmgr`` for the user's associations on this cluster or another one."""
         return ["sh", "-c", _ACCOUNTS, "accounts", user, cluster or ""]
 
     def read_accounts(self, answer: CommandResult) -> tuple[str, ...] | None:
-        """Parse ``cluster|account|QOS``, after a first line with the name of the cluster, if known."""
+        """Parse ``cluster|account|QOS``, after a first line with the name of the cluster (empty: not known)."""
         return tuple(self.read_qos(answer) or ()) or None
 
     def read_qos(self, answer: CommandResult) -> dict[str, tuple[str, ...]] | None:
@@ -163,7 +163,7 @@ class SlurmClusterInfo(ClusterInfo):
         return {partition: tuple(dict.fromkeys(names)) for partition, names in found.items()} or None
 
     def node_sizes(self, cluster: str | None) -> list[str]:
-        """Return ``sinfo``, with a line for each partition and size: without ``--exact`` only the smallest is shown."""
+        """Return ``sinfo``, with a line for each partition and size; without ``--exact`` it shows only the smallest."""
         return ["sinfo", *on_cluster(cluster), "--exact", "--noheader", "--format=%R|%c|%m"]
 
     def read_node_sizes(self, answer: CommandResult) -> tuple[NodeSize, ...] | None:
@@ -187,18 +187,18 @@ class SlurmClusterInfo(ClusterInfo):
         return with_clean_env(["scontrol", *on_cluster(cluster), "--oneliner", "show", "licenses"])
 
     def read_licences(self, answer: CommandResult) -> tuple[Licence, ...] | None:
-        """Parse ``LicenseName=matlab Total=4 Used=0 …``; one of another server has its name after an ``@``."""
+        """Parse ``LicenseName=matlab Total=4 Used=0 …``; a remote licence has its server's name after an ``@``."""
         if answer.exit_code != 0:
             return None
         records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "LicenseName=" in line]
         return tuple(Licence(one["LicenseName"], whole_number(one.get("Total"))) for one in records)
 
     def clusters(self) -> list[str]:
-        """Return ``sacctmgr``: the clusters of ``-M`` are those of the accounting database."""
+        """Return ``sacctmgr``: the clusters for ``-M`` are those in the accounting database."""
         return ["sacctmgr", "--noheader", "--parsable2", "show", "clusters", "format=cluster"]
 
     def read_clusters(self, answer: CommandResult) -> tuple[str, ...] | None:
-        """Parse one name a line; without an answer of the database, nothing is known."""
+        """Parse one name per line; ``None`` if the database did not answer."""
         names = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())
         return names if answer.exit_code == 0 and names else None
 
@@ -208,7 +208,7 @@ class SlurmClusterInfo(ClusterInfo):
         return ["sh", "-c", _SQUEEZED, "nodes", *words]
 
     def read_nodes(self, answer: CommandResult) -> tuple[Node, ...] | None:
-        """Parse the nodes; if the user may see none, there is no answer."""
+        """Parse the nodes; ``None`` if the user may see none."""
         return tuple(_node(row) for row in _fields(answer.stdout, " ", 7) if _CORES.fullmatch(row[3])) or None
 
     def pending_jobs(self, cluster: str | None) -> list[str]:
@@ -223,18 +223,18 @@ class SlurmClusterInfo(ClusterInfo):
         return tuple(_queued(row) for row in _fields(answer.stdout, " ", 12) if _base_id(row[0]))
 
     def private_data(self, cluster: str | None) -> list[str]:
-        """Return the command that prints what ordinary users cannot see of others."""
+        """Return ``scontrol show config``, which prints what ordinary users cannot see of others."""
         return ["scontrol", *on_cluster(cluster), "show", "config"]
 
     def read_private_data(self, answer: CommandResult) -> bool | None:
-        """Whether ``PrivateData`` names ``jobs`` (slurm.conf's manual)."""
+        """Return whether ``PrivateData`` includes ``jobs`` (slurm.conf's manual)."""
         match = re.search(r"^PrivateData\s*=\s*(\S+)", answer.stdout, re.M)
         return None if match is None else not {"jobs", "all"}.isdisjoint(match[1].lower().split(","))
 
     def estimate_start(self, request: Request) -> list[str]:
         """Return ``sbatch --test-only`` with the flags of a submission; nothing is submitted.
 
-        Of several partitions Slurm reports only the first: query each separately.
+        Of several partitions, Slurm reports only the first, so each has to be queried separately.
         """
         flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
         words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
@@ -254,7 +254,7 @@ class SlurmClusterInfo(ClusterInfo):
 
 
 def _fields(text: str, separator: str, count: int) -> Iterator[list[str]]:
-    """Yield the lines with so many fields, of which the last may contain the separator; others are skipped."""
+    """Yield the lines with ``count`` fields, the last of which may contain the separator; other lines are skipped."""
     for line in text.splitlines():
         fields = [part.strip() for part in line.strip().split(separator, count - 1)]
         if len(fields) == count:
@@ -296,7 +296,7 @@ def _partition(record: Mapping[str, str]) -> Partition:
         qos=_allowed(record.get("AllowQos")),
         denied_qos=_allowed(record.get("DenyQos")) or frozenset(),
         groups=_allowed(record.get("AllowGroups")),
-        # 26.05 has a field of its own for it
+        # 26.05 has a separate field for it
         whole_nodes=record.get("OverSubscribe", record.get("Shared")) == "EXCLUSIVE"
         or record.get("Exclusive") == "NODE",
         preemptible=not _PREEMPTS.isdisjoint(record.get("PreemptMode", "").split(",")),
@@ -319,7 +319,7 @@ def _allowed(text: str | None) -> frozenset[str] | None:
 # --- nodes -----------------------------------------------------------------------------------------------------
 
 _CORES = re.compile(r"(?P<used>\d{1,9})/\d+/(?P<out>\d+)/(?P<all>\d{1,9})", re.A)  # allocated/idle/other/total
-# gpu:4, gpu:a100:4, gpu:a100:4(S:0-1), gpu:t4:1(IDX:0,3); what is in brackets is not needed
+# gpu:4, gpu:a100:4, gpu:a100:4(S:0-1), gpu:t4:1(IDX:0,3); the part in parentheses is removed before
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))?[:=](?P<count>\d{1,9})(?=[,(]|$)", re.A)
 
 
@@ -341,7 +341,7 @@ def _node(row: Sequence[str]) -> Node:
 
 
 def _gpus(gres: str) -> dict[str, int]:
-    """Return GPUs by type; a type may occur several times, once for each socket."""
+    """Return the number of GPUs by type; a type may occur several times, once for each socket."""
     counts: dict[str, int] = {}
     for match in _GPUS.finditer(re.sub(r"\([^)]*\)", "", gres)):
         if int(match["count"]):
@@ -364,7 +364,11 @@ def _queued(row: Sequence[str]) -> QueuedJob:
 
 
 def requested_gpus(tres: str, per_job: str, *per: tuple[str, int | None]) -> int | None:
-    """Return how many GPUs a job requests. A site need not have GPUs among its trackable resources."""
+    """Return how many GPUs a job requests, ``None`` if that is unclear.
+
+    ``tres``: the job's trackable resources, among which a site need not have GPUs. ``per``: a GRES request with the
+    number of nodes or tasks that it is multiplied by.
+    """
     in_all = re.search(r"(?:^|,)gres/gpu=(\d{1,9})(?=,|$)", tres, re.A)
     if in_all:
         return int(in_all[1])
@@ -378,8 +382,8 @@ def requested_gpus(tres: str, per_job: str, *per: tuple[str, int | None]) -> int
 
 def _gres_count(text: str) -> int:
     """Count GPUs in ``gres/gpu:t4:1`` (24.11), ``gres:gpu:t4:1`` (22.05), ``gres/gpu=1``; none in ``N/A``."""
-    with_clean_env = re.sub(r"gres[:/]", "", text).replace("=", ":")
-    return sum(count for name, count in parse_gres(with_clean_env) if re.fullmatch(r"gpu(:.*)?", name))
+    plain = re.sub(r"gres[:/]", "", text).replace("=", ":")
+    return sum(count for name, count in parse_gres(plain) if re.fullmatch(r"gpu(:.*)?", name))
 
 
 def _base_id(job: str) -> int:
@@ -389,7 +393,7 @@ def _base_id(job: str) -> int:
 
 
 def _tasks(job: str) -> int:
-    """Return how many jobs a line of the queue means: ``7_[1-5,9,20-30:2%4]`` are twelve pending ones."""
+    """Return how many jobs a line of squeue stands for: ``7_[1-5,9,20-30:2%4]`` is twelve pending ones."""
     match = re.search(r"_\[([\d,:-]+)", job, re.A)
     if match is None:
         return 1

@@ -1,7 +1,7 @@
 """Slurm, 22.05 and newer: ``sbatch``, ``squeue``, ``sacct`` and ``scancel`` as text.
 
-Formats are specified by field (``squeue --format``, ``sacct --parsable2``) instead of ``--json``: the JSON of 22.05 and
-of 24.11 differ in shape, the fields do not.
+Output is requested by field (``squeue --format``, ``sacct --parsable2``) instead of as ``--json``: the JSON of 22.05
+and of 24.11 differ in shape, the fields do not.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from notebook_launcher.schedulers.slurm.array_state import of_array
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env, without_job_variables
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 
-# id, state, partition, nodes, start and end (or their estimates), account, QOS, walltime, reason; the reason last: it
+# id, state, partition, nodes, start and end (or their estimates), account, QOS, walltime, and last the reason, since it
 # is free text
 _FIELDS = "%i|%T|%P|%N|%S|%e|%a|%q|%l|%r"
 _FIELD_COUNT = 10
-# the same as ``scontrol --oneliner`` prints it, with underscores for spaces in the reason
+# the same fields as ``scontrol --oneliner`` prints them, with underscores for spaces in the reason
 _RECORD = re.compile(
     r"^JobId=(?P<id>\d+) (?:ArrayJobId=(?P<array>\d+) )?"
     r".*?(?: Account=(?P<account>\S*) QOS=(?P<qos>\S*)(?: WCKey=\S*)?)? "
@@ -55,26 +55,27 @@ _HISTORY = "JobIDRaw,State,ExitCode,NodeList,Start,End"
 # sacct of 22.05 prints no zone, so UTC is requested
 _NO_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.A)
 
-# NOT_SET, Partition_Limit: the partition's walltime applies
+# NOT_SET, Partition_Limit: the job has no walltime of its own, and the partition's applies
 _NO_VALUE = frozenset(
     {"", "N/A", "None", "NONE", "Unknown", "None assigned", "(null)", "NOT_SET", "Partition_Limit", "INVALID"}
 )
 
 _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?", re.A)
 _GONE = re.compile(r"Invalid job id specified", re.I)
-# harmless messages of srun in a terminal
+# srun's messages that say nothing to the user
 _HARMLESS = "^srun: (error: .*: task 0: Exited with exit code|cluster configuration lacks support for cpu binding)"
-# Ctrl-C goes to all processes of a group: what filters outlives the command, which may have something to say
+# Ctrl-C goes to the whole process group: the filter has to outlive the command, which may still print something
 _OUTLIVING = "trap '' TERM INT; exec"
 _FILTER = f"({_OUTLIVING} grep -a -v -E --line-buffered '{_HARMLESS}' >&2)"
-_WITH_STDERR = PLAIN_BASH + "[[ -e /dev/fd/2 ]] || exec 2>/dev/null; "  # 2>&- has closed it
+_WITH_STDERR = PLAIN_BASH + "[[ -e /dev/fd/2 ]] || exec 2>/dev/null; "  # the caller may have closed it (2>&-)
 _WITHOUT_THAT = _WITH_STDERR + (f'{{ "$@" 2>&1 >&4 | {_FILTER}; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code')
-# the same without a terminal, where the command's own standard error comes as it is by 5: a progress bar ends no line
+# The same without a terminal: the command's own stderr comes through file descriptor 5 and is not filtered by line,
+# since a progress bar may not end its lines.
 _WITHOUT_THAT_MESSAGE = _WITH_STDERR + (
     f'{{ {{ "$@" 2>&1 >&4 5>&3 3>&- 4>&- | {_FILTER}; exit "${{PIPESTATUS[0]}}"; }} '
     f'3>&1 | ({_OUTLIVING} cat >&2); exit "${{PIPESTATUS[0]}}"; }} 4>&1'
 )
-# a pending job's state while its nodes are powered up or booted; Slurm reports no reason then
+# states of a pending job while its nodes are powered up or booted; Slurm reports no reason then
 _PREPARING = frozenset({"CONFIGURING", "CF", "POWER_UP_NODE"})
 
 
@@ -93,7 +94,7 @@ class Slurm(Scheduler):
     cluster_info = SlurmClusterInfo()
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
-        """Return the ``sbatch`` command, with the flags sorted by name, so that it can be compared."""
+        """Return the ``sbatch`` command, with the flags sorted by name, so that commands can be compared."""
         flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
         flags.setdefault("job-name", submission.session_id)
         script = submission.script
@@ -101,16 +102,16 @@ class Slurm(Scheduler):
             script = f"{submission.directory}/array_task.sh"
         if "output" not in flags:
             flags["output"] = submission.log
-            flags.setdefault("open-mode", "append")  # the log exists already, readable by its owner alone
+            flags.setdefault("open-mode", "append")  # the log exists already, readable only by its owner
         words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
         return ["sbatch", "--parsable", *words, script, submission.directory]
 
     def try_flag(self, name: str, value: str | None) -> list[str]:
-        """Return an ``sbatch`` that stops at a flag that it cannot have, and otherwise prints its usage."""
+        """Return an ``sbatch`` command that shows whether the flag exists, and submits nothing (``unlisted_flags``)."""
         return unlisted_flags.command(name, value)
 
     def read_flag(self, name: str, answer: CommandResult) -> FlagAnswer:
-        """Return what sbatch made of that flag."""
+        """Return how sbatch reacted to that flag."""
         return unlisted_flags.read(name, answer)
 
     def list_flags(self) -> list[list[str]]:
@@ -118,11 +119,11 @@ class Slurm(Scheduler):
         return [unlisted_flags.listing("--help"), unlisted_flags.listing("--usage")]
 
     def read_flag_names(self, answers: Sequence[CommandResult]) -> list[str]:
-        """Return the flags in these texts, those of a site's plugins included."""
+        """Return the flags in these outputs, including those of a site's plugins."""
         return unlisted_flags.names(answers)
 
     def read_submit(self, answer: CommandResult) -> JobRef:
-        """Parse ``7`` or, with ``-M``, ``7;snowy`` from the last such line (site plug-ins print around it).
+        """Parse ``7`` or, with ``-M``, ``7;snowy`` from the last such line; a site's plugins may print other lines.
 
         Also raises ``SubmitUncertain``: success without a job id, as from a site's wrapper around sbatch.
         """
@@ -138,7 +139,7 @@ class Slurm(Scheduler):
         )
 
     def explain_refusal(self, answer: CommandResult) -> LauncherError:
-        """Return the error for sbatch's message, in its words and in plain ones: a ``SubmitRefused`` of some kind."""
+        """Return the error for sbatch's message, with the message and what it means."""
         return submit_errors.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
@@ -165,7 +166,7 @@ class Slurm(Scheduler):
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
         """Parse the output of squeue or scontrol.
 
-        A job that Slurm has forgotten, or just does not list, is left out; a failed command gives ``None``.
+        A job that Slurm has forgotten, or merely does not list, is left out; ``None`` if the command failed.
         """
         if answer.exit_code != 0:
             return {} if _GONE.search(answer.stderr) else None
@@ -178,7 +179,7 @@ class Slurm(Scheduler):
         return {job_id: of_array(rows) for job_id, rows in found.items()}
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
-        """Whether squeue or scontrol says that there is no such job; its absence from a list does not mean that."""
+        """Return whether Slurm says that there is no such job; its absence from a list does not mean that."""
         return answer.exit_code != 0 and _GONE.search(answer.stderr) is not None
 
     def history(self, job: JobRef) -> list[str]:
@@ -200,7 +201,7 @@ class Slurm(Scheduler):
         return [*self.history(job), "--duplicates"]
 
     def read_earlier_run(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Parse the last row of a finished run; that of the next run may follow it."""
+        """Parse the last row of a run that has ended; that of the next run may follow it."""
         return next((run for run in reversed(self._read_runs(job, answer)) if run.state.ended), None)
 
     def _read_runs(self, job: JobRef, answer: CommandResult) -> list[JobStatus]:
@@ -213,7 +214,7 @@ class Slurm(Scheduler):
         return filename_patterns.log_files(flags, job.id, user=user, node=node)
 
     def cancel(self, job: JobRef) -> list[str]:
-        """Return ``scancel``, without variables of the user's that would restrict it to another partition or state."""
+        """Return ``scancel``, without the user's variables that might restrict it to another partition or state."""
         return with_clean_env(self.cancel_typed(job), of_a_job=True)
 
     def cancel_typed(self, job: JobRef) -> list[str]:
@@ -229,7 +230,7 @@ class Slurm(Scheduler):
         return slurm_accounting.parse_accounting(job, answer)
 
     def report(self, job: JobRef) -> list[str]:
-        """Return ``sacct`` for one job with all that is shown of it."""
+        """Return ``sacct`` for one job, with all columns that a report shows."""
         return job_report.report_command(job)
 
     def read_report(self, job: JobRef, answer: CommandResult) -> JobAccounts | None:
@@ -249,27 +250,27 @@ class Slurm(Scheduler):
         return running_steps.parse_steps(job, answer)
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
-        """Return an ``srun`` that shares the job's resources.
+        """Return an ``srun`` command that shares the job's resources.
 
-        ``--unbuffered``: srun would otherwise buffer until the end of a line, and the other side waits for the data.
+        ``--unbuffered``: otherwise srun buffers each line until its end, while the other side waits for the data.
         """
         return _step(job, "--unbuffered", command)
 
     def command_step(self, job: JobRef, command: Sequence[str]) -> list[str]:
-        """Return that ``srun`` without its message that the command failed; its other messages are shown."""
+        """Return the same ``srun`` command, without srun's message that the command failed; it shows all others."""
         step = _step(job, "--unbuffered", command, "--error=/dev/fd/5")
         return ["bash", "-c", _WITHOUT_THAT_MESSAGE, "command-step", *step]
 
     def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str]:
-        """Return an ``srun`` that shares all of the job's resources: cores, memory and GPUs.
+        """Return an ``srun`` command that shares all of the job's resources: cores, memory and GPUs.
 
-        ``--pty``: the first (only) task has a terminal of its own, whose size follows srun's. If the last command of a
-        shell failed, srun's message about that is not shown.
+        ``--pty``: the first (and only) task has a terminal of its own, whose size follows that of srun's terminal. If
+        the last command in a shell failed, srun's message about that is not shown.
         """
         return ["bash", "-c", _WITHOUT_THAT, "terminal-step", *_step(job, "--pty", command)]
 
     def find(self, session_id: str, request: Request) -> list[str]:
-        """Return a ``squeue`` of the user's jobs; the command identifies the session if the user chose the job name."""
+        """Return ``squeue`` for the user's jobs, with their commands, since the user may have chosen the job's name."""
         return with_clean_env(["squeue", *on_cluster(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"])
 
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
@@ -283,7 +284,7 @@ class Slurm(Scheduler):
                 continue
             job_id, _, rest = line.strip().partition("|")
             name, _, command = rest.partition("|")
-            job_id = job_id.partition("_")[0]  # of a job array, each task has a line
+            job_id = job_id.partition("_")[0]  # each task of a job array has a line
             job = JobRef(job_id, cluster)
             if job_id.isdecimal() and job not in found and (name == session_id or f"/{session_id}/" in command):
                 found.append(job)
@@ -291,10 +292,10 @@ class Slurm(Scheduler):
 
 
 def _step(job: JobRef, how: str, command: Sequence[str], *more: str) -> list[str]:
-    """Return an ``srun`` for one task in a running job.
+    """Return an ``srun`` command for one task in a running job.
 
     ``--relative=0``: on the first of several nodes, where the job script runs. A site's defaults for ``--mpi`` and CPU
-    binding are overridden, because they are of no use here.
+    binding are overridden, because they serve no purpose here.
     """
     words = ["srun", *on_cluster(job.cluster), f"--jobid={job.id}", "--overlap", how, "--quiet", "--mpi=none", *more]
     return without_job_variables([*words, "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command])
@@ -313,7 +314,7 @@ def _present(
     walltime: str,
     reason: str,
 ) -> JobStatus:
-    """Return one row of squeue."""
+    """Return the status in one row of squeue."""
     read = State.read(state)
     return JobStatus(
         JobRef(job_id, cluster),
@@ -330,7 +331,7 @@ def _present(
 
 
 def _past(job: JobRef, state: str, exit_code: str, node: str, start: str, end: str) -> JobStatus:
-    """Return one row of sacct. ``ExitCode`` is ``code:signal``."""
+    """Return the status in one row of sacct. ``ExitCode`` is ``code:signal``."""
     code, _, signal = exit_code.partition(":")
     by = re.fullmatch(r"CANCELLED by (\S+)", state)
     return JobStatus(

@@ -13,7 +13,7 @@ _WIDEST = 10
 def filled_in(pattern: str, values: Mapping[str, str]) -> str | None:
     """Return a file name with ``%j``, ``%5j``, ``%x`` and so on replaced; ``None`` if a value is not known.
 
-    ``values`` by letter. Follows *filename pattern* of sbatch's manual: a width pads numbers with zeros, ``%%`` is a
+    ``values``: by letter. Follows *filename pattern* of sbatch's manual: a width pads numbers with zeros, ``%%`` is a
     per cent sign, and a backslash anywhere disables all replacements.
     """
     if "\\" in pattern:
@@ -32,9 +32,9 @@ def filled_in(pattern: str, values: Mapping[str, str]) -> str | None:
 
 
 def log_files(flags: Mapping[str, str | None], job_id: str, *, user: str, node: str | None) -> list[str]:
-    """Return the paths of a batch job's error and output files, as far as they can be resolved.
+    """Return the paths of a batch job's error and output files that can be resolved, without ``/dev/null``.
 
-    A relative name is relative to ``--chdir``, or else to the directory of the submission.
+    A relative name is relative to ``--chdir`` or, without that flag, to the directory of the submission.
     """
     values = {"j": job_id, "A": job_id, "u": user, "n": "0", "t": "0"}
     if name := flags.get("job-name"):

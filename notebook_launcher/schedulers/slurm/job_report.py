@@ -1,4 +1,4 @@
-"""All that ``sacct`` tells of one job, for a report: the columns of its manual, 22.05 and newer, and its steps."""
+"""All that ``sacct`` reports about one job and its steps: the columns of its manual, 22.05 and newer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MORE = (
     *("JobID", "ExitCode", "Account", "QOS", "Submit", "Start", "End", "ReqCPUS", "NTasks", "NodeList"),
     *("MaxRSSNode", "MaxRSSTask", "AveRSS", "TRESUsageInAve", "ReqTRES"),
 )
-_NAMES = (*FIELDS, *_MORE, "JobName")  # the name last: a user may have put a "|" into it
+_NAMES = (*FIELDS, *_MORE, "JobName")  # the job's name comes last: it may contain a "|"
 _GPU_USE = re.compile(r"(?:^|,)gres/gpuutil=(\d{1,9})(?:,|$)", re.A)
 _WAITING = re.compile(r"(\d{1,12})_\[([^\]%]*)[^\]]*\]?", re.A)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?", re.A)
-_MOST_TASKS = 100_000  # of an array that are counted
-_MOST_STEPS = 200  # that are kept
+_MOST_TASKS = 100_000  # the most tasks of an array that are counted
+_MOST_STEPS = 200  # the most steps that are kept
 
 
 def report_command(job: JobRef) -> list[str]:
@@ -30,7 +30,7 @@ def report_command(job: JobRef) -> list[str]:
 
 
 def parse_report(job: JobRef, answer: CommandResult) -> JobAccounts | None:
-    """Return all about a job, ``None`` if there is no accounting, or the job is not in it (yet)."""
+    """Return all details of a job, ``None`` if there is no accounting, or the job is not in it (yet)."""
     rows = list(_rows(answer.stdout)) if answer.exit_code == 0 else []
     raw_id, shown_id = _NAMES.index("JobIDRaw"), _NAMES.index("JobID")
     jobs = [row for row in rows if "." not in row[raw_id]]
@@ -48,14 +48,14 @@ def parse_report(job: JobRef, answer: CommandResult) -> JobAccounts | None:
 
 
 def parse_array_report(job: JobRef, answer: CommandResult) -> dict[int, JobAccounts]:
-    """Return all about each task of a job array, by its number; those that still wait, or never ran, have one row."""
+    """Return all details of each task of a job array, by its number; one row may stand for several pending tasks."""
     by_task: dict[str, list[list[str]]] = {}  # the rows of a task and its steps, by its own raw id
     raw_id, shown_id = _NAMES.index("JobIDRaw"), _NAMES.index("JobID")
     for row in _rows(answer.stdout) if answer.exit_code == 0 else ():
         by_task.setdefault(row[raw_id].partition(".")[0], []).append(row)
     found: dict[int, JobAccounts] = {}
     for raw, rows in by_task.items():
-        # one id may have two rows: of tasks that waited, and then of the last of these, which has got it
+        # a raw id may have rows under two ids: of several pending tasks, and then of the last of these, which keeps it
         for shown in dict.fromkeys(row[shown_id] for row in rows if row[raw_id] == raw):
             its = [row for row in rows if row[shown_id].partition(".")[0] == shown]
             record, run = last_run(JobRef(raw, job.cluster), runs_in(JobRef(raw, job.cluster), its, _NAMES))
@@ -68,7 +68,7 @@ def parse_array_report(job: JobRef, answer: CommandResult) -> dict[int, JobAccou
 
 
 def _tasks(shown: str) -> list[str]:
-    """Return the jobs of a row by their ids: those of ``7_[1-3,8%2]``, which wait, are 7_1, 7_2, 7_3 and 7_8."""
+    """Return the ids of the tasks in a row: ``7_[1-3,8%2]``, pending ones, are 7_1, 7_2, 7_3 and 7_8."""
     match = _WAITING.fullmatch(shown)
     if match is None:
         return [shown]

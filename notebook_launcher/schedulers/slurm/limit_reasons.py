@@ -1,7 +1,8 @@
 """Slurm's reasons that name a limit (``AssocGrpGRES``, ``QOSMaxCpuPerUserLimit``, ...), parsed by their parts.
 
-There are nearly two hundred, all composed alike: who sets the limit, whether it is a group limit, a maximum or a
-minimum, of which resource, of its amount or its minutes, and for whom. See Slurm's guide to resource limits.
+There are nearly two hundred, all composed in the same way: who sets the limit; whether it is a group limit, a maximum
+or a minimum; the limited resource; whether its amount or its minutes are limited; and for whom. See Slurm's guide to
+resource limits.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ class LimitReason(Frozen):
     """A limit that a reason names.
 
     ``by``: who sets it. ``resource``: what is limited, a key of ``RESOURCES``. ``measure``: the amount in use, the
-    minutes in total, or the remaining minutes of running jobs. ``per``: whose use counts; ``group``: all who share the
-    account or QOS. ``least``: it is a minimum.
+    minutes in total, or the remaining minutes of running jobs. ``per``: whose use counts; ``group``: that of all who
+    share the account or QOS. ``least``: whether it is a minimum.
     """
 
     by: Literal["account", "QOS"]
@@ -30,7 +31,7 @@ class LimitReason(Frozen):
 
     @property
     def on(self) -> str:
-        """The limited resource, as in ``Limit.on``; of GRES and the like only its prefix."""
+        """The limited resource, as in ``Limit.on``; for GRES, licences and burst buffers only its prefix."""
         name = RESOURCES[self.resource].tres
         return {"amount": name, "minutes": f"{name} minutes", "running minutes": f"running {name} minutes"}[
             self.measure
@@ -38,12 +39,12 @@ class LimitReason(Frozen):
 
 
 class Resource(Frozen):
-    """A limited resource: its name for people, and the prefix of Slurm's name."""
+    """A limited resource: its name in messages, and Slurm's name for it, or the beginning of that."""
 
     noun: str
     tres: str
     minutes: str = ""  # the name of its use over time
-    counted: bool = True  # "fewer" instead of "less"
+    counted: bool = True  # whether messages say "fewer" instead of "less"
 
 
 RESOURCES = {
@@ -73,7 +74,7 @@ _PER: dict[str, Per] = {"job": "job", "node": "node", "user": "user", "account":
 
 
 def parse_limit_reason(word: str) -> LimitReason | None:
-    """Return the limit in a reason, if it names one."""
+    """Return the limit that a reason names, ``None`` if it names none."""
     found = _PARTS.fullmatch(word)
     if found is None:
         return None
@@ -92,7 +93,7 @@ def parse_limit_reason(word: str) -> LimitReason | None:
 
 
 def summary(limit: LimitReason) -> str:
-    """Return a sentence on which limit holds the job back, without numbers."""
+    """Return a sentence that says which limit holds the job back, without numbers."""
     thing = RESOURCES[limit.resource]
     owner = "your account" if limit.by == "account" else "the QOS"
     if limit.least:
@@ -135,7 +136,7 @@ def action(limit: LimitReason) -> str:
 
 
 def is_for_one_job(limit: LimitReason) -> bool:
-    """Whether it limits a single job: then it does not help that other jobs end."""
+    """Return whether it limits a single job: then it does not help if other jobs end."""
     return limit.per == "job"
 
 
@@ -203,11 +204,11 @@ _COLUMNS = {  # of sacctmgr, by what is limited and for whom
 
 
 def command(limit: LimitReason, account: str | None = None) -> str:
-    """Return the command that shows the limit's size, as it is typed. ``account``: if known."""
+    """Return the command that a user types to see the limit's size. ``account``: the job's, if known."""
     what = limit.resource if limit.resource in ("jobs", "submit", "wall") else limit.measure
     column = "MinTRES" if limit.least else _COLUMNS.get((what, limit.per), "MaxTRES")
     if limit.by == "QOS":
         return f"sacctmgr show qos format=name,{column}"
-    # an account's own record has the group limits; a user's has the user's
+    # the account's own record has the group limits; the user's record has those per user
     which = f"account={account}" if account else "tree"
     return f"sacctmgr show assoc {which} format=account,user,{column.removesuffix('PU')}"

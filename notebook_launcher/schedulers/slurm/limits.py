@@ -1,10 +1,10 @@
 """The limits on a user's accounts and QOS, from what Slurm's controller and its database show to everybody.
 
 ``scontrol show assoc_mgr`` prints limits together with their current use. The rest comes from ``sacctmgr``: the default
-QOS of an account, a QOS's flags, and its limits for each user and account if this one has not used it yet.
+QOS of an account, a QOS's flags, and its limits per user and per account if these have not used it yet.
 
-If several set the same limit, one applies (Slurm's guide to resource limits): that of the partition's QOS, else of the
-job's QOS (the reverse with ``OverPartQOS``), else those of the accounts, all of which apply.
+If several sources set the same limit, the first of these applies (Slurm's guide to resource limits): the partition's
+QOS, the job's QOS (these two are reversed with ``OverPartQOS``), the accounts, whose limits all apply.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.cluster_info import Limit
 
 Fields = dict[str, str]
-#: a limit with Slurm's name for it, which is the same for an account and for a QOS
+#: Slurm's name of a limit, which is the same for an account and for a QOS, and the limit
 Named = tuple[str, Limit]
 
-# One line: csh, as a login shell, cannot quote a newline. $1: the user, $2: another cluster, or nothing.
+# One line: csh, as a login shell, cannot quote a newline. $1: the user, $2: another cluster, or empty.
 _COMMAND = (
     'scontrol ${2:+--clusters="$2"} show assoc_mgr users="$1" flags=users,assoc,qos; '
     'sacctmgr --parsable2 show assoc where user="$1" format=cluster,account,partition,defaultqos; '
@@ -29,8 +29,8 @@ _COMMAND = (
     'scontrol ${2:+--clusters="$2"} --oneliner show partition'
 )
 
-# Slurm's names of limits, as scontrol writes them -> the limited resource; for trackable resources, the suffix of
-# the resource's name. Minima (MinTRESPJ) and shares are not limits that keep a job pending.
+# Slurm's names of limits, as scontrol writes them -> the limited resource, as in Limit.on; {} stands for the name of a
+# trackable resource. Minima (MinTRESPJ) and shares are not limits that keep a job pending.
 _COUNTS = {
     "GrpJobs": "jobs",
     "GrpSubmitJobs": "submitted jobs",
@@ -55,7 +55,7 @@ _RESOURCES = {
     "MaxTRESRunMinsPU": "running {} minutes",
     "MaxTRESRunMinsPA": "running {} minutes",
 }
-# the names of the same limits of an account
+# a QOS's names of limits -> an account's names of the same limits
 _SAME = {"MaxJobsPU": "MaxJobs", "MaxSubmitJobsPU": "MaxSubmitJobs"}
 _PER = {"PJ": "job", "PN": "node", "PU": "user", "PA": "account"}
 # sacctmgr's headings -> scontrol's names of the same limits
@@ -71,7 +71,7 @@ _HEADINGS = {
 
 @dataclass
 class _Qos:
-    """One QOS: its limits for all, and those of each user and account that uses it, with their use."""
+    """One QOS: its own limits, and the records of each user and account that uses it, with their use."""
 
     fields: Fields = field(default_factory=dict)
     users: dict[str, Fields] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class _Qos:
 class _AssocRecords:
     """All parsed records. ``defaults``: the default QOS, by cluster, account and partition.
 
-    ``from_database``: the database's record of each QOS, by its own headings.
+    ``from_database``: the database's record of each QOS, by sacctmgr's headings.
     """
 
     users: list[Fields] = field(default_factory=list)
@@ -99,7 +99,7 @@ def limits_command(user: str, cluster: str | None) -> list[str]:
 
 
 def parse_limits(request: Request, text: str) -> tuple[Limit, ...] | None:
-    """Return the limits that apply to this request; ``None`` if there are no records of the user's accounts or QOS."""
+    """Return the limits that apply to this request; ``None`` if there are no records of its account or QOS."""
     assoc = _parse(text)
     own = _own_association(assoc, request)
     names = _qos_of(assoc, request, own)
@@ -119,7 +119,7 @@ def read_defaults(request: Request, text: str) -> tuple[str | None, str | None]:
 
 
 def _first_of_each(sources: Iterable[Iterable[Named]]) -> Iterator[Limit]:
-    """Yield each limit of the first source that sets it."""
+    """Yield each limit from the first source that sets it."""
     set_before: set[tuple[str, str]] = set()
     for source in sources:
         limits = list(source)
@@ -131,7 +131,7 @@ def _first_of_each(sources: Iterable[Iterable[Named]]) -> Iterator[Limit]:
 
 
 def pairs(text: str) -> Fields:
-    """Return ``NAME=value`` pairs; the values that are parsed with this have no spaces."""
+    """Parse ``NAME=value`` pairs, whose values must not contain spaces."""
     return dict(re.findall(r"(?:^|(?<=\s))(\w+)=(\S*)", text))
 
 
@@ -163,7 +163,7 @@ class _Records:
     """Parses the lines of ``scontrol show assoc_mgr``; a line belongs to the record that began before it."""
 
     def __init__(self, assoc: _AssocRecords) -> None:
-        self._book = assoc
+        self._assoc = assoc
         self._fields: Fields = {}
         self._qos: _Qos | None = None
         self._people: dict[str, Fields] | None = None
@@ -171,13 +171,13 @@ class _Records:
     def add(self, line: str) -> None:
         found = pairs(line)
         if line.startswith("UserName="):
-            self._book.users.append(found)
+            self._assoc.users.append(found)
         elif line.startswith("ClusterName="):
             self._qos, self._people, self._fields = None, None, {}
-            self._book.associations.append(self._fields)
+            self._assoc.associations.append(self._fields)
         elif line.startswith("QOS=") and (name := _bare(found.get("QOS", ""))):
             self._qos, self._people = _Qos(), None
-            self._book.qos[name], self._fields = self._qos, self._qos.fields
+            self._assoc.qos[name], self._fields = self._qos, self._qos.fields
         elif self._qos and line in ("Account Limits", "User Limits"):
             self._people = self._qos.accounts if line.startswith("Account") else self._qos.users
         elif self._people is not None and line and not found:
@@ -186,7 +186,7 @@ class _Records:
 
 
 def _bare(name: str) -> str:
-    """``short(2)`` → ``short``: the controller appends its id."""
+    """Return ``short`` for ``short(2)``: the controller appends an id."""
     return name.partition("(")[0]
 
 
@@ -201,11 +201,11 @@ def _partition_of(assoc: _AssocRecords, request: Request) -> list[Fields]:
 
 
 def _own_association(assoc: _AssocRecords, request: Request) -> Fields | None:
-    """Return the user's own association with the requested account; preferably one for the request's partition."""
+    """Return the user's association with the requested account, preferably one for the requested partition."""
     default = next((user["DefAccount"] for user in assoc.users if user.get("DefAccount")), None)
     account = request.flags.get("account") or default
     if not account:
-        return None  # damaged records have none either
+        return None  # otherwise it would match incomplete records, which have none either
     mine = [record for record in assoc.associations if record.get("UserName") and record.get("Account") == account]
     names = {partition.get("PartitionName") for partition in _partition_of(assoc, request)}
     special = [record for record in mine if record.get("Partition") and record["Partition"] in names]
@@ -223,7 +223,7 @@ def _qos_name(assoc: _AssocRecords, request: Request, own: Fields | None) -> str
 
 
 def _qos_of(assoc: _AssocRecords, request: Request, own: Fields | None) -> list[tuple[str, str]]:
-    """Return the QOS that apply, each with a description; the one with precedence first."""
+    """Return the QOS that apply, each with a description; those with precedence come first."""
     name = _qos_name(assoc, request, own)
     names = []
     for partition in _partition_of(assoc, request):
@@ -239,7 +239,7 @@ def _qos_of(assoc: _AssocRecords, request: Request, own: Fields | None) -> list[
 def _of_associations(assoc: _AssocRecords, own: Fields) -> Iterator[Named]:
     """Yield the limits of the user's own association, and the group limits of the accounts above it.
 
-    An account's ``Max…`` limits are inherited by its users' associations, so they are in the user's own already.
+    An account's ``Max…`` limits are inherited by its users' associations, so the user's own has them already.
     """
     yield from _limits(own, f"account {own['Account']}", "user")
     name, seen = own["Account"], set[str]()
@@ -252,7 +252,7 @@ def _of_associations(assoc: _AssocRecords, own: Fields) -> Iterator[Named]:
 
 
 def _of_qos(assoc: _AssocRecords, name: str, of: str, user: str, account: str) -> Iterator[Named]:
-    """Yield a QOS's limits: for each job, for all who share it, and for this user and account."""
+    """Yield a QOS's limits: those for each job, for all who share it, and for this user and account."""
     qos = assoc.qos.get(name, _Qos())
     yield from _limits(qos.fields, of, "group")
     row = assoc.from_database.get(name, {})
@@ -260,13 +260,13 @@ def _of_qos(assoc: _AssocRecords, name: str, of: str, user: str, account: str) -
         record = next((fields for key, fields in by_name.items() if key in names), None)
         if record is not None:
             yield from _limits(record, of, "group")
-        else:  # not used by them: the controller has no record, and nothing of it is in use
+        else:  # they have not used it yet, so the controller has no record of them
             rest = {ours: row[theirs] for theirs, ours in _HEADINGS.items() if theirs in row and ours.endswith(ending)}
             yield from _limits(rest, of, "group", used="0" if name in assoc.qos else None)
 
 
 def _names(user: str) -> set[str]:
-    """``alice(2001)`` is 24.11's form in a list of a QOS's users, and ``2001`` that of 22.05."""
+    """Return a user's names in a list of a QOS's users: ``alice(2001)`` in 24.11, ``2001`` in 22.05."""
     return {user, *re.findall(r"\((\d+)\)$", user)} - {""}
 
 
@@ -274,7 +274,10 @@ def _names(user: str) -> set[str]:
 
 
 def _limits(fields: Mapping[str, str], of: str, whose: str, used: str | None = None) -> Iterator[Named]:
-    """Yield the limits in a record. ``whose``: for whom unnamed limits are. ``used``: the use if not in the record."""
+    """Yield the limits in a record.
+
+    ``whose``: to whom limits apply whose name does not say it; ``used``: the use of those whose record has none.
+    """
     for name, text in fields.items():
         per = _PER.get(name[-2:], "user" if name.startswith("Max") else whose)
         if name in _COUNTS:
@@ -293,13 +296,13 @@ def _limits(fields: Mapping[str, str], of: str, whose: str, used: str | None = N
 
 
 def _value_and_use(text: str) -> tuple[str | None, str | None]:
-    """``5(1)`` → 5 and 1; ``N(1)`` and nothing mean no limit."""
+    """Return 5 and 1 for ``5(1)``; ``N(1)`` and an empty text mean no limit."""
     match = re.fullmatch(r"(\d+[KMGT]?|\d[\d:-]*)(?:\((\d+)(?:\.\d+)?\))?", text, re.A)
     return (match[1], match[2]) if match else (None, None)
 
 
 def _written(on: str, value: str) -> str:
-    """Write minutes of walltime and MiB of memory as people type them; the controller has plain numbers."""
+    """Return minutes of walltime and MiB of memory as sbatch accepts them; the controller prints plain numbers."""
     if not re.fullmatch(r"\d{1,15}", value, re.A):
         return value
     number = int(value)

@@ -1,7 +1,7 @@
 """Slurm's reasons why a job is pending, in plain words: those of its guide to job reason codes and of squeue's manual.
 
-From 22.05 to 26.05, with all their spellings, and the sentences that squeue prints instead of a reason. The reason does
-not contain the numbers that hold a job back.
+They cover 22.05 to 26.05, in all spellings, and the sentences that squeue prints instead of a reason. A reason does not
+contain numbers, such as the size of a limit.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Literal
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.schedulers.slurm import limit_reasons as limits
 
-#: what a reason is about, and so what to read to explain it: the queue, the partition, or a limit of the account or
-#: QOS; ``nodes``: the queue, and which other partitions there are; ``later``: it hides a reason that is known only when
-#: it is over
+#: what a reason is about, and so what has to be queried to explain it: the queue, the partition, or a limit of the
+#: account or QOS; ``nodes``: the queue and the other partitions; ``later``: another reason may follow when this one no
+#: longer applies
 Topic = Literal["queue", "nodes", "partition", "limit", "later", ""]
 
 
 class ReasonMeaning(Frozen):
     """The explanation of one reason.
 
-    ``never``: the job can never start in the partition that the reason is about. ``action``: what helps, if anything.
-    ``limit``: the limit that it names, if any. ``word``: the reason in lower case, if it is one word.
+    ``never``: whether the job can never start in that partition. ``action``: what helps, if anything. ``limit``: the
+    limit that the reason names, if any. ``word``: the reason in lower case, if it is a single word.
     """
 
     summary: str
@@ -84,7 +84,7 @@ _WORDS: dict[str, ReasonMeaning] = {
         never=True,
         topic="partition",
     ),
-    # squeue's manual: or nodes are down or drained
+    # also if nodes are down or drained (squeue's manual)
     "partitionnodelimit": ReasonMeaning(
         "it asks for more or fewer nodes than the partition allows, or has in service",
         "ask for another number of nodes (-N), or another partition (-p)",
@@ -108,7 +108,7 @@ _WORDS: dict[str, ReasonMeaning] = {
     # accounts and QOS
     "accountnotallowed": _ACCOUNT,
     "qosnotallowed": _QOS,
-    # also temporarily, while the accounting database is down: so not forever
+    # not ``never``: it also occurs while the accounting database is down
     "invalidaccount": ReasonMeaning(
         f"the account is not valid, {_OR_PASSING}",
         f"if it stays so, try another account (-A); list yours with: {_ACCOUNTS}",
@@ -151,7 +151,7 @@ _WORDS: dict[str, ReasonMeaning] = {
     "reservationinvalid": ReasonMeaning("its reservation is not valid any more", "leave out --reservation", never=True),
     # being prepared, or cleaned up
     "prolog": ReasonMeaning("its node is being prepared"),
-    "configuring": ReasonMeaning("its nodes are being prepared (switched on, or booted)"),  # the state of that name
+    "configuring": ReasonMeaning("its nodes are being prepared (switched on, or booted)"),  # from the job's state
     "cleaning": ReasonMeaning("is being tidied up after an earlier run"),
     "burstbufferresources": ReasonMeaning("waits until there is room in the burst buffer"),
     "burstbufferstagein": ReasonMeaning("its files are being copied into the burst buffer"),
@@ -180,7 +180,7 @@ def _unavailable(found: re.Match[str]) -> ReasonMeaning:
 
 
 def _not_permitted(found: re.Match[str]) -> ReasonMeaning:
-    """``Job's account not permitted to use this partition (urgent allows proj2 not proj1)``, or the same for a QOS."""
+    """Explain ``Job's account not permitted to use this partition (urgent allows proj2 not proj1)``, also for a QOS."""
     is_account = found["what"].lower() == "account"
     about = _ACCOUNT if is_account else _QOS
     rule = re.match(r"(\S+) (allows|denies) (\S+)", found["rule"] or "", re.I)

@@ -1,8 +1,8 @@
 """sbatch's messages when it refuses a job, as patterns, with what they mean and what to type.
 
-The texts are those of Slurm's error table and of sbatch itself, 22.05 to 26.05. If sbatch prints several, as ``CPU
-count per node can not be satisfied`` before ``Requested node configuration is not available``, the more specific one
-comes first.
+The messages are those of Slurm's error table and of sbatch itself, 22.05 to 26.05. Of messages that sbatch prints
+together, such as ``CPU count per node can not be satisfied`` and ``Requested node configuration is not available``, the
+more specific one comes first here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What the steps of a running job use, as ``sstat`` tells: its manual, 22.05 and newer.
+"""What the steps of a running job use, as reported by ``sstat`` (its manual, 22.05 and newer).
 
-sstat asks the node daemons, where the site gathers this at all; it knows no other clusters (``-M``).
+sstat queries the node daemons, and works only where the site gathers accounting data; it has no ``-M`` for other
+clusters.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ _FIELDS = (
     *("MaxRSS", "MaxRSSNode", "MaxRSSTask", "TRESUsageInAve"),
 )
 _GPU_USE = re.compile(r"(?:^|,)gres/gpuutil=(\d{1,9})(?:,|$)", re.A)
-_MOST_STEPS = 50  # that are kept
+_MOST_STEPS = 50  # the most steps that are kept
 
 
 def steps_command(job: JobRef) -> list[str] | None:
-    """Return ``sstat`` for all steps of a job of this cluster."""
+    """Return ``sstat`` for all steps of a job; ``None`` if the job is on another cluster."""
     if job.cluster:
         return None
     words = ["--allsteps", "--noheader", "--parsable2", "--noconvert", f"--jobs={job.id}"]
@@ -30,7 +31,7 @@ def steps_command(job: JobRef) -> list[str] | None:
 
 
 def parse_steps(job: JobRef, answer: CommandResult) -> tuple[StepSample, ...]:
-    """Return the steps that there are now, without ``extern``; none if sstat does not answer."""
+    """Return the current steps, without ``extern``; none if sstat does not answer."""
     rows = (line.split("|") for line in answer.stdout.splitlines()) if answer.exit_code == 0 else ()
     found = []
     for row in rows:

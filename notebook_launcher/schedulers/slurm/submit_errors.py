@@ -1,4 +1,4 @@
-"""Why ``sbatch`` refused a job, as an error: its message, the meaning in plain words, and what to type."""
+"""Why ``sbatch`` refused a job, as an error: its message, what it means, and what to type."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def explain(answer: CommandResult) -> LauncherError:
 
 
 def _limit(stderr: str) -> tuple[str, str] | None:
-    """Return the meaning of the limit that sbatch names in an earlier line (``AssocMaxSubmitJobLimit``), if any."""
+    """Return the meaning and the hint for a limit that sbatch names in an earlier line (``AssocMaxSubmitJobLimit``)."""
     for word in re.findall(r"^sbatch: error: (\w+)\s*$", stderr, re.M):
         limit = limit_reasons.parse_limit_reason(word)
         if limit is not None:
@@ -63,7 +63,7 @@ def _what_helps(limit: limit_reasons.LimitReason) -> str:
         return "end other jobs of yours: squeue --me" if limit.per == "user" else "wait until other jobs have ended"
     if limit_reasons.is_for_one_job(limit) or limit.per == "node":
         return limit_reasons.action(limit)
-    # if the limit were only used up at the moment, the job would be queued and pending
+    # the job alone exceeds the limit: otherwise it would be queued
     return "ask for less, or try another QOS with -q"
 
 

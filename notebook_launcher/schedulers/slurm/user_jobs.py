@@ -1,7 +1,7 @@
 """The jobs of several users, from ``squeue`` and ``sacct``: one command for all of them.
 
-A user chooses the name of a job, which may contain any separator, and the end of a line. So the name comes last, and a
-random word that nobody knows before begins each line of squeue, and separates the fields of sacct.
+A user chooses the name of a job, which may contain any separator, and newlines. So the name comes last, and an
+unpredictable random word follows the job id in each line of squeue, and separates the fields of sacct.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_
 from notebook_launcher.schedulers.slurm.cluster_info import requested_gpus
 from notebook_launcher.schedulers.user_jobs import Selection, UserJob, UserJobs
 
-# squeue's manual, --Format: type[:[.][size][suffix]]. A longer value is cut at its size; the reason and the name are
-# text, and the last field alone may hold the suffix.
+# squeue's manual, --Format: type[:[.][size][suffix]]. A longer value is truncated to its size; the reason and the name
+# are free text, but only the last field may contain the suffix.
 _FIELDS = (
     *("UserName:64", "State:20", "Partition:64", "NodeList:128", "StartTime:32", "EndTime:32", "TimeLimit:20"),
     *("Account:64", "Reservation:64", "tres-alloc:256", "tres-per-job:128", "tres-per-node:128", "tres-per-task:128"),
@@ -35,7 +35,7 @@ class SlurmUserJobs(UserJobs):
     """Slurm's commands, and parsers of their output."""
 
     def jobs(self, whose: Selection, cluster: str | None, mark: str) -> list[str]:
-        """Return ``squeue`` for all of them, which costs slurmctld two RPCs."""
+        """Return ``squeue`` for all of these jobs, which costs slurmctld two RPCs."""
         first = f"JobID:20{_SEPARATOR}{mark}{_SEPARATOR}"
         fields = ",".join([first, *(f"{field}{_SEPARATOR}" for field in _FIELDS)])
         where = on_cluster(cluster) or ["--local"]
@@ -43,7 +43,7 @@ class SlurmUserJobs(UserJobs):
         return with_clean_env(words, of_a_job=True)
 
     def read_jobs(self, answer: CommandResult, mark: str) -> tuple[UserJob, ...] | None:
-        """Parse the lines that carry the mark; all others are parts of a name."""
+        """Parse the lines with the mark; all others are parts of a job's name."""
         if answer.exit_code != 0:
             return None
         rows = (line.split(_SEPARATOR, len(_FIELDS) + 1) for line in answer.stdout.split("\n"))
@@ -51,7 +51,7 @@ class SlurmUserJobs(UserJobs):
         return tuple(_job(row[0], *row[2:]) for row in found if _JOB.fullmatch(row[0]) and row[2])
 
     def ended_jobs(self, whose: Selection, cluster: str | None, since: datetime, mark: str) -> list[str]:
-        """Return ``sacct`` for all of them: slurmdbd answers it, and slurmctld has no work with it."""
+        """Return ``sacct`` for all of these jobs: slurmdbd answers it, without load on slurmctld."""
         begin = since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
         words = ["--noheader", "--parsable2", f"--delimiter={mark}", "--allocations"]
         words += [f"--starttime={begin}", f"--format={_HISTORY}"]
@@ -60,7 +60,7 @@ class SlurmUserJobs(UserJobs):
         return with_clean_env(words, "TZ=UTC0", of_a_job=True)
 
     def read_ended_jobs(self, answer: CommandResult, mark: str) -> tuple[UserJob, ...] | None:
-        """Parse the rows of jobs that have ended; a line with fewer marks is a part of a name."""
+        """Parse the rows of jobs that have ended; a line with fewer marks is a part of a job's name."""
         if answer.exit_code != 0:
             return None
         return tuple(job for job in _past(answer.stdout, mark) if job.state.ended)
@@ -71,7 +71,7 @@ class SlurmUserJobs(UserJobs):
         return ["sacctmgr", "--noheader", "--parsable2", "show", "assoc", "where", *where, "format=account,user"]
 
     def read_members(self, answer: CommandResult) -> frozenset[str] | None:
-        """Parse ``account|user``; an account itself has a row without a user."""
+        """Parse ``account|user``; the account itself has a row without a user."""
         if answer.exit_code != 0:
             return None
         rows = [line.strip().split("|") for line in answer.stdout.splitlines() if line.count("|") == 1]
@@ -107,7 +107,7 @@ def _job(
     reason: str,
     name: str,
 ) -> UserJob:
-    """Return one row of squeue."""
+    """Return the job in one row of squeue."""
     read = State.read(state)
     code, signal = _exit(exit_code)
     return UserJob(
@@ -132,7 +132,7 @@ def _job(
 
 
 def _exit(text: str) -> tuple[int | None, int | None]:
-    """Return the exit code and the signal of ``code:signal`` or, in Slurm 22.05, of a wait status."""
+    """Return the exit code and the signal from ``code:signal`` or, in Slurm 22.05, from a wait status."""
     code, colon, signal = text.partition(":")
     status = whole_number(code)
     if status is None or colon:
@@ -141,7 +141,7 @@ def _exit(text: str) -> tuple[int | None, int | None]:
 
 
 def _past(text: str, mark: str) -> Iterator[UserJob]:
-    """Yield the rows of sacct; one with other fields is left out."""
+    """Yield the jobs in the rows of sacct; rows with another number of fields are skipped."""
     for line in text.split("\n"):
         row = [field.strip() for field in line.split(mark)]
         if len(row) != _HISTORY.count(",") + 1 or not _JOB.fullmatch(row[0]) or not row[1]:

@@ -25,6 +25,7 @@ from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings
 from tests.doubles import wait_until
+from tests.ports import free_port
 from tests.ssh_server import QUICK_KEY_EXCHANGE
 
 HOST_KEY = paramiko.ECDSAKey.generate()
@@ -300,8 +301,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
             }
             text = "".join(f"{name} {value}\n" for name, value in (usual | options).items())
             (folder / "sshd_config").write_text(text)
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
+            port = free_port()
             with (folder / "log").open("w") as log:
                 command = [sshd, "-D", "-e", "-f", folder / "sshd_config", "-p", str(port)]
                 server = Sshd(folder, port, subprocess.Popen(command, stderr=log))

@@ -19,6 +19,7 @@ from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, resolve
 from tests.doubles import wait_until
+from tests.ports import free_port
 from tests.unit.hosts.login_servers import (
     CODE,
     KBD,
@@ -217,8 +218,7 @@ def sleeping(mark: str) -> bool:
 def test_several_attempts_to_connect(start: Start, tmp_path: Path) -> None:
     late = start()
     late.allow(make_key(tmp_path / "key"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     options = {"IdentityFile": f"{tmp_path}/key", "HostKeyAlias": "late", "Port": str(port)}
     (tmp_path / "known").write_text(f"late {late.host_key}\n")
     options["UserKnownHostsFile"] = str(tmp_path / "known")

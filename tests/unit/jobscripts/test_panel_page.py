@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import re
 import shutil
@@ -57,20 +58,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
 socketserver.UnixStreamServer(sys.argv[1], Handler).serve_forever()
 """
 
-HOUR_AGO = int(time.time()) - 3600
-BEGAN = datetime.now(timezone.utc) - timedelta(seconds=10)
+
+@functools.cache
+def hour_ago() -> int:
+    """Return when the job began: an hour before the first test needs it, which may be long after the import."""
+    return int(time.time()) - 3600
 
 
 def sampler_of(job: Job) -> Sampler:
     """Write to a file that is there already, or begin it."""
-    return Sampler(job.dir / "usage.csv", BEGAN)
+    return Sampler(job.dir / "usage.csv", datetime.fromtimestamp(hour_ago() + 3590, timezone.utc))
 
 
 def ends_in(job: Job, seconds: float) -> None:
     """Let the walltime be over then."""
     requested = {
         "version": 1,
-        "walltime_seconds": time.time() - HOUR_AGO + seconds,
+        "walltime_seconds": time.time() - hour_ago() + seconds,
         "price_per_hour": 3.5,
         "unit": MARKUP,
         "connect": "launch-notebook connect --cluster 'my cluster' 20261121-014455-k3f9",
@@ -82,7 +86,7 @@ def ends_in(job: Job, seconds: float) -> None:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     job = Job(tmp_path_factory.mktemp("panel"))
     job.env |= {
-        "SLURM_JOB_START_TIME": str(HOUR_AGO),
+        "SLURM_JOB_START_TIME": str(hour_ago()),
         "SLURM_JOB_PARTITION": "gpu",
         "SLURM_CPUS_ON_NODE": "8",
         "SLURM_MEM_PER_NODE": "4096",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import random
 import socket
@@ -290,16 +289,3 @@ def is_reset(client: socket.socket) -> bool:
     except ConnectionResetError:
         return True
     return False
-
-
-def free_port() -> int:
-    """A port that nobody has on 127.0.0.1, nor on ::1, where somebody may have the same number."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = int(taken.getsockname()[1])
-            try:
-                socket.create_server(("::1", port), family=socket.AF_INET6).close()
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    continue
-            return port

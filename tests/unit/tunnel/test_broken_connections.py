@@ -14,6 +14,7 @@ from notebook_launcher.hosts.base import ByteStream
 from notebook_launcher.tunnel import forwarding as tunnel
 from notebook_launcher.tunnel.forwarding import Endpoint, Tunnel
 from tests.doubles import wait_until
+from tests.ports import free_port
 from tests.unit.tunnel.far_end import (
     MIB,
     PATIENCE,
@@ -214,10 +215,8 @@ def test_a_far_side_that_resets(ours: Tunnel, far: StartFar) -> None:
 
 def test_where_nobody_listens_is_told_at_once(ours: Tunnel, make_route: MakeLink) -> None:
     """And not after ``HOLD``, which is for a way that is away."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        free = taken.getsockname()[1]
     ours.run_over(make_route())
-    port = ours.jupyter(Endpoint(free))
+    port = ours.jupyter(Endpoint(free_port()))
     with pytest.raises(ConnectionResetError):  # it may come before connect() has returned, or after
         connects(port).recv(1)
 

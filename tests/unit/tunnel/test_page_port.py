@@ -11,7 +11,7 @@ from notebook_launcher.core import local_state as state
 from notebook_launcher.core import personal_machine
 from notebook_launcher.tunnel import page_port
 from notebook_launcher.tunnel.page_port import PAGE_PORTS, PagePort
-from tests.unit.tunnel.far_end import free_port
+from tests.ports import free_port
 
 PLACE = "uni\tlogin\t/home/alice\t"
 

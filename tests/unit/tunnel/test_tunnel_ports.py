@@ -12,6 +12,7 @@ import pytest
 from notebook_launcher.tunnel import forwarding as tunnel
 from notebook_launcher.tunnel import local_ports
 from notebook_launcher.tunnel.forwarding import Endpoint, SameMachine, Tunnel
+from tests.ports import free_port
 from tests.unit.out_of_files import SECONDS, use_without_room
 from tests.unit.tunnel.far_end import (
     PATIENCE,
@@ -21,7 +22,6 @@ from tests.unit.tunnel.far_end import (
     asks,
     connects,
     echoes,
-    free_port,
     is_reset,
     received,
 )
