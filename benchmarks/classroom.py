@@ -1,17 +1,17 @@
-"""A class of forty who launch in the same minute, on a cluster with room for twenty-four: docs/performance.md.
+"""Forty students launch at the same moment, on a cluster with room for twenty-four sessions: see docs/performance.md.
 
     make bench-classroom      (root; uses the practice cluster, and brings it up if need be; ten minutes on two cores)
 
-Forty users are made for it, each with a home and a key of their own. All start ``launch-notebook`` at the same moment,
-through a login node that throttles as OpenSSH does by default (``MaxStartups 10:30:60``). Twenty-four sessions with two
-cores each fit on the nodes; the others have to wait. Checked is that
+Forty users are created for it, each with a home and a key. All start ``launch-notebook`` at the same moment, through a
+login node that throttles as OpenSSH does by default (``MaxStartups 10:30:60``). Twenty-four sessions with two cores
+each fit on the nodes; the others must wait. It checks that
 
-- each of the twenty-four works through its own tunnel with its own token, and with nobody else's;
-- the others are pending with a reason, also as the teacher sees it, and start when some sessions end;
-- nothing is left at the end: no job, and no process.
+- each of the twenty-four works through its own tunnel with its own token, and with no other;
+- the others are pending with a reason, which the teacher sees as well, and start when some sessions end;
+- no job and no process is left at the end.
 
-Printed are these figures, the RPCs that slurmctld has answered, the connections that the login node has had, and the
-time from the start to the address: the median and the worst, beside that of one launch on the idle cluster.
+It prints these counts, the RPCs that slurmctld has answered, the connections of the login node, and the time from the
+start to the address: the median and the maximum, beside that of one launch on the idle cluster.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tests.practice_cluster.layout import BOXES, USERS, User
 from tests.practice_cluster.sshd import CONFIGURATION
 
 CORES = 2  # of each session
-ROOM = 24  # sessions of two cores, beside what HELD holds
-HELD = (("node1", 4), ("node2", 4))  # cores that somebody else has: 16 are left on each node
-THROTTLE = "10:30:60"  # of OpenSSH by default
+ROOM = 24  # sessions of two cores that fit beside HELD
+HELD = (("node1", 4), ("node2", 4))  # cores used by another user: 16 are left on each node
+THROTTLE = "10:30:60"  # OpenSSH's default
 LOG = "/var/log/sshd-class.log"
 FIRST_UID = 3001
 TEACHER = "grace"
@@ -61,7 +61,7 @@ pkill -o -x sshd; sleep 0.5; /usr/sbin/sshd
 
 @dataclass
 class Student:
-    """One student's launch: the process, its events as they come, and when each came first, in seconds."""
+    """One student's launch: the process, its events, and the time of the first of each kind, in seconds."""
 
     user: str
     process: subprocess.Popen[str] | None = None
@@ -70,7 +70,7 @@ class Student:
     at: dict[str, float] = field(default_factory=dict)
 
     def launch(self, cluster: PracticeCluster, words: Sequence[str]) -> None:
-        """Start the launcher, and read what it prints."""
+        """Start the launcher, and read its output."""
         argv = ["launch-notebook", "--cluster", "practice", "--json", "-n", str(CORES), "-t", "30", *words]
         self.began = time.monotonic()
         self.process = subprocess.Popen(
@@ -102,7 +102,7 @@ class Student:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the session works or is pending, or the launcher has given up."""
+        """Whether the session is ready or pending, or the launcher has given up."""
         return self.is_ready or self.waits or (self.process is not None and self.process.poll() is not None)
 
     @property
@@ -123,7 +123,7 @@ class Student:
 
 
 def make_students(cluster: PracticeCluster, count: int) -> list[Student]:
-    """Make the users: on each box, with homes and keys of their own, and with the account."""
+    """Create the users on each box, with homes and keys, and with the account."""
     names = [f"s{number:02d}" for number in range(1, count + 1)]
     for number, name in enumerate(names):
         USERS[name] = User(name, FIRST_UID + number, ("proj1",))
@@ -147,7 +147,7 @@ def make_students(cluster: PracticeCluster, count: int) -> list[Student]:
 
 
 def forget_students(cluster: PracticeCluster, students: Sequence[Student]) -> None:
-    """Remove them again."""
+    """Remove the users again."""
     names = [one.user for one in students]
     cluster.root("ctl", ["sacctmgr", "-i", "delete", "user", ",".join(names)])
     for box in (name for name, box in BOXES.items() if box.is_laptop or box.has_slurm):
@@ -159,14 +159,14 @@ def forget_students(cluster: PracticeCluster, students: Sequence[Student]) -> No
 
 
 def rpcs(cluster: PracticeCluster, *users: str) -> dict[str, int]:
-    """Return how many RPCs of each of these users the controller has answered since it counts."""
+    """Return how many RPCs of each of these users the controller has answered since its counters were reset."""
     text = cluster.root("ctl", ["sdiag"], check=True).stdout
     found = {user: int(count) for user, count in re.findall(r"^\s+(\w+)\s+\(\s*\d+\) count:(\d+)", text, re.M)}
     return {user: found.get(user, 0) for user in users}
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float) -> bool:
-    """Wait for something; say so where it does not come."""
+    """Wait for a condition, and return whether it came true; print a message if it did not."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -177,7 +177,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float) -> bool:
 
 
 def answers(cluster: PracticeCluster, student: Student, token: str, user: str) -> int:
-    """Ask a student's JupyterLab through its tunnel with a token, as a user of the laptop; 0: no answer."""
+    """Return the status of a student's JupyterLab through the tunnel, for a user of the laptop; 0: no answer."""
     port = student.last("ready")["local_port"]
     words = ["curl", "-s", "-o", "/dev/null", "-m", "20", "-w", "%{http_code}", "-H", "@-"]
     done = cluster.run("laptop", user, [*words, f"http://127.0.0.1:{port}/api/kernels"], login=False,
@@ -191,7 +191,7 @@ def token_of(student: Student) -> str:
 
 
 def check_tunnels(cluster: PracticeCluster, ready: Sequence[Student]) -> dict[str, int]:
-    """Count what comes of each student's own token, of the neighbour's token, and of a stranger with the right one."""
+    """Count the answers to each student's own token, to another student's, and to another user with the right one."""
     counts = {"own": 0, "others": 0, "strangers": 0}
     for student, neighbour in zip(ready, [*ready[1:], ready[0]], strict=True):
         counts["own"] += answers(cluster, student, token_of(student), student.user) == 200
@@ -201,7 +201,7 @@ def check_tunnels(cluster: PracticeCluster, ready: Sequence[Student]) -> dict[st
 
 
 def seen_by_teacher(cluster: PracticeCluster, students: Sequence[Student]) -> dict[str, Any]:
-    """Return what ``classroom watch`` shows of the class."""
+    """Return the state of the class from ``classroom watch``."""
     roster = "".join(f"{one.user}\n" for one in students)
     cluster.run("laptop", TEACHER, ["sh", "-c", "cat >students.csv"], login=False, input=roster)
     words = ["launch-notebook", "classroom", "watch", "students.csv", "--once", "--json", "--cluster", "practice"]
@@ -210,7 +210,7 @@ def seen_by_teacher(cluster: PracticeCluster, students: Sequence[Student]) -> di
 
 
 def connections(cluster: PracticeCluster) -> dict[str, int]:
-    """Return how many logins the login node has accepted, and how many connections it has dropped before."""
+    """Return how many logins the login node has accepted, and how many connections it has dropped before login."""
     log = cluster.root("login", ["cat", LOG]).stdout
     return {
         "connections": len(re.findall(r"^Connection from ", log, re.M)),
@@ -223,14 +223,14 @@ def connections(cluster: PracticeCluster) -> dict[str, int]:
 
 
 def main() -> None:
-    """Make the class, let it launch, and print what came of it."""
+    """Create the class, let it launch, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--students", type=int, default=40)
     parser.add_argument("--throttle", default=THROTTLE, help="MaxStartups of the login node: 2:60:6 is far too little")
     parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
     parser.add_argument("words", nargs="*", default=["--", "module"], help="what is launched; by default -- module")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what was made is removed all the same
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that everything is removed
     cluster = PracticeCluster(arguments.slurm)
     was_up = cluster.is_up()
     cluster.up(until_end_of=None if was_up else os.getpid())

@@ -1,19 +1,19 @@
-"""How long JupyterLab takes to start from a slow shared file system, and from a copy on the node's own disk.
+"""Measures how long JupyterLab takes to start from a slow shared file system, and from a copy on the node's own disk.
 
     make bench-cold-start            (root; uses the practice cluster, and brings it up if need be; some minutes)
 
-The same JupyterLab lies there in three forms: a virtual environment, an unpacked image, and an image in one file. Each
-open and each stat there takes 2 ms; reading is as quick as the disk. Before each start the node forgets what it has
-read there. Each form is started
+The same JupyterLab is there in three forms: a virtual environment, an unpacked image, and an image file. Each open and
+each stat takes 2 ms; reading is as fast as the disk. Before each start, the node's cache is dropped. Each form is
+started
 
-- from there;
-- with ``stage = true`` by the first job on a node, which makes the copy; of a folder, an archive is there already;
-- by the next job on that node, which finds the copy.
+- from the slow file system;
+- with ``stage = true`` by the first job on a node, which makes the copy (of a folder, from an existing archive);
+- by the next job on that node, which uses the copy.
 
-The very first job makes a folder's archive while its JupyterLab runs; how long that takes is printed too.
+The very first job makes a folder's archive while its JupyterLab runs; that time is printed as well.
 
-Measured by the job itself: from its first line until JupyterLab answers on the node. The launcher and the queue do not
-matter here. The medians of the rounds are printed, and their ratio to the start without a copy.
+The job itself measures from its first line until JupyterLab answers on the node, without the launcher and the queue.
+The medians of the rounds are printed, and their ratio to the start without a copy.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ LONGEST = 600.0  # seconds for one start
 
 
 def measure(cluster: PracticeCluster, form: str, disk: str = "", *, makes_archive: bool = False) -> float:
-    """Return the seconds that a job takes from its first line until JupyterLab answers; it is cancelled then.
+    """Return the seconds that a job takes from its first line until JupyterLab answers; then it is cancelled.
 
-    ``disk``: where it makes copies, if it does. ``makes_archive``: the seconds until that is made, while it runs.
+    ``disk``: where it makes copies, if any. ``makes_archive``: return the seconds until the archive is made instead.
     """
     folder = f"{SESSIONS}/{time.time_ns()}"
     lines = [FORMS[form], "usage=0", *(["stage=yes", f"stage_dir={disk}"] if disk else [])]

@@ -1,4 +1,4 @@
-"""What benchmarks share that connect from this machine to the practice cluster: its SSH configuration, and ports."""
+"""Shared by benchmarks that connect from this machine to the practice cluster: its SSH configuration, and ports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NoQuestions:
-    """Nobody is asked: the key is there, and the host key known."""
+    """Prompts without answers: the key works without a passphrase, and the host key is known."""
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Return no answer."""
@@ -26,13 +26,13 @@ class NoQuestions:
 
 
 def free_port() -> int:
-    """Return the number of a port that is free now."""
+    """Return a port that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
 
 def wait_until_open(port: int) -> None:
-    """Wait until somebody listens there."""
+    """Wait until a program listens on the port."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -43,7 +43,7 @@ def wait_until_open(port: int) -> None:
 
 @contextlib.contextmanager
 def ssh_config(cluster: PracticeCluster, relay: int = 0) -> Iterator[str]:
-    """The laptop's way to the login node, as a file for the programs of this machine; through a relay's port."""
+    """An SSH configuration with which programs on this machine reach the login node, optionally through a relay."""
     keys = cluster.directory / "keys"
     with tempfile.TemporaryDirectory() as folder:
         known = cluster.run("laptop", "alice", ["sh", "-c", "cat /etc/ssh/ssh_known_hosts ~/.ssh/known_hosts"])

@@ -1,10 +1,10 @@
-"""A large file by ``copy``, each way and by each engine, beside ``scp`` over the same sshd.
+"""Measures ``copy`` of a large file, in each direction and with each engine, against ``scp`` over the same sshd.
 
     make bench-copy       (root; uses the practice cluster, and brings it up if need be)
 
-Everything is measured in turn, in rounds, in one run on one machine: from the laptop to the login node's home and back.
-What is printed are medians over the rounds and, beside them, the ratio to ``scp``; the machine itself cancels out of a
-ratio, and says little in a figure. ``copy`` includes what scp does not do: the checksums at both ends.
+Everything is measured alternately, in rounds, in one run on one machine: from the laptop to the login node's home and
+back. It prints medians over the rounds and the ratio to ``scp``, which depends on the machine less than the medians do.
+``copy`` includes what scp does not do: checksums at both ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENGINES = ("paramiko", "openssh")
 
 
 def one_round(cluster: PracticeCluster, size: int) -> dict[str, float]:
-    """Return MB/s of each way once; of ``copy`` as it says them itself, so that Python's own start is left out."""
+    """Return MB/s of each method once; for ``copy`` as it reports them, so that Python's start is not included."""
     found = {}
     for way, up, down in [
         ("scp", ["scp", "-q", "bench", "login:bench-up"], ["scp", "-q", "login:bench-up", "bench-down"]),

@@ -1,10 +1,10 @@
-"""How soon JupyterLab is usable again after each fault: the table of the documentation.
+"""Measures how soon JupyterLab is usable again after each fault: the table of the documentation.
 
     make bench-faults     (root; uses the practice cluster, and brings it up if need be; about half an hour)
 
-For each fault a person works in a real browser on the laptop: a notebook with a kernel that holds a variable, in a tab
-that is never reloaded. Measured is the time from the fault's end (for those that have none, from its beginning) until
-one more cell has printed what needs the variable.
+For each fault, a notebook with a kernel that has a variable is open in a real browser on the laptop, in a tab that is
+never reloaded. The time is from the fault's end (or its beginning, if it has no end) until another cell has printed
+something that needs the variable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.practice_cluster import PracticeCluster
 
 
 def measure(cluster: PracticeCluster, engine: str, fault: Fault) -> float:
-    """Launch, work, let the fault strike, and return the seconds until the next cell had its answer."""
+    """Launch, run a cell, let the fault happen, and return the seconds until the next cell has been answered."""
     cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.jupyter/lab ~/Untitled*.ipynb"])
     session = launch(cluster, "laptop", "--engine", engine, columns=160)
     session.ready()

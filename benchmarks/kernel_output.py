@@ -1,17 +1,17 @@
-"""A key that is pressed in one tab while a kernel's output fills another: by the tunnel, and by ``ssh -L``.
+"""Measures the echo of a key pressed in one tab while a kernel's output fills another: by the tunnel and ``ssh -L``.
 
     make bench-tunnel     (measures this last; this file alone can be run in the same way)
 
-A kernel of a real JupyterLab on a compute node sends 100 messages of 1 MB each, as plots and tables are sent, and a
-WebSocket on the laptop receives them, as JupyterLab's page does. Another WebSocket leads to a terminal of the same
-JupyterLab: it gets a key twenty times a second, and what counts is how long each takes until the terminal has echoed
-it. The same without the kernel's output is the column "idle".
+A kernel of a real JupyterLab on a compute node sends 100 messages of 1 MB each, like plots and tables, and a WebSocket
+on the laptop receives them, as JupyterLab's page does. Another WebSocket connects to a terminal of the same JupyterLab:
+it sends a key twenty times a second, and the time until the terminal has echoed it is measured. The column "idle" is
+the same without the kernel's output.
 
-JupyterLab itself leaves out text that a cell prints at more than 1 MB a second (``iopub_data_rate_limit``, which the
-launcher does not change); ``--print`` shows that. Plots are not limited.
+JupyterLab itself drops text that a cell prints faster than 1 MB/s (``iopub_data_rate_limit``, which the launcher does
+not change); ``--print`` shows that. Plots are not limited.
 
-Over a slow network (``slow_network.py``) it is a tenth of that output. The tunnel, the kernel's WebSocket, and the
-terminal's are a process each, so that none of them waits for another one's Python.
+Over a slow network (``slow_network.py``), the output is a tenth of that. The tunnel, the kernel's WebSocket and the
+terminal's run in separate processes, so that none of them is delayed by another one's Python.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from tests.practice_cluster import PracticeCluster  # noqa: E402
 WAYS = ("ssh -L", "paramiko", "openssh")
 IDLE_SECONDS = 3.0
 BETWEEN_KEYS = 0.05  # seconds
-KEY = "="  # which the terminal shows only if it was pressed
-LONGEST = 120.0  # seconds that anything may take
+KEY = "="  # a character that the terminal shows only if it was pressed
+LONGEST = 120.0  # timeout in seconds
 PLOTS = 'for _ in range({}): display({{"text/plain": "x" * 1_000_000}}, raw=True)'
 LINES = 'for _ in range(1000 * {}): print("x" * 1000)'
 
@@ -53,7 +53,7 @@ LINES = 'for _ in range(1000 * {}): print("x" * 1000)'
 
 
 def call(port: int, path: str) -> Any:
-    """Create something by Jupyter's API."""
+    """Create an object with Jupyter's REST API."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/api/{path}", b"{}", {"Authorization": f"token {TOKEN}"})
     with urllib.request.urlopen(request, timeout=LONGEST) as answer:
         return json.load(answer)
@@ -68,7 +68,7 @@ def connect(port: int, path: str, *protocols: str) -> Any:
 
 
 def run_cell(kernel: Any, code: str) -> int:
-    """Let the kernel run a cell to its end, and return the bytes that it sent meanwhile."""
+    """Let the kernel run a cell to its end, and return the number of bytes that it has sent."""
     from jupyter_server.services.kernels.connection.base import serialize_msg_to_ws_v1
 
     ours = uuid.uuid4().hex
@@ -84,7 +84,7 @@ def run_cell(kernel: Any, code: str) -> int:
 
 
 def receive(port: int, cell: str) -> None:
-    """Run a cell in a new kernel, and print the bytes, the begin and the end, as JSON."""
+    """Run a cell in a new kernel, and print the number of bytes, the begin and the end as JSON."""
     kernel = connect(port, f"api/kernels/{call(port, 'kernels')['id']}/channels", "v1.kernel.websocket.jupyter.org")
     run_cell(kernel, "pass")
     print("ready", flush=True)
@@ -95,7 +95,7 @@ def receive(port: int, cell: str) -> None:
 
 
 class Keys:
-    """Presses a key in the terminal again and again, whether the last one is there yet or not."""
+    """Presses a key in the terminal again and again, whether or not the last one has been echoed."""
 
     def __init__(self, terminal: Any) -> None:
         self._terminal, self._over = terminal, threading.Event()
@@ -108,11 +108,11 @@ class Keys:
     def _press(self) -> None:
         over = False
         while not over:
-            over = self._over.wait(BETWEEN_KEYS)  # one more key then, for which the other thread waits
+            over = self._over.wait(BETWEEN_KEYS)  # then another key, for which the other thread waits
             self._pressed.append(time.perf_counter())
             self._terminal.send(json.dumps(["stdin", KEY]))
             if len(self._pressed) % 1000 == 0:
-                self._terminal.send(json.dumps(["stdin", "\r"]))  # a terminal keeps no longer line
+                self._terminal.send(json.dumps(["stdin", "\r"]))  # a terminal's input line is limited
 
     def _read(self) -> None:
         while not self._over.is_set() or len(self._echoed) < len(self._pressed):
@@ -120,18 +120,18 @@ class Keys:
             self._echoed += [time.perf_counter()] * (text.count(KEY) if kind == "stdout" else 0)
 
     def stop(self) -> None:
-        """Press no more, and wait for what was pressed."""
+        """Stop, and wait for the echo of keys already pressed."""
         self._over.set()
         for thread in self._threads:
             thread.join(LONGEST)
 
     def between(self, begin: float, end: float) -> list[float]:
-        """Return the seconds until each key was there that was pressed between two moments."""
+        """Return the seconds until the echo of each key that was pressed between two moments."""
         return [there - at for at, there in zip(self._pressed, self._echoed, strict=True) if begin <= at < end]
 
 
 def measure_keys(port: int, cell: str) -> dict[str, Any]:
-    """Press keys while nothing else happens, and while a kernel sends its output."""
+    """Press keys while the connection is idle, and while a kernel sends its output."""
     terminal = connect(port, f"terminals/websocket/{call(port, 'terminals')['name']}")
     terminal.send(json.dumps(["stdin", "exec cat >/dev/null\r"]))
     time.sleep(1)
@@ -152,7 +152,7 @@ def measure_keys(port: int, cell: str) -> dict[str, Any]:
 
 
 def tunnel(engine: str, config: str, port: int, host_keys: tuple[str, ...]) -> None:
-    """Lead a local port to the node by our own tunnel, print it, and end with standard input."""
+    """Forward a local port to the node with our own tunnel, print it, and end with standard input."""
     from notebook_launcher.hosts.base import NextHop
     from notebook_launcher.hosts.openssh.host import OpenSshHost
     from notebook_launcher.hosts.paramiko.host import ParamikoHost
@@ -179,7 +179,7 @@ def here(cluster: PracticeCluster, *words: str) -> list[str]:
 
 @contextlib.contextmanager
 def led_by(way: str, cluster: PracticeCluster, config: str, port: int) -> Iterator[int]:
-    """Yield a port of the laptop that leads to a port of the node."""
+    """Yield a port of the laptop that is forwarded to a port of the node."""
     if way == "ssh -L":
         local = free_port()
         words = ["ssh", "-F", config, "-N", "-J", "login", "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", NODE]
@@ -201,7 +201,7 @@ def led_by(way: str, cluster: PracticeCluster, config: str, port: int) -> Iterat
 
 
 def measure(cluster: PracticeCluster, network: str, port: int, rounds: int, cell: str, only: str) -> None:
-    """Measure every way in turn over one network, and print it."""
+    """Measure every method in turn over one network, and print the results."""
     found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS if not only or way in only.split(",")}
     with contextlib.ExitStack() as until_end:
         relay = 0
@@ -217,7 +217,7 @@ def measure(cluster: PracticeCluster, network: str, port: int, rounds: int, cell
 
 
 def show(network: str, found: dict[str, list[dict[str, Any]]]) -> None:
-    """Print how long a key took, in milliseconds, over all rounds."""
+    """Print the time of a key's echo in milliseconds, over all rounds."""
     title = "no delay" if network == "none" else "{} Mbit/s, {} ms".format(*network.split("/"))
     print(f"\na key beside a kernel's output: {title}")
     for way, rounds in found.items():
@@ -233,7 +233,7 @@ def show(network: str, found: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def measure_all(cluster: PracticeCluster, megabytes: int, rounds: int, text: str = PLOTS, only: str = "") -> None:
-    """Measure without a slow network, and with one."""
+    """Measure over the fast network and over a slow one."""
     with stock_jupyterlab(cluster) as port:
         measure(cluster, "none", port, rounds, text.format(megabytes), only)
         measure(cluster, "10/30", port, 1, text.format(max(1, megabytes // 10)), only)

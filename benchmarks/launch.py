@@ -1,13 +1,13 @@
-"""How long from the command to a usable JupyterLab, beside the floor; a run, beside nbconvert; and commands' starts.
+"""Measures the time from the command to a usable JupyterLab, against the minimum; and a run, against nbconvert.
 
     make bench            (root; uses the practice cluster, and brings it up if need be)
 
-All are measured in turn in one run on one machine, and the medians are printed; ratios are those of the means, as
-Slurm looks for jobs that can start once a second: each run begins at another moment of that second, the same for all
-ways. The floor is what nobody can beat without changing Slurm or Jupyter: ``ssh login sbatch`` of the same container
-and JupyterLab, and a program that already waits on the compute node and tries every 20 ms until Jupyter answers
-there. The launcher's time runs until Jupyter answered *on the laptop*, through the tunnel, and its address is
-printed. JupyterLab's own start is counted from the moment when Slurm laid the job's script on the node. Runs of a
+All are measured alternately in one run on one machine, and the medians are printed. Ratios are those of the means,
+because Slurm starts jobs once a second: each run begins at another moment of that second, the same for all methods. The
+minimum, which cannot be improved without changing Slurm or Jupyter, is ``ssh login sbatch`` of the same container and
+JupyterLab, with a program already waiting on the compute node that tries every 20 ms until Jupyter answers there. The
+launcher's time ends when Jupyter has answered on the laptop, through the tunnel, and its address is printed.
+JupyterLab's own start is measured from the time when Slurm has written the job's script on the node. Runs of a
 notebook: ``notebook_run.py``.
 """
 
@@ -34,7 +34,7 @@ export JUPYTER_RUNTIME_DIR=$1/runtime JUPYTER_TOKEN=floor
 exec apptainer exec --nv {IMAGE} jupyter-lab --no-browser --ServerApp.ip=127.0.0.1 --ServerApp.port=0
 """
 
-# waits on the node before the command is given; prints the moment of the first answer (all boxes share one clock)
+# waits on the node before the command is given; prints the time of the first answer (all boxes share one clock)
 POLLER = """
 import glob, json, sys, time, urllib.request
 while True:
@@ -52,7 +52,7 @@ while True:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: seconds from the command to each thing that happened."""
+    """One launch: seconds from the command to each event."""
 
     began: float
     moments: dict[str, float]
@@ -69,7 +69,7 @@ class Launch:
 
 
 JOB_STARTS = "Slurm starts the job"
-KEEPS_IMPORTS = 5.0  # seconds within which it has done that
+KEEPS_IMPORTS = 5.0  # seconds in which a session writes its import cache
 
 
 def measure_floor(cluster: PracticeCluster, number: int) -> tuple[float, float]:
@@ -80,7 +80,7 @@ def measure_floor(cluster: PracticeCluster, number: int) -> tuple[float, float]:
     poller = subprocess.Popen(
         cluster.argv("gpu1", "alice", ["python3", "-c", POLLER, folder]), stdout=subprocess.PIPE, text=True
     )
-    time.sleep(0.5)  # it stands ready
+    time.sleep(0.5)  # until it is ready
     began = time.time()
     sbatch = ["ssh", "login", "sbatch", "--parsable", "--gpus=1", f"--output={folder}/log", f"{folder}/job.sh", folder]
     job = subprocess.run(
@@ -94,7 +94,7 @@ def measure_floor(cluster: PracticeCluster, number: int) -> tuple[float, float]:
 
 
 def measure_launch(cluster: PracticeCluster, stay: float = 0.0) -> Launch:
-    """Return the moments of one launch from the laptop, which is ended after so many seconds."""
+    """Return the times of one launch from the laptop, which is ended after ``stay`` seconds."""
     began = time.time()
     process = subprocess.Popen(
         cluster.argv(
@@ -129,15 +129,15 @@ def measure_launch(cluster: PracticeCluster, stay: float = 0.0) -> Launch:
 
 
 def file_times(cluster: PracticeCluster, directory: str) -> dict[str, float]:
-    """Return when the job's script wrote its first file, and when Jupyter listened, by these files."""
-    names = {"started.json": "job script's first file", "endpoint.json": "Jupyter listens"}  # put in place whole
+    """Return when the job's script wrote its first file, and when Jupyter listened, from these files."""
+    names = {"started.json": "job script's first file", "endpoint.json": "Jupyter listens"}  # written atomically
     stat = "".join(f"stat -c '{name} %.6Y' {directory}/{name};" for name in names)
     lines = cluster.run("login", "alice", ["sh", "-c", stat]).stdout.split("\n")
     return {names[name]: float(moment) for name, moment in (line.split() for line in lines if line)}
 
 
 def job_start(cluster: PracticeCluster, job: str) -> float:
-    """Return when Slurm laid a running job's script on the node, which it runs next."""
+    """Return when Slurm wrote a running job's script on the node, just before running it."""
     script = f"/var/lib/slurm/slurmd/job{int(job):05}/slurm_script"
     moment = cluster.root("gpu1", ["stat", "-c", "%.6W", script], check=True).stdout.strip()
     if moment in ("-", "?") or float(moment) == 0:
@@ -146,7 +146,7 @@ def job_start(cluster: PracticeCluster, job: str) -> float:
 
 
 def main() -> None:
-    """Measure in turn, print the medians, their ratios and what the time is spent on."""
+    """Measure alternately; print the medians, their ratios, and what the time is spent on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--slurm", default="24.11")
@@ -160,14 +160,14 @@ def main() -> None:
         wait_for_turn(number, arguments.runs)
         floors.append(measure_floor(cluster, number))
         wait_for_turn(number, arguments.runs)
-        # after its first start from an image, a session keeps what it has imported for the next one
+        # after its first start from an image, a session caches its imports for the next one
         launches.append(measure_launch(cluster, stay=0.0 if number else KEEPS_IMPORTS))
         wait_for_turn(number, arguments.runs)
         by_hand.append(measure_by_hand(cluster, number))
         wait_for_turn(number, arguments.runs)
         runs.append(measure_run(cluster))
     for measured in (floors, launches, by_hand, runs):
-        del measured[0]  # the first of each is not warm: the image was not in the page cache
+        del measured[0]  # the first one is not warm: the image was not in the page cache
     cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/floor-* ~/by-hand-*"])
 
     print(f"\nfrom the command to a usable JupyterLab (Slurm {arguments.slurm}, idle cluster, warm image)")

@@ -1,10 +1,10 @@
-"""How long ``launch-notebook list`` takes with many sessions, and how often it asks the scheduler.
+"""Measures how long ``launch-notebook list`` takes with many sessions, and how often it queries the scheduler.
 
     make bench-list       (root; uses the practice cluster, and brings it up if need be; a minute)
 
-Of the sessions, some have jobs that are pending in Slurm's queue; the others have ended in the last day. Each command
-of Slurm's that the list runs on the login node is counted. It is timed in turn beside ``ssh login squeue --me``, which
-lists jobs and no sessions.
+Some of the sessions have pending jobs in Slurm's queue; the others have ended in the last day. Each Slurm command that
+the list runs on the login node is counted. It is timed alternately with ``ssh login squeue --me``, which lists jobs but
+no sessions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMANDS = ("squeue", "sacct", "scontrol", "sinfo", "sdiag", "sprio", "sshare")
 
 
 def as_archive(jobs: Sequence[str], sessions: int) -> bytes:
-    """Return so many session directories as an archive: the newest with these jobs, the others ended."""
+    """Return an archive of ``sessions`` session directories: the newest with these jobs, the others ended."""
     now = datetime.now(timezone.utc).replace(microsecond=0)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(sessions):
@@ -58,7 +58,7 @@ def as_archive(jobs: Sequence[str], sessions: int) -> bytes:
 
 @contextlib.contextmanager
 def with_sessions(cluster: PracticeCluster, sessions: int, live: int) -> Iterator[None]:
-    """Give alice so many sessions, ``live`` of them pending; afterwards she has none."""
+    """Give alice this number of sessions, ``live`` of them pending, and remove them afterwards."""
     remove = ["sh", "-c", f"rm -rf {ROOT} {COUNTED}"]
     cluster.run("login", "alice", remove, check=True)
     try:
@@ -79,7 +79,7 @@ def with_sessions(cluster: PracticeCluster, sessions: int, live: int) -> Iterato
 
 
 def measure(cluster: PracticeCluster, argv: Sequence[str]) -> tuple[float, list[str]]:
-    """Return the seconds that a command takes on the laptop, and its lines."""
+    """Return the seconds that a command takes on the laptop, and its output lines."""
     began = time.monotonic()
     printed = cluster.run("laptop", "alice", argv, check=True).stdout
     return time.monotonic() - began, printed.splitlines()
@@ -92,7 +92,7 @@ def queries(cluster: PracticeCluster) -> list[str]:
 
 
 def main() -> None:
-    """Measure both in turn, and print the medians."""
+    """Measure both alternately, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--sessions", type=int, default=250)

@@ -1,8 +1,8 @@
-"""How long from a notebook here to the notebook with its outputs here: ``launch-notebook run``, and by hand.
+"""Measures the time from a notebook to the fetched notebook with its outputs: ``launch-notebook run``, and by hand.
 
-Part of ``make bench``. By hand is what nobody can do faster with Jupyter's own command: one ``ssh`` that sends the
-notebook and submits ``jupyter nbconvert --execute`` in the same container, a program that already waits on the login
-node and looks every 20 ms whether the result is there, and one ``ssh`` that fetches it.
+Part of ``make bench``. "By hand" is the fastest possible use of Jupyter's own command: one ``ssh`` that sends the
+notebook and submits ``jupyter nbconvert --execute`` in the same container, a program already waiting on the login node
+that checks every 20 ms whether the result exists, and one ``ssh`` that fetches it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ print(time.time())
 
 @contextlib.contextmanager
 def _poller(cluster: PracticeCluster, box: str, pattern: str) -> Iterator[subprocess.Popen[str]]:
-    """Wait in a box for a file, whose moment is printed then (all boxes share one clock)."""
+    """Wait in a box for a file, and print the time when it appears (all boxes share one clock)."""
     argv = cluster.argv(box, "alice", ["python3", "-c", POLLER, pattern])
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as poller:
         try:
-            time.sleep(0.5)  # it stands ready
+            time.sleep(0.5)  # until it is ready
             yield poller
         finally:
             poller.kill()

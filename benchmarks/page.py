@@ -1,18 +1,18 @@
-"""JupyterLab's page over slow networks, the first time and the second, beside ``ssh -L`` and jupyter-forward's tunnel.
+"""Measures JupyterLab's page over slow networks, first and second visit, against ``ssh -L`` and jupyter-forward.
 
     make bench-page       (root; uses the practice cluster, and brings it up if need be)
 
-A relay in front of the login node stands in for the network (``slow_network.py``). ``ssh -J login -L`` and
-jupyter-forward lead to a JupyterLab as it comes, in the same image on the same node; of jupyter-forward this is what
-carries its page, Fabric's ``forward_local``, which is left out where Fabric is not installed. The launcher is launched
-twice over the same network, and each page is that of a session of its own.
+A relay in front of the login node simulates the network (``slow_network.py``). ``ssh -J login -L`` and jupyter-forward
+connect to an unmodified JupyterLab, in the same image on the same node; of jupyter-forward, only its forwarding is
+used, Fabric's ``forward_local``, and only if Fabric is installed. The launcher is started twice over the same network,
+and each page belongs to another session.
 
-The page is opened by Debian's Chromium until the launcher tab can be clicked: first with an empty profile, then, in a
-new process, with the profile of the first time. What is printed are medians over the rounds; what counts are the ratios
-to the first page of ``ssh -L``. The bytes are those that came over the network meanwhile, SSH's own included.
+Debian's Chromium opens the page until the launcher tab can be clicked: first with an empty profile, then, in a new
+process, with the profile of the first visit. It prints medians over the rounds, and ratios to the first page of
+``ssh -L``. The bytes are those that came over the network meanwhile, including SSH's own.
 
-A browser computes for seconds as well, and for longer on a busy machine. So what it had to load is loaded three times
-more without it, by six connections as a browser has, from a list of the addresses: that is the column "transfer".
+A browser also computes for seconds, and longer on a busy machine. So the same URLs are loaded three more times without
+it, with six connections as in a browser: that is the column "transfer".
 
 It takes four minutes. Slower networks and further ones: ``ARGS="--networks 2/30,2/150,10/150,100/150"``.
 """
@@ -50,14 +50,14 @@ TOKEN = "page"
 NETWORKS = "10/30,100/30"
 TRANSFERS, LONG = 3, 5.0  # how often a transfer is measured; seconds after which it is not repeated
 FIRST, SECOND = "first page", "second page"
-# the practice cluster's laptop has accounts of several people, where each session has a new port
+# the practice cluster's laptop has several users; on such a machine each session would use a new port
 PERSONAL = ("from notebook_launcher.core import personal_machine; personal_machine.is_personal_machine = lambda: True; "
             "from notebook_launcher.cli import main; main()")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page: seconds until it could be used, and bytes that came over the network."""
+    """One page: seconds until it could be used, and bytes received over the network."""
 
     seconds: float
     transfer: float
@@ -94,7 +94,7 @@ def page_seconds(url: str, profile: str) -> tuple[float, list[str]]:
         card.wait_for(timeout=300_000)
         card.click(trial=True, timeout=60_000)
         seconds = time.perf_counter() - began
-        page.wait_for_timeout(1000)  # what it keeps is written
+        page.wait_for_timeout(1000)  # until the cache is written
         browser.close()
         return seconds, [url for url in loaded if url.startswith("http")]
 
@@ -123,7 +123,7 @@ def transfer_seconds(urls: list[str]) -> float:
 
 
 def transfer_median(urls: list[str]) -> float:
-    """Measure it several times, unless it takes long, and return the median."""
+    """Measure several times, unless it takes long, and return the median."""
     times: list[float] = []
     while len(times) < TRANSFERS and sum(times) < LONG:
         times.append(transfer_seconds(urls))
@@ -131,7 +131,7 @@ def transfer_median(urls: list[str]) -> float:
 
 
 def forward_as_jupyter_forward(config: str, local: int, port: int) -> None:
-    """Lead a local port to the node as jupyter-forward does, until standard input ends."""
+    """Forward a local port to the node as jupyter-forward does, until standard input ends."""
     import fabric  # type: ignore[import-not-found]
 
     connection = fabric.Connection("login", config=fabric.Config(runtime_ssh_path=config))
@@ -141,7 +141,7 @@ def forward_as_jupyter_forward(config: str, local: int, port: int) -> None:
 
 
 def has_fabric() -> bool:
-    """Whether it can be measured."""
+    """Whether Fabric is installed."""
     return subprocess.run([sys.executable, "-c", "import fabric"], capture_output=True, check=False).returncode == 0
 
 
@@ -155,7 +155,7 @@ def here(cluster: PracticeCluster, *words: str) -> list[str]:
 
 @contextlib.contextmanager
 def stock_jupyterlab(cluster: PracticeCluster) -> Iterator[int]:
-    """Start a JupyterLab as it comes on the node, and yield its port. jupyter-forward lets it listen to everybody."""
+    """Start an unmodified JupyterLab on the node, and yield its port. jupyter-forward requires it to listen openly."""
     port = free_port()
     server = ["apptainer", "exec", IMAGE, "jupyter-lab", "--no-browser", "--ServerApp.ip=0.0.0.0",
               f"--ServerApp.port={port}", "--LabApp.news_url=None"]  # fmt: skip
@@ -170,7 +170,7 @@ def stock_jupyterlab(cluster: PracticeCluster) -> Iterator[int]:
 
 
 def both_pages(open_page: Open, port: int) -> dict[str, Page]:
-    """Open one server's page twice by the same port of the laptop."""
+    """Open one server's page twice through the same port of the laptop."""
     url = f"http://127.0.0.1:{port}/lab?token={TOKEN}"
     return {FIRST: open_page(url), SECOND: open_page(url)}
 
@@ -199,7 +199,7 @@ def by_fabric(cluster: PracticeCluster, config: str, stock: int, open_page: Open
 
 
 def by_launcher(cluster: PracticeCluster, relay: SlowNetwork, open_page: Open) -> dict[str, Page]:
-    """Two launches, one after the other, as on a machine that is one person's."""
+    """Two launches, one after the other, as on a personal machine."""
     config = f"Host login\n HostName 127.0.0.1\n HostKeyAlias login\n Port {relay.port}\n"
     write = ["sh", "-c", "umask 077; cat >~/.ssh/slow"]
     cluster.run("laptop", "alice", write, input=config, check=True)
@@ -221,7 +221,7 @@ def by_launcher(cluster: PracticeCluster, relay: SlowNetwork, open_page: Open) -
 
 
 def measure(cluster: PracticeCluster, network: str, rounds: int, stock: int) -> None:
-    """Measure each way in turn over one network, and print it."""
+    """Measure each method in turn over one network, and print the results."""
     mbits, milliseconds = map(float, network.split("/"))
     ways: dict[str, list[dict[str, Page]]] = {"ssh -L": [], "jupyter-forward": [], "launch-notebook": []}
     if not has_fabric():
@@ -249,7 +249,7 @@ def measure(cluster: PracticeCluster, network: str, rounds: int, stock: int) -> 
 
 
 def show(network: str, ways: dict[str, list[dict[str, Page]]]) -> None:
-    """Print the medians, and the ratios to the first page of the first way."""
+    """Print the medians, and the ratios to the first page of the first method."""
     mbits, milliseconds = network.split("/")
     print(f"\n{mbits} Mbit/s, {milliseconds} ms")
     base = next(iter(ways.values()))

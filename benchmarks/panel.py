@@ -1,10 +1,10 @@
-"""JupyterLab's page with the session's panel, beside the same page without it.
+"""Measures the loading of JupyterLab's page with the session's panel, against the same page without it.
 
     make bench-panel
 
 Two jobs run on this machine, without a scheduler, one with ``panel=no`` in its session.env. Chromium opens the page of
 one and then of the other, each time with an empty cache, until the launcher tab can be clicked; the order alternates.
-What counts is the median of the ratios of the pairs, as both pages of a pair meet the machine in the same state.
+The result is the median of the ratios of the pairs, because both pages of a pair find the machine in the same state.
 
 It takes two minutes. More pairs: ``ARGS="--pairs 40"``.
 """
@@ -33,7 +33,7 @@ WITH, WITHOUT = "with", "without"
 
 @contextlib.contextmanager
 def session(folder: Path, *lines: str) -> Iterator[str]:
-    """Run JupyterLab as a job does; yield the address of its page."""
+    """Run JupyterLab as a job does, and yield the URL of its page."""
     job = Job(folder)
     job.in_a_scheduler()
     job.ask(f"path={VENV_BIN}", *lines)
@@ -60,7 +60,7 @@ def seconds_to_open(browser: Browser, url: str, panel: bool) -> float:
 
 
 def main() -> None:
-    """Measure, and print what came out."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=20)
     pairs = parser.parse_args().pairs

@@ -1,14 +1,14 @@
-"""A model: what the polls of all users of a cluster cost its scheduler, beside ``squeue`` every ten seconds.
+"""A model of what polling by all users of a cluster costs its scheduler, against ``squeue`` every ten seconds.
 
     make bench-polling-model      (needs no cluster; some seconds)
 
-10,000 users of one cluster each have a session that waits and then runs, begun at random times within an hour. The
-launcher's polls are those of its own code (``jobs.polling``), run against a clock of the model's. What each poll costs
-is measured: the RPCs are those that slurmctld counts, and the microseconds for each kind of RPC its ``ave_time``, both
-by ``sdiag`` on the practice cluster (Slurm 24.11); a list of all jobs takes more for each job that is listed. So the
-model says what would be asked at the worst moment; it does not say how a controller under such a load behaves.
+10,000 users of one cluster each have a session that is pending and then runs, started at random times within an hour.
+The launcher's polls are those of its own code (``jobs.polling``), run with the model's clock. The cost of each poll is
+measured: the RPCs are those that slurmctld counts, and the microseconds for each kind of RPC its ``ave_time``, both by
+``sdiag`` on the practice cluster (Slurm 24.11); a list of all jobs takes longer for each listed job. So the model gives
+the load at the worst moment; it does not tell how a controller behaves under such a load.
 
-``classroom watch`` is in it with one teacher for each class of forty.
+It includes ``classroom watch``, with one teacher for each class of forty.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from notebook_launcher.classroom.class_jobs import NODES_EVERY
 from notebook_launcher.classroom.watch import DEFAULT_SECONDS, JITTER
 from notebook_launcher.jobs.polling import Polling
 
-SHARE_WAITING = 0.5  # of a session's time in which its job waits
+SHARE_WAITING = 0.5  # of a session's time in which its job is pending
 CLASS = 40
 
-# microseconds of the controller for one RPC, by sdiag on the practice cluster, where next to no jobs were
+# microseconds of the controller for one RPC, by sdiag on the practice cluster with almost no jobs
 COST = {
     "REQUEST_SUBMIT_BATCH_JOB": 1048,
     "REQUEST_JOB_INFO_SINGLE": 75,
@@ -45,7 +45,7 @@ LAUNCHER = ("REQUEST_JOB_INFO_SINGLE",)
 SQUEUE = ("REQUEST_FED_INFO", "REQUEST_JOB_INFO_SINGLE", "REQUEST_PARTITION_INFO")
 WATCH, NODES = ("REQUEST_JOB_INFO", "REQUEST_PARTITION_INFO"), ("REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO")
 
-Poll = tuple[float, tuple[str, ...]]  # when, in seconds, and its RPCs
+Poll = tuple[float, tuple[str, ...]]  # time in seconds, and its RPCs
 
 
 class Clock:
@@ -60,7 +60,7 @@ class Clock:
 
 
 def launcher(chance: random.Random, hours: float) -> Iterator[Poll]:
-    """Yield when one session's launcher asks the scheduler, in seconds since its submission, and the RPCs of it."""
+    """Yield the polls of one session's launcher: the time in seconds since submission, and the RPCs."""
     clock = Clock()
     polling, starts = Polling(clock, chance), hours * 3600 * SHARE_WAITING
     yield 0.0, SUBMIT
@@ -92,16 +92,16 @@ def teachers(chance: random.Random, hours: float) -> Iterator[Poll]:
 
 
 def cost(rpc: str, jobs: int) -> float:
-    """Return the seconds of the controller for one RPC, with so many jobs in its list."""
+    """Return the seconds of the controller for one RPC, with ``jobs`` jobs in its list."""
     return (COST[rpc] + (PER_JOB * jobs if rpc == "REQUEST_JOB_INFO" else 0.0)) / 1e6
 
 
 def load(
     sessions: int, hours: float, spread: float, jobs: int, polls: Callable[[random.Random, float], Iterator[Poll]]
 ) -> tuple[float, int, float]:
-    """Return what comes while all sessions are there: RPCs a second, the most in any second, and seconds of work.
+    """Return the load while all sessions exist: RPCs per second, the maximum in any second, and seconds of work.
 
-    The last is the controller's for each second. ``spread``: seconds within which the sessions begin.
+    The last value is the controller's, per second. ``spread``: seconds within which the sessions begin.
     """
     chance, seconds, work = random.Random(1), Counter[int](), 0.0
     first, last = spread, max(spread, hours * 3600)  # all have begun, none has ended

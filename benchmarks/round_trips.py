@@ -1,12 +1,12 @@
-"""How many round trips a launch takes until its job is queued, beside ``ssh login sbatch``.
+"""Measures how many round trips a launch takes until its job is queued, against ``ssh login sbatch``.
 
     make bench-round-trips     (root; uses the practice cluster, and brings it up if need be; three minutes)
 
-Each is timed with two lines between the laptop and the login node, a long one and one that is longer still. What it
-takes longer over that, in units of what was added to each round trip, is how often it waits for the other side, one
-wait after the other. That counts everything: TCP with its slow start, SSH's login, channels and commands. What is
-computed meanwhile takes as long over both lines, and is not counted; without the delay it would hide no wait. The
-figure of each round is printed, and their median; beside them, what all takes at the round trip of a distant cluster.
+Each is timed with two different delays between the laptop and the login node. The difference of the times, divided by
+the difference of the round-trip times, is the number of sequential waits for the other side. That includes everything:
+TCP's slow start, SSH's login, channels and commands. Computation takes the same time with both delays, and is not
+counted. The result of each round and the median are printed, with the total time at the round trip of a distant
+cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def measure_ssh(cluster: PracticeCluster) -> float:
 
 
 def measure_launch(cluster: PracticeCluster, engine: str) -> float:
-    """Return the seconds from the command until the launcher says that the job is submitted."""
+    """Return the seconds from the command until the launcher reports that the job is submitted."""
     command = ["launch-notebook", "--cluster", "practice", "--engine", engine, "--json", *QUEUED, "--", IMAGE]
     began = time.monotonic()
     process = subprocess.Popen(
@@ -57,13 +57,13 @@ def measure_launch(cluster: PracticeCluster, engine: str) -> float:
         sys.exit("the launch ended before its job was submitted")
     process.stdout.read()
     process.wait(60)
-    # as after sessions that ended by themselves: the next launch need not ask the scheduler about this one
+    # as if sessions had ended by themselves: the next launch need not query the scheduler about this one
     cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.notebook-launcher/sessions/2*"], check=True)
     return took
 
 
 def main() -> None:
-    """Measure all in turn, over each line, and print the medians of the times and of the round trips."""
+    """Measure all alternately with each delay, and print the medians of the times and of the round trips."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--delays", default="150,300,900", help="ms more for each round trip: usual, long, longer")
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def show(taken: Mapping[tuple[str, float], Sequence[float]], ways: Sequence[str], delays: Sequence[float]) -> None:
-    """Print a line for each way: its times, its round trips in each round, and how many more than the first way."""
+    """Print a line for each method: its times, its round trips per round, and how many more than the first method."""
     longer, longest = delays[-2:]
     trips = {}
     for way in ways:

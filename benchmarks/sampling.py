@@ -1,14 +1,13 @@
-"""What it costs to sample what a job uses: the table of docs/job-script.md.
+"""Measures the cost of sampling a job's usage: the table of docs/job-script.md.
 
     make bench-sampling     (root; two minutes)
 
-``usage.sh`` samples every 5 s, as it does in a job, while a number of other processes sleep on the "node": a PID
-namespace of its own, so that what else runs here does not count. It is measured from its second sample on, by the
-nanoseconds that Linux has run it for. The job itself is a script with twelve children that sleep, about what a
-JupyterLab with some kernels is.
+``usage.sh`` samples every 5 s, as in a job, while a number of other processes sleep on the "node": a new PID namespace,
+so that other processes of this machine do not count. It is measured from its second sample on, by the nanoseconds of
+its run time in the kernel. The job is a script with twelve sleeping children, similar to JupyterLab with some kernels.
 
-Measured in both of its ways: by the processes (``/proc``), and by the job's cgroup (version 1 or 2, whichever accounts
-for memory here). With a GPU, the processor time of ``nvidia-smi`` has its own column.
+Both methods are measured: by the processes (``/proc``), and by the job's cgroup (version 1 or 2, whichever accounts for
+memory here). With a GPU, the processor time of ``nvidia-smi`` has its own column.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SECONDS = 5
 CHILDREN = 12
 CROWDS = (100, 1000)
 
-# What runs as the first process of the namespace: the others of the node, the job, and the sampler.
+# The first process of the namespace: starts the node's other processes, the job, and the sampler.
 NODE = f"""\
 import os, shutil, subprocess, sys
 if shutil.which("nvidia-smi"):
@@ -52,7 +51,7 @@ subprocess.run(["bash", {str(USAGE)!r}, directory, "{SECONDS}", str(job.pid)])
 
 @dataclass
 class Measured:
-    """One node: how many processes, which way, and what a sample took."""
+    """The results of one node: its number of processes, the method, and the cost of a sample."""
 
     processes: int
     mode: str
@@ -68,12 +67,12 @@ class Measured:
 
     @property
     def per_sample(self) -> float:
-        """Seconds, with the share of looking around between two samples."""
+        """Seconds per sample, including the work between two samples."""
         return self.seconds / self.samples
 
 
 def job_cgroups() -> list[Path]:
-    """Return where a cgroup that accounts for both can be made: one place (version 2), two (version 1), or none."""
+    """Return where cgroups with CPU and memory accounting can be created: one (version 2), two (version 1), or none."""
     unified = CGROUPS / "cgroup.subtree_control"
     if unified.exists() and "memory" in unified.read_text():
         return [CGROUPS]
@@ -83,7 +82,7 @@ def job_cgroups() -> list[Path]:
 
 @contextlib.contextmanager
 def cgroups(of: str) -> Iterator[list[Path]]:
-    """Make the job's cgroups."""
+    """Create the job's cgroups."""
     made = [place / f"bench_{os.getpid()}_{of}" / f"job_{JOB}" for place in job_cgroups()]
     for place in made:
         place.mkdir(parents=True)
@@ -103,7 +102,7 @@ def cgroups(of: str) -> Iterator[list[Path]]:
 
 @dataclass(frozen=True)
 class Reading:
-    """How far a sampler is: processor time of its own and of ``nvidia-smi``, the moment, in seconds; and samples."""
+    """The state of a sampler: its processor time and that of ``nvidia-smi``, the time, in seconds; and its samples."""
 
     seconds: float
     gpu_seconds: float | None
@@ -113,7 +112,7 @@ class Reading:
 
 @dataclass
 class Node:
-    """One that is measured."""
+    """A node that is being measured."""
 
     processes: int
     mode: str
@@ -123,18 +122,18 @@ class Node:
 
     @property
     def samples(self) -> int:
-        """How many there are in its file."""
+        """The number of samples in its file."""
         file = self.directory / "usage.csv"
         return max(0, file.read_text().count("\n") - 1) if file.exists() else 0
 
     def read(self) -> Reading:
-        """Return how far it is."""
+        """Return its current state."""
         sampler = sampler_of(self.directory)
         return Reading(run_time(sampler), gpu_time(sampler), time.monotonic(), self.samples)
 
 
 def sampler_of(directory: Path) -> int:
-    """Return the process, as it is numbered out here."""
+    """Return the process id outside the namespace."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or [""]
         if words[0] == "bash" and str(USAGE) in words and str(directory) in words:
@@ -143,7 +142,7 @@ def sampler_of(directory: Path) -> int:
 
 
 def gpu_time(sampler: int) -> float | None:
-    """Return the seconds for which Linux has run its ``nvidia-smi``, all threads of it; ``None``: there is none."""
+    """Return the run time of its ``nvidia-smi``, with all threads, in seconds; ``None``: there is none."""
     for child in psutil.Process(sampler).children():
         if child.name() == "nvidia-smi":
             return sum(map(run_time, Path(f"/proc/{child.pid}/task").glob("*")))
@@ -151,13 +150,13 @@ def gpu_time(sampler: int) -> float | None:
 
 
 def run_time(task: int | Path) -> float:
-    """Return the seconds for which Linux has run a process, or a thread by its folder."""
+    """Return the run time of a process, or of a thread by its folder in /proc, in seconds."""
     folder = task if isinstance(task, Path) else Path(f"/proc/{task}")
     return int((folder / "schedstat").read_text().split()[0]) / 1e9
 
 
 def start(processes: int, mode: str, directory: Path, places: list[Path]) -> Node:
-    """Bring a node up and the sampler to work on it."""
+    """Start a node, and the sampler on it."""
     directory.mkdir()
     inside = [sys.executable, "-c", NODE, str(processes), str(directory), *map(str, places)]
     argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *inside]
@@ -186,7 +185,7 @@ def measure(seconds: int) -> list[Measured]:
 
 
 def result(node: Node) -> Measured:
-    """Return what it has used since it was begun to be measured."""
+    """Return what the sampler has used since the measurement began."""
     begun, now = node.begun, node.read()
     gpu = None if now.gpu_seconds is None or begun.gpu_seconds is None else now.gpu_seconds - begun.gpu_seconds
     used, elapsed = now.seconds - begun.seconds, now.moment - begun.moment

@@ -1,18 +1,18 @@
-"""How much a waiting session asks of the scheduler, beside other ways to wait: the table of docs/scheduler-load.md.
+"""Measures a pending session's load on the scheduler, against other ways to wait: the table of docs/scheduler-load.md.
 
     make bench-scheduler-load     (root; uses the practice cluster, and brings it up if need be; an hour)
 
-Counted are the RPCs that Slurm's controller has answered, from ``sdiag``, by user: each way to wait is a user's of its
-own, so all are measured at the same time. The partition is full, so that everything waits.
+It counts the RPCs that Slurm's controller has answered, from ``sdiag``, by user: each method has its own user, so all
+are measured at the same time. The partition is full, so that all jobs are pending.
 
-The launcher's sessions are real ``launch-notebook`` processes on the laptop. The other ways are stand-ins: plain loops
-that ask for their job what, and as often as, the program in question does.
+The launcher's sessions are real ``launch-notebook`` processes on the laptop. The other methods are stand-ins: loops
+that make the same queries as often as the program in question.
 
-- ``squeue`` every 10 s, as one writes it down quickly: ``squeue -j JOB``.
+- ``squeue`` every 10 s, as in a quickly written script: ``squeue -j JOB``.
 - notebook.py, the script of the course that this project began with: it reads its job's output file every 10 s, and
-  asks the scheduler only once the file names an address.
-- jupyter-forward 2025.1: it prints the job's log through one ssh connection, again as soon as it has come back, and
-  never asks the scheduler. This one is measured for a minute only, because it keeps the login node busy.
+  queries the scheduler only once the file contains an address.
+- jupyter-forward 2025.1: it prints the job's log through one ssh connection, again as soon as that returns, and never
+  queries the scheduler. It is measured for only a minute, because it keeps the login node busy.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.conftest import clear, write_profile
 from tests.practice_cluster import PracticeCluster
 
-FIRST_MINUTES = 5  # told apart: then everything is new, and the pauses are short
-WAITS = ["-p", "node", "-N", "2", "-t", "1:00:00"]  # what is full
+FIRST_MINUTES = 5  # reported separately, because the pauses are short at first
+WAITS = ["-p", "node", "-N", "2", "-t", "1:00:00"]  # a request for the full partition
 FULL = ["-p", "node", "-N", "2", "-t", "1-00:00:00", "--wrap", "sleep 86400"]
 
 SQUEUE = 'job=$(sbatch --parsable "$@" --wrap hostname) && while squeue -j "$job" >/dev/null; do sleep 10; done'
@@ -54,7 +54,7 @@ while [ "$SECONDS" -lt "$end" ]; do ssh -S /tmp/forward login "bash -lc 'cat for
 
 @dataclass
 class WaitMethod:
-    """One way to wait: a user's, with so many sessions; ``processes``: those that wait."""
+    """One method of waiting, with its user and number of sessions; ``processes``: those that wait."""
 
     name: str
     user: str
@@ -64,19 +64,19 @@ class WaitMethod:
     counts: list[int]
 
     def per_session(self, since: int, until: int) -> float:
-        """RPCs of one session between two of the countings."""
+        """RPCs per session between two counts."""
         return (self.counts[until] - self.counts[since]) / self.sessions
 
 
 def rpcs(cluster: PracticeCluster, user: str) -> int:
-    """Return how many RPCs of this user's the controller has answered since it counts."""
+    """Return how many RPCs of this user the controller has answered since its counters were reset."""
     text = cluster.root("ctl", ["sdiag"], check=True).stdout
     found = re.search(rf"^\s+{user}\s+\(\s*\d+\) count:(\d+)", text, re.M)
     return int(found[1]) if found else 0
 
 
 def launch(cluster: PracticeCluster, method: WaitMethod, folder: Path) -> list[subprocess.Popen[bytes]]:
-    """Start sessions on the laptop, one after the other, and wait until the last one waits."""
+    """Start sessions on the laptop, one after the other, and wait until the last one is pending."""
     begun = []
     for number in range(method.sessions):
         output = folder / f"{method.user}-{number}"
@@ -87,7 +87,7 @@ def launch(cluster: PracticeCluster, method: WaitMethod, folder: Path) -> list[s
 
 
 def loop(script: str) -> Callable[[PracticeCluster, WaitMethod, Path], list[subprocess.Popen[bytes]]]:
-    """Return what starts a loop on the login node."""
+    """Return a function that starts a loop on the login node."""
 
     def begin(cluster: PracticeCluster, method: WaitMethod, folder: Path) -> list[subprocess.Popen[bytes]]:
         return [
@@ -101,13 +101,13 @@ def loop(script: str) -> Callable[[PracticeCluster, WaitMethod, Path], list[subp
 
 
 def start(argv: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a process of a way to wait."""
+    """Start a process of a method."""
     with output:
         return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=output, stderr=output)
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Wait for something, or end."""
+    """Wait for a condition; exit if it does not come true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -116,7 +116,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 120) -> Non
 
 
 def forward_for_a_minute(cluster: PracticeCluster, user: str) -> tuple[int, int]:
-    """Return how many RPCs and how many commands on the login node jupyter-forward's way takes in a minute."""
+    """Return how many RPCs and how many commands on the login node jupyter-forward's method takes in a minute."""
     before = rpcs(cluster, user)
     polls = cluster.run("laptop", user, ["bash", "-c", JUPYTER_FORWARD, "forward", *WAITS], check=True).stdout.count(
         "\n"
@@ -139,7 +139,7 @@ def show(methods: Sequence[WaitMethod], minutes: float, forward: tuple[int, int]
 
 
 def main() -> None:
-    """Bring the practice cluster up if need be, measure all ways at once, and print the table as Markdown."""
+    """Bring the practice cluster up if need be, measure all methods at once, and print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60, help=f"more than {FIRST_MINUTES}; scaled to an hour")
     parser.add_argument("--sessions", type=int, default=50, help="of the user with many")
@@ -177,7 +177,7 @@ def main() -> None:
 
 
 def end(method: WaitMethod) -> None:
-    """Let the launchers leave; their jobs, and the loops that ask for theirs, end afterwards."""
+    """End the launchers; their jobs, and the loops, end afterwards."""
     for process in method.processes:
         if process.poll() is None:
             process.communicate(b"d\n") if method.begin is launch else process.kill()

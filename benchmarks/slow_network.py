@@ -1,8 +1,8 @@
-"""A slow network in the place of a quick one: a relay that lets so many bits a second pass, and each of them late.
+"""Simulates a slow network: a relay with a limited bandwidth and a delay.
 
-It stands between an SSH client and its server, where a person's home network would be. All connections share one line
-in each direction, which waits with a queue of its own as a router does. Both ends speak TCP with the relay, and not
-with each other, so nothing here is lost, and no connection has to find out first how much the line can carry.
+It is between an SSH client and its server, like a home network. All connections share one line in each direction, which
+has a queue, as in a router. Both ends have TCP connections to the relay, and not to each other, so no packets are lost,
+and no connection has to adapt to the bandwidth first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-PIECE = 8 * 1024  # bytes that pass at once
-QUEUE = 0.1  # seconds of data that wait for the line; what is more waits at the sender
+PIECE = 8 * 1024  # bytes forwarded at once
+QUEUE = 0.1  # seconds of data in the queue; the rest waits at the sender
 
 
 class Line:
-    """One direction of the line. ``rate``: bytes a second; ``delay``: seconds."""
+    """One direction of the line. ``rate``: bytes per second; ``delay``: seconds."""
 
     def __init__(self, rate: float, delay: float) -> None:
         self._rate, self._delay = rate, delay
@@ -32,7 +32,7 @@ class Line:
         self.carried = 0
 
     def arrival(self, count: int) -> float:
-        """Return when so many bytes that are sent now arrive. Waits while the line's queue is full."""
+        """Return when ``count`` bytes sent now arrive. Waits while the line's queue is full."""
         with self._lock:
             start = max(time.monotonic(), self._free_at)
             self._free_at = start + count / self._rate
@@ -68,7 +68,7 @@ def carry(source: socket.socket, sink: socket.socket, line: Line) -> None:
 
 
 def relay(target: tuple[str, int], rate: float, delay: float) -> None:
-    """Listen on a free port, print its number, and carry until standard input ends; each line there prints a count."""
+    """Listen on a free port, print it, and forward until standard input ends; each line there prints a count."""
     down, up = Line(rate, delay / 2), Line(rate, delay / 2)
     listener = socket.create_server(("127.0.0.1", 0), backlog=50)
     print(listener.getsockname()[1], flush=True)
@@ -89,7 +89,7 @@ def relay(target: tuple[str, int], rate: float, delay: float) -> None:
 
 
 class SlowNetwork:
-    """A relay in a process of its own. ``process``: see ``slow_network``."""
+    """A relay in a separate process. ``process``: see ``slow_network``."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin and process.stdout
@@ -97,7 +97,7 @@ class SlowNetwork:
         self.port = int(process.stdout.readline())
 
     def carried(self) -> int:
-        """Return how many bytes have come down so far."""
+        """Return how many bytes have been received from the server so far."""
         self._stdin.write("\n")
         self._stdin.flush()
         return int(json.loads(self._stdout.readline())["down"])
@@ -107,9 +107,9 @@ class SlowNetwork:
 def slow_network(
     in_network: Callable[[Sequence[str]], list[str]], target: str, mbits: float, milliseconds: float
 ) -> Iterator[SlowNetwork]:
-    """Start a relay to ``HOST:PORT``; ``in_network`` makes a command run in the network where the relay is to be.
+    """Start a relay to ``HOST:PORT``; ``in_network`` makes a command run in the relay's network namespace.
 
-    ``milliseconds``: how much longer a round trip takes.
+    ``milliseconds``: added to each round trip.
     """
     words = in_network([sys.executable, str(Path(__file__)), target, str(mbits), str(milliseconds)])
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -1,10 +1,10 @@
-"""How long commands take to start, beside ``python -c pass``: processor time and time by the clock.
+"""Measures how long commands take to start, against ``python -c pass``: processor time and elapsed time.
 
     make bench-start      (needs no cluster, and contacts nothing)
 
-All are started in turn, so that whatever else the machine does hits all of them, and the medians are printed. They run
-in a home of their own, and are started once before, so that Python has compiled them and profiles are found valid. A
-launch is also started on a terminal, and timed until that shows that it connects, to a port where nobody listens.
+All are started alternately, so that other load on the machine affects all of them, and the medians are printed. They
+use a temporary home, and are started once before, so that bytecode and validated profiles are cached. A launch is also
+started on a terminal, and timed until it shows that it is connecting, to a port on which nothing listens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SIGN = b"connecting"
 
 
 def measure_first_sign(environment: Mapping[str, str]) -> float:
-    """Return the seconds until a launch says on its terminal that it connects."""
+    """Return the seconds until a launch shows on its terminal that it is connecting."""
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb", buffering=0) as screen:
         began = time.perf_counter()
@@ -59,7 +59,7 @@ def measure_first_sign(environment: Mapping[str, str]) -> float:
 
 
 def measure_start(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
-    """Return the core-seconds that a command and its children use, and the seconds that it takes."""
+    """Return the processor time of a command and its children, and its elapsed time, in seconds."""
     began = time.perf_counter()
     process = subprocess.Popen(
         argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -72,7 +72,7 @@ def measure_start(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[
 
 
 def show_starts(runs: int) -> None:
-    """Start every command in turn, and print the medians and their ratio to ``python -c pass``."""
+    """Start all commands alternately, and print the medians and their ratio to ``python -c pass``."""
     cores: dict[str, list[float]] = {name: [] for name in COMMANDS}
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     signs: list[float] = []

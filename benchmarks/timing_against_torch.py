@@ -4,15 +4,15 @@
 
 With ``--gpu``, only the eight PyTorch workloads run, on the GPU. Both timers wait for it before they read the clock.
 
-Both measure the same function in turn, in short rounds and in changing order, so that what else happens on the machine
-hits both. Compared are the medians that both find in a round: the middle one of all rounds' quotients has to be within
-2 % of 1. Rounds are added until that is sure, or there are many. A workload that is off is measured again, three times
-at most. Ends with 1 if one is off each time.
+Both measure the same function alternately, in short rounds and in varying order, so that other load affects both. The
+medians of both in each round are compared: the median of the ratios must be within 2 % of 1. Rounds are added until
+that is certain, or a maximum is reached. A workload that deviates is measured again, at most three times. Exits with 1
+if one deviates each time.
 
-PyTorch's Timer is told to time as many calls together as ``measure`` has chosen, and as often. Left alone it takes
-more, and on a busy machine a long block nearly always has something else in it, which the median of short ones leaves
-out. It asks whether there is a GPU before it reads the clock, and has that in its times: some microseconds for each
-block. One thread computes: several wait for each other there, and times jump by a hundredfold.
+PyTorch's Timer is made to time blocks of as many calls as ``measure`` has chosen, and as many blocks. By default its
+blocks are longer, and on a busy machine a long block nearly always includes other load, which the median of short ones
+excludes. It checks for a GPU before it reads the clock, which adds some microseconds to each block. Only one thread
+computes: several would wait for each other, and times would vary by a factor of a hundred.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """How many rounds, at least and at most, and by which share both may be apart."""
+    """The minimum and maximum number of rounds, and the allowed relative deviation."""
 
     rounds: tuple[int, int] = (12, 160)
     limit: float = 0.02
@@ -38,7 +38,7 @@ class Asked:
 
 
 def workloads(place: str) -> dict[str, Callable[[], object]]:
-    """Return ten pieces of work between 10 µs and 50 ms on the CPU; what PyTorch computes is on ``place``."""
+    """Return ten workloads between 10 µs and 50 ms on the CPU; PyTorch computes on the device ``place``."""
     import torch
 
     torch.manual_seed(1)
@@ -76,7 +76,7 @@ def workloads(place: str) -> dict[str, Callable[[], object]]:
 
 @dataclass
 class Compared:
-    """What both found: medians in seconds, one for each round."""
+    """The results of both: medians in seconds, one per round."""
 
     asked: Asked
     ours: list[float] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Compared:
 
     @property
     def apart(self) -> float:
-        """By which share ours is above theirs, in the middle of all rounds."""
+        """The median relative deviation of ours from theirs over all rounds."""
         return statistics.median(self._quotients) - 1
 
     @property
@@ -105,7 +105,7 @@ class Compared:
 
 
 def measured(name: str, fn: Callable[[], object], asked: Asked) -> Compared:
-    """Measure by both in turn."""
+    """Measure with both alternately."""
     import timing
     from torch.utils.benchmark import Timer
 
@@ -116,12 +116,12 @@ def measured(name: str, fn: Callable[[], object], asked: Asked) -> Compared:
 
     def by_measure() -> None:
         nonlocal last
-        # a precision that is not reached: it always spends its time
+        # an unreachable precision, so that it always uses its whole budget
         options = {"budget": SECONDS, "min_repeats": 3, "max_repeats": 10**6, "precision": 1e-9}
         last = timing.measure(fn, name=name, device=device, **options)
         compared.ours.append(last.median)
 
-    def by_torch() -> None:  # as many times: the median of fewer lies elsewhere where some are held up
+    def by_torch() -> None:  # as many times: with fewer, the median would differ if some are delayed
         times = [torch_timer.timeit(last.calls_per_time).median for _ in last.times]
         compared.theirs.append(statistics.median(times))
 
@@ -134,7 +134,7 @@ def measured(name: str, fn: Callable[[], object], asked: Asked) -> Compared:
 
 
 def agree(name: str, fn: Callable[[], object], asked: Asked) -> bool:
-    """Print a line of the table for each try, and return whether both agree in one of them."""
+    """Print a line of the table for each attempt, and return whether both agree in one of them."""
     import timing
 
     for attempt in range(TRIES):
@@ -149,7 +149,7 @@ def agree(name: str, fn: Callable[[], object], asked: Asked) -> bool:
 
 
 def main() -> int:
-    """Print the table, and what each of them adds to a call; return the exit code."""
+    """Print the table, and the overhead of each per call; return the exit code."""
     parser = argparse.ArgumentParser(description="Hold timing.measure against torch.utils.benchmark.Timer.")
     here = Path(__file__).resolve().parent.parent / "notebooks"
     parser.add_argument("folder", nargs="?", default=here, type=Path, help="where timing.py lies")

@@ -1,12 +1,12 @@
-"""The tunnel beside ``ssh -L`` over the same sshd: down, up, round trip, a new connection, and a cold JupyterLab page.
+"""Measures the tunnel against ``ssh -L`` over the same sshd: throughput, round trip, new connections, and a cold page.
 
-A key that is pressed in one tab while a kernel's output fills another is measured last (``kernel_output.py``).
+The echo of a key in one tab while a kernel's output fills another is measured last (``kernel_output.py``).
 
     make bench-tunnel     (root; uses the practice cluster, and brings it up if need be)
 
-Everything is measured in turn, in rounds, in one run on one machine: from the laptop to a port of the login node's
-127.0.0.1. What is printed are medians over the rounds and, beside them, the ratio to ``ssh -L``; the machine itself
-cancels out of a ratio, and says little in a figure.
+Everything is measured alternately, in rounds, in one run on one machine: from the laptop to a port of the login node's
+127.0.0.1. It prints medians over the rounds and the ratio to ``ssh -L``, which depends on the machine less than the
+medians do.
 
 The page is opened by Debian's Chromium with an empty profile, through the login node to JupyterLab on a compute node,
 until the launcher tab can be clicked.
@@ -39,7 +39,7 @@ MIB = 1024 * 1024
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--disable-dev-shm-usage"]  # fmt: skip
 
-# on the login node: D sends as many bytes as it is told, U takes them and says so, E sends back what comes
+# on the login node: D sends the requested number of bytes, U receives them and acknowledges, E echoes
 SERVER = """
 import os, socket, sys, threading
 def recv_exactly(c, n):
@@ -76,7 +76,7 @@ while True:
 
 @dataclass
 class Measured:
-    """One round over one way: MB/s, and seconds."""
+    """One round with one method: MB/s, and seconds."""
 
     down: float
     up: float
@@ -99,7 +99,7 @@ def measure(port: int, size: int) -> Measured:
 
 
 def trips_beside_download(port: int, size: int) -> list[float]:
-    """Return how long a byte takes there and back while another connection downloads, as a key that is pressed."""
+    """Return the round-trip times of a byte, like a pressed key, while another connection downloads."""
     trips = []
     with connected(port) as bulk, connected(port) as keys:
         download = threading.Thread(target=transfer, args=(bulk, b"D", size))
@@ -150,13 +150,13 @@ def one_connection(port: int) -> None:
 
 
 def timed(act: Callable[[], None]) -> float:
-    """Return the seconds that it takes."""
+    """Return the seconds that a call takes."""
     began = time.perf_counter()
     act()
     return time.perf_counter() - began
 
 
-# --- the ways ------------------------------------------------------------------------------------------------
+# --- the methods ---------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -175,7 +175,7 @@ def by_ssh(config: str, port: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def by_process(way: str, config: str, port: int) -> Iterator[int]:
-    """Another way, in a process of its own, as ``ssh`` is: else it would share Python's lock with what measures."""
+    """Another method, in a separate process like ``ssh``: else it would share Python's GIL with the measurement."""
     words = [sys.executable, __file__, "--lead", way, config, str(port)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
@@ -186,7 +186,7 @@ def by_process(way: str, config: str, port: int) -> Iterator[int]:
 
 
 def lead(way: str, config: str, port: int) -> None:
-    """Lead a local port to the login node's by an engine or by sshtunnel, print it, and end with standard input."""
+    """Forward a local port to the login node with an engine or sshtunnel, print it, and end with standard input."""
     with contextlib.ExitStack() as until_end:
         if way == "sshtunnel":
             local = until_end.enter_context(by_sshtunnel(config, port))
@@ -216,7 +216,7 @@ def by_engine(engine: str, config: str, port: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def by_sshtunnel(config: str, port: int) -> Iterator[int]:
-    """The plain library, for comparison."""
+    """The library sshtunnel, for comparison."""
     import sshtunnel
 
     key = next(line.split()[1] for line in Path(config).read_text().splitlines() if "IdentityFile" in line)
@@ -254,7 +254,7 @@ def cold_page(url: str) -> float:
 
 
 def on_the_laptop(task: dict[str, object]) -> None:
-    """Measure what is asked for, in the laptop's network, and print it as JSON."""
+    """Measure the requested task in the laptop's network, and print the result as JSON."""
     if "page" in task:
         print(json.dumps(cold_page(str(task["page"]))))
         return
@@ -276,7 +276,7 @@ def on_the_laptop(task: dict[str, object]) -> None:
 
 
 def run_on_the_laptop(cluster: PracticeCluster, task: dict[str, object]) -> object:
-    """Run this program in the laptop's network, and return what it prints."""
+    """Run this program in the laptop's network, and return its result."""
     words = [sys.executable, __file__, "--task", "-"]
     done = subprocess.run(
         cluster.laptop_argv(words), input=json.dumps(task), text=True, stdout=subprocess.PIPE, check=True
@@ -285,7 +285,7 @@ def run_on_the_laptop(cluster: PracticeCluster, task: dict[str, object]) -> obje
 
 
 def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str) -> None:
-    """Measure every way in turn."""
+    """Measure every method alternately."""
     server = subprocess.Popen(cluster.argv("login", "alice", ["python3", "-u", "-c", SERVER]),
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert server.stdin and server.stdout
@@ -300,7 +300,7 @@ def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str) -
 
 
 def print_lines(found: dict[str, list[dict[str, float]]]) -> None:
-    """Print the medians, and their ratios to the first way."""
+    """Print the medians, and their ratios to the first method."""
     names = {"down": "down MB/s", "up": "up MB/s", "round_trip": "round trip ms", "round_trip_p99": "p99 ms",
              "beside_download": "beside a download ms", "new_connection": "new connection ms"}  # fmt: skip
     print(f"{'':18}" + "".join(f"{text:>26}" for text in names.values()))
@@ -316,7 +316,7 @@ def print_lines(found: dict[str, list[dict[str, float]]]) -> None:
 
 
 def measure_pages(cluster: PracticeCluster, rounds: int) -> None:
-    """Open one session's page by ``ssh -J -L`` and by the launcher, in turn."""
+    """Open one session's page by ``ssh -J -L`` and by the launcher, alternately."""
     launcher = subprocess.Popen(
         cluster.argv("laptop", "alice", ["launch-notebook", "--json", "--host", "login", "-t", "15", "--gpus", "1",
                                          "--", "/sw/images/jupyterlab.sif"]),
