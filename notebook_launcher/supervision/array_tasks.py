@@ -15,7 +15,7 @@ from notebook_launcher.core.text import listed
 from notebook_launcher.jobs.follow import LINE_COST, FileLine, GrowingFile, ReadEnded, lines_of
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session, json_object
-from notebook_launcher.usage.task_counts import FINISHED, count_tasks, ran_for
+from notebook_launcher.usage.task_counts import FINISHED, count_tasks, end_of_task, ran_for
 
 #: lines of the launcher's own job script, in a log that is shared with the user's
 _OUR_LINES = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: ")
@@ -144,7 +144,7 @@ class ArrayTasks:
         self._show_progress()
 
     def _ended(self, number: int, data: Mapping[str, object]) -> events.TaskEnded:
-        code = data.get("exit_code")
+        code, started = data.get("exit_code"), self._started.get(number, {})
         return events.TaskEnded(
             session=self._session.id,
             job=self._job,
@@ -152,7 +152,8 @@ class ArrayTasks:
             node=node_of(data),
             cause=str(data.get("cause") or ""),
             exit_code=code if type(code) is int else None,
-            seconds=ran_for(self._started.get(number, {}), data),
+            seconds=ran_for(started, data),
+            state=end_of_task(started, data, self._session.record.flags),
         )
 
     def _show_progress(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 from notebook_launcher.core import events
 from notebook_launcher.core.bash_options import PLAIN_BASH
@@ -69,8 +70,7 @@ def count_tasks(total: int, started: TaskFiles, exits: TaskFiles, flags: Mapping
 
     A task that was stopped counts as cancelled, or as failed if it has reached its walltime.
     """
-    walltime = _walltime(flags)
-    ends = [_end(record, ran_for(started.get(number, {}), record), walltime) for number, record in exits.items()]
+    ends = [end_of_task(started.get(number, {}), record, flags) for number, record in exits.items()]
     running = len(started.keys() - exits.keys())
     return events.TaskCounts(
         tasks=total,
@@ -90,11 +90,17 @@ def ran_for(started: Mapping[str, object], ended: Mapping[str, object]) -> float
     return max(0.0, (last - first).total_seconds())
 
 
-def _end(record: Mapping[str, object], seconds: float | None, walltime: float | None) -> str:
-    if record.get("cause") == FINISHED:
+def end_of_task(
+    started: Mapping[str, object], ended: Mapping[str, object], flags: Mapping[str, str | None]
+) -> Literal["finished", "failed", "cancelled"]:
+    """Return how a task counts, by its ``started.json`` and ``exit.json``. ``flags``: as submitted."""
+    if ended.get("cause") == FINISHED:
         return "finished"
+    if ended.get("cause") != _STOPPED:
+        return "failed"
+    walltime, seconds = _walltime(flags), ran_for(started, ended)
     used_up = walltime is not None and seconds is not None and seconds >= walltime - _SLACK
-    return "cancelled" if record.get("cause") == _STOPPED and not used_up else "failed"
+    return "failed" if used_up else "cancelled"
 
 
 def _walltime(flags: Mapping[str, str | None]) -> float | None:

@@ -99,7 +99,8 @@ def task_text(event: events.TaskStarted | events.TaskEnded) -> str:
     if event.cause == "finished":
         return f"Task {event.task} finished{after}."
     if event.cause == "stopped":
-        return f"Task {event.task}{where} was cancelled or requeued, or reached its walltime{after}."
+        how = "was cancelled" if event.state == "cancelled" else "reached its walltime"
+        return f"Task {event.task}{where} {how}{after}."
     how = f"with exit code {event.exit_code}" if event.exit_code is not None else f"({event.cause.replace('-', ' ')})"
     return f"Task {event.task}{where} failed{after}, {how}."
 

@@ -40,7 +40,10 @@ class TaskStarted(Event, name="task_started"):
 
 
 class TaskEnded(Event, name="task_ended"):
-    """A task of a job array has ended. ``cause``, ``exit_code``: as in its ``exit.json``."""
+    """A task of a job array has ended. ``cause``, ``exit_code``: as in its ``exit.json``.
+
+    ``state``: the field of ``TaskCounts`` in which it counts: ``finished``, ``failed`` or ``cancelled``.
+    """
 
     session: str
     job: str
@@ -49,6 +52,7 @@ class TaskEnded(Event, name="task_ended"):
     cause: str
     exit_code: int | None
     seconds: float | None
+    state: str
 
 
 class TasksProgress(Event, name="tasks"):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from notebook_launcher import submit
-from notebook_launcher.cli.views.batch import tasks_parts
+from notebook_launcher.cli.views.batch import task_text, tasks_parts
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
     Interrupted,
@@ -21,6 +21,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_directives import Directives
+from notebook_launcher.planning.plan import Plan
 from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, JobRef, State
 from notebook_launcher.scripts.prepare import PreparedScript
 from notebook_launcher.supervision import array
@@ -51,16 +52,16 @@ def states(monkeypatch: pytest.MonkeyPatch) -> dict[int, State]:
     return known
 
 
-def begin(launcher: Launcher) -> None:
+def begin(launcher: Launcher, plan: Plan = ARRAY) -> None:
     def play() -> None:
-        assert submit.submit_script(ARRAY, SCRIPT, launcher.view, launcher.prompts, launcher.interrupts) == 0
+        assert submit.submit_script(plan, SCRIPT, launcher.view, launcher.prompts, launcher.interrupts) == 0
 
     launcher._begin(play)
     launcher.shown(events.Pending)
 
 
-def running(launcher: Launcher) -> None:
-    begin(launcher)
+def running(launcher: Launcher, plan: Plan = ARRAY) -> None:
+    begin(launcher, plan)
     launcher.host.starts()
     started(launcher, 1)
 
@@ -110,6 +111,21 @@ def test_a_cancelled_task_does_not_count_as_failed_while_others_run(launcher: La
     launcher.shown(events.TaskEnded)
     last = [event for event in launcher.view.events if isinstance(event, events.TasksProgress)][-1]
     assert tasks_parts(last) == ["1 of 2 tasks done", "1 cancelled", "1 running"]
+    launcher.presses_ctrl_c(1)
+    launcher.fails(Interrupted)
+
+
+@pytest.mark.parametrize(
+    ("walltime", "text"),
+    [
+        ("2:00:00", "Task 1 on n1 was cancelled after 1:30."),
+        ("1:30", "Task 1 on n1 reached its walltime after 1:30."),
+    ],
+)
+def test_a_task_that_was_stopped_is_shown_as_it_counts(launcher: Launcher, walltime: str, text: str) -> None:
+    running(launcher, dataclasses.replace(ARRAY, request=Request({"time": walltime, "array": "1-2"})))
+    ends(launcher, 1, "stopped", 143)
+    assert task_text(launcher.shown(events.TaskEnded)) == text
     launcher.presses_ctrl_c(1)
     launcher.fails(Interrupted)
 
