@@ -159,13 +159,23 @@ class _ArraySupervisor(Supervisor):
         told = ", ".join(f"{named(numbers)} ({reason})" for reason, numbers in by_reason.items())
         states = {outcome.state for outcome in wrong.values()}
         kind = _KINDS.get(next(iter(states)), ScriptFailed) if len(states) == 1 else ScriptFailed
-        first = next((number for number, outcome in wrong.items() if outcome is not _NEVER_RAN), None)
-        explained = launcher_command(self._context, self._session, "report", f"{self._job.id}_{first}")
         count, script = counted(self._tasks.total, "task"), self._session.record.script or "the script"
         return kind(
             f"{len(wrong)} of {count} of {script} did not finish: {told}.",
-            hint=f"what one of them used: {explained}" if first is not None else "",
+            hint=self._hint(wrong),
         )
+
+    def _hint(self, wrong: Mapping[int, TaskOutcome]) -> str:
+        """Return how to see more of one task: of one that failed its log, else of one that ran what it used."""
+        ran = [number for number, outcome in wrong.items() if outcome is not _NEVER_RAN]
+        for number in ran:
+            if wrong[number].state is State.FAILED:
+                log = launcher_command(self._context, self._session, "logs", f"{self._job.id}_{number}")
+                return f"the log of task {number}: {log}"
+        for number in sorted(ran, key=lambda number: wrong[number].state is State.CANCELLED):
+            report = launcher_command(self._context, self._session, "report", f"{self._job.id}_{number}")
+            return f"what task {number} used: {report}"
+        return ""
 
 
 _NEVER_RAN = TaskOutcome(State.CANCELLED, "never ran")  # Slurm keeps no record of a task that was cancelled before

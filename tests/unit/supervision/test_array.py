@@ -161,6 +161,29 @@ def test_a_task_that_did_not_finish_is_named(
     assert "launch-notebook logs" in launcher.notes[-1] and f"{launcher.session_id}/work ." in launcher.notes[-1]
 
 
+@pytest.mark.parametrize(
+    ("second", "state", "hint"),
+    [
+        (("script-failed", 3), None, "the log of task 2: launch-notebook logs --cluster uni 7_2"),
+        (("stopped", 143), State.TIMEOUT, "what task 2 used: launch-notebook report --cluster uni 7_2"),
+        (None, None, "what task 1 used: launch-notebook report --cluster uni 7_1"),
+    ],
+)
+def test_the_hint_is_about_a_task_that_failed_before_one_that_was_cancelled(
+    launcher: Launcher, states: dict[int, State], second: tuple[str, int] | None, state: State | None, hint: str
+) -> None:
+    running(launcher)
+    ends(launcher, 1, "stopped", 143)
+    if second:
+        started(launcher, 2)
+        ends(launcher, 2, *second)
+    if state:
+        states[2] = state
+    all_ended(launcher)
+    error = launcher.over()
+    assert isinstance(error, LauncherError) and error.hint == hint
+
+
 def test_ctrl_c_cancels_all_tasks(launcher: Launcher) -> None:
     running(launcher)
     ends(launcher, 1)
