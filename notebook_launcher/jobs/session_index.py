@@ -295,8 +295,12 @@ def _state(record: SessionFiles, status: JobStatus | None, *, was_queried: bool,
         return "completing"
     if status.state is State.SUSPENDED:
         return "suspended"
-    serves = record.endpoint if record.session.record.program == "jupyterlab" else record.started
-    return "starting" if serves is None else "running"
+    return "running" if _is_ready(record) else "starting"
+
+
+def _is_ready(record: SessionFiles) -> bool:
+    """Whether its program can be used, or could be before its end."""
+    return (record.endpoint if record.session.record.program == "jupyterlab" else record.started) is not None
 
 
 def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
@@ -344,8 +348,10 @@ def _how_it_was_stopped(record: SessionFiles, *, is_cancelled: bool) -> str:
         return _ENDS["stopped"] if has_used_its_time and not (by_launcher or is_cancelled) else cancelled
     if has_used_its_time:
         return _END_STATES[State.TIMEOUT]
-    # which is how an interactive session usually ends; a run, or one that was ended in another way, was cut short
-    return _ENDS["stopped"] if by_launcher and program in ("jupyterlab", "shell") else cancelled
+    # which is how an interactive session usually ends; a run, one that was ended in another way or was not ready yet,
+    # was cut short
+    is_usual = by_launcher and program in ("jupyterlab", "shell") and _is_ready(record)
+    return _ENDS["stopped"] if is_usual else cancelled
 
 
 def _used_its_time(record: SessionFiles) -> bool:

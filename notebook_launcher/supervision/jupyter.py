@@ -495,5 +495,5 @@ class JupyterSupervisor(Supervisor):
             )
         error = self._exit_error(record, status)
         if self.attached and isinstance(error, JobCancelled) and error.by_user:
-            raise Finished(f"Job {self._job} was ended by you, from elsewhere.")
+            raise Finished(error.what)
         raise error

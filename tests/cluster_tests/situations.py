@@ -315,7 +315,7 @@ ENDS = (
               (*ONE, *LIGHT), (r"cancelled by root",), errors.JobCancelled, each_slurm=True,
               acts=(When(READY, do("ctl", "scancel JOB")),)),
     Situation(Part.ENDS, "cancelled by the user elsewhere", "`scancel JOB` by alice on the login node, JupyterLab runs",
-              (*ONE, *LIGHT), (r"ended by you, from elsewhere",), None,
+              (*ONE, *LIGHT), (r"cancelled by you .*from elsewhere",), None,
               acts=(When(READY, do("login", "scancel JOB", "alice")),)),
     Situation(Part.ENDS, "cancelled, and the site keeps no accounts",
               "no accounting on the login nodes; `scancel JOB` by root, JupyterLab runs",

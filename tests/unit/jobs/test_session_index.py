@@ -31,6 +31,7 @@ SLURM = JobQueue("slurm")
 
 NOW_TEXT = "2026-11-21T12:00:00+00:00"
 ARRAY = {"array": "0-3", "time": "2:00:00"}
+READY = {"started": NOW, "listens": True}
 
 
 # --- what is seen of a session -------------------------------------------------------------------------------
@@ -56,8 +57,9 @@ ARRAY = {"array": "0-3", "time": "2:00:00"}
         ({"ended": NOW}, {}, "ended", "cancelled"),
         ({"ended": NOW, "secrets": True}, row(State.CANCELLED), "ended", "cancelled"),
         ({"ended": NOW, "secrets": True}, row(State.FAILED), "ended", "cancelled"),  # as PBS calls it
-        ({"ended": NOW, "secrets": True, "cancelled": NOW_TEXT}, row(State.CANCELLED), "ended", "stopped"),
-        ({"ended": NOW, "cancelled": NOW_TEXT, "program": "shell"}, {}, "ended", "stopped"),
+        ({**READY, "ended": NOW, "secrets": True, "cancelled": NOW_TEXT}, row(State.CANCELLED), "ended", "stopped"),
+        ({"started": NOW, "ended": NOW, "cancelled": NOW_TEXT}, {}, "ended", "cancelled"),  # before it was ready
+        ({"started": NOW, "ended": NOW, "cancelled": NOW_TEXT, "program": "shell"}, {}, "ended", "stopped"),
         ({"ended": NOW, "cancelled": NOW_TEXT, "program": "notebook"}, {}, "ended", "cancelled"),
         ({"ended": NOW, "cause": "finished", "program": "notebook"}, {}, "ended", ""),
         ({"ended": NOW, "cause": "finished"}, {}, "ended", "shut down"),
@@ -70,7 +72,7 @@ ARRAY = {"array": "0-3", "time": "2:00:00"}
         ({}, {}, "gone", "never ran"),
         ({"started": NOW}, {}, "gone", "ended without a record"),
         ({"cancelled": "2026-11-21T11:30:00+00:00"}, {}, "gone", "cancelled"),
-        ({"cancelled": "2026-11-21T11:30:00+00:00", "ended": NOW}, {}, "ended", "stopped"),
+        ({**READY, "cancelled": "2026-11-21T11:30:00+00:00", "ended": NOW}, {}, "ended", "stopped"),
         (
             {
                 "cancelled": "2026-11-21T11:30:00+00:00",

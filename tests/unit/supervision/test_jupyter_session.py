@@ -195,7 +195,7 @@ def test_cancelled_by_the_same_user_is_a_good_end(launcher: Launcher) -> None:
     launcher.host.history = "7|CANCELLED by 2001|0:15|n1|2026-11-21T12:00:00|Unknown\n"
     launcher.host.state = "CANCELLED"
     launcher.well()
-    assert launcher.shown(events.Ended).text == "Job 7 was ended by you, from elsewhere."
+    assert launcher.shown(events.Ended).text == "Job 7 was cancelled by you (alice), from elsewhere."
 
 
 def test_a_word_left_by_a_launcher_does_not_hide_another_end(launcher: Launcher) -> None:
