@@ -194,7 +194,7 @@ class _Inspection:
         self._context.view.show(
             events.Status(
                 self._entry.summary,
-                _as_typed(record.flags),
+                _asked_for(self.session),
                 record.log,
                 record.launcher,
                 record.idle_stop,
@@ -341,8 +341,11 @@ _READ_ROWS = (
 )
 
 
-def _as_typed(flags: dict[str, str | None]) -> str:
-    return shlex.join(f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items()))
+def _asked_for(session: Session) -> str:
+    """Return a session's flags as typed, without the working folder that the launcher itself made for a script."""
+    own_folder = ("chdir", f"{session.directory}/work")
+    flags = sorted(flag for flag in session.record.flags.items() if flag != own_folder)
+    return shlex.join(f"--{name}" if value is None else f"--{name}={value}" for name, value in flags)
 
 
 def _with_advice(following: SessionFollower, command: str) -> Iterable[object]:
@@ -384,7 +387,7 @@ def _plot(inspection: _Inspection, path: Path) -> None:
     from notebook_launcher.usage import plot as plot_module
 
     record = inspection.session.record
-    what = f"{record.software or record.program}, {_as_typed(record.flags)}"
+    what = f"{record.software or record.program}, {_asked_for(inspection.session)}"
     title = f"Session {record.id}{inspection.where}\n{what if len(what) <= 100 else what[:99] + '…'}"
     shown = inspection.used(values=plot_module.VALUES)
     _write(path, lambda new: plot_module.draw(shown, title, new, path.suffix.lower()))

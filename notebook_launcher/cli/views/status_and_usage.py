@@ -214,7 +214,8 @@ class _Picture:
                 yield from ((_one(f"    | {line}"), "dim") for line in app.log)
         if event.idle_stop:
             yield f"  it ends by itself after {duration(event.idle_stop)} without use", "dim"
-        yield _one(f"  log       {event.log}"), "dim"
+        of_each = " (%a: the task's number)" if "%a" in event.log else ""
+        yield _one(f"  log       {event.log}{of_each}"), "dim"
         if not event.log.startswith(f"{session.directory}/"):
             yield _one(f"  directory {session.directory}"), "dim"
 

@@ -115,7 +115,7 @@ class TaskCounts(Frozen):
 class Status(Event, name="status"):
     """One session in full: the fields of ``session``, and its use.
 
-    ``flags``: as submitted. ``log``: the job's log on the cluster. ``launcher``: the version that launched it.
+    ``flags``: as requested. ``log``: the job's log on the cluster. ``launcher``: the version that launched it.
     ``idle_stop``: seconds of idleness after which it ends, 0: never. ``since`` and ``until``: the time that the series
     cover (ISO, UTC), ``None``: there are no samples. ``whole_session``: whether that is the session's whole time
     (``usage``), or its last hour (``status``). ``notes``: remarks on its use, in sentences. ``apps``: the programs

@@ -271,7 +271,10 @@ def test_status_as_json(home: Home) -> None:
 
 def array(home: Home, **ends: str) -> Path:
     """A job array of tasks 0 to 4, of which some have begun, and ended in these ways."""
-    directory = home.session("20261121-120000-k3fa", flags={"time": "2:00:00", "array": "0-4"}, program="script")
+    directory = home.session("20261121-120000-k3fa", program="script")
+    record = json.loads((directory / "session.json").read_text())
+    record["flags"] = {"time": "2:00:00", "array": "0-4", "chdir": f"{directory}/work"}
+    (directory / "session.json").write_text(json.dumps(record | {"log": f"{directory}/job-%a.log"}))
     for number, cause in ends.items():
         task = directory / "tasks" / number.strip("_")
         task.mkdir(parents=True)
@@ -286,6 +289,8 @@ def test_of_a_job_array_the_tasks_are_counted(home: Home) -> None:
     code, out, err = home.type("status", "k3fa")
     assert (code, err) == (0, "")
     assert "\n  5 tasks: 1 completed, 2 failed, 2 cancelled\n" in out  # the last two: killed, and never begun
+    assert "\n  asked for --array=0-4 --time=2:00:00\n" in out  # and not the folder that the launcher chose
+    assert "/job-%a.log (%a: the task's number)\n" in out
     told = json.loads(home.type("status", "--json", "k3fa")[1].splitlines()[-1])
     assert told["tasks"] == {"tasks": 5, "waiting": 0, "running": 0, "finished": 1, "failed": 2, "cancelled": 2}
     code, _, err = home.type("usage", "k3fa")
