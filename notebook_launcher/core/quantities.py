@@ -16,6 +16,11 @@ def duration(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in counts if count)
 
 
+def precise_duration(seconds: float) -> str:
+    """Return an elapsed time, to the second below ten minutes: ``40 s``, ``1:14``, ``20 min``, ``1 h 12 min``."""
+    return stopwatch(round(seconds)) if 60 <= round(seconds) < 600 else duration(seconds)
+
+
 def time_left(seconds: float) -> str:
     """Return a remaining time, rounded down: ``40 s``, ``9 min``, ``1 h 0 min``, ``2 days 3 h``; at the end ``0 s``."""
     seconds = max(0.0, seconds)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from notebook_launcher.core import events
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.quantities import counted, duration
+from notebook_launcher.core.quantities import counted, duration, precise_duration
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.base import AccountingRecord, JobAccounts, State
 from notebook_launcher.usage.report import MUCH, SHORT, WORTH, asked_for, gib, use_row
@@ -95,11 +95,7 @@ def _use(records: Sequence[AccountingRecord]) -> Iterator[events.ReportUse]:
     ran = [record for record in records if record.wall]
     if not ran:
         return
-    walls = [record.wall or 0 for record in ran]
-    limit = max((record.walltime or 0 for record in ran), default=0)
-    longest = max(walls)
-    used = f"{duration(sum(walls) / len(walls))} on average, {duration(longest)} at most"
-    yield use_row("time per task", duration(limit) if limit else "no limit is known", used, longest, limit)
+    yield _time_per_task(ran)
     held = sum(record.cpu_reserved or 0 for record in ran)
     worked = [record.cpu_used for record in ran if record.cpu_used is not None]
     busy = f"{duration(sum(worked))} busy" if worked else "not reported"
@@ -116,6 +112,18 @@ def _use(records: Sequence[AccountingRecord]) -> Iterator[events.ReportUse]:
         yield events.ReportUse("GPU time of all tasks", asked_for("", duration(gpu_time)), "not reported")
 
 
+def _time_per_task(ran: Sequence[AccountingRecord]) -> events.ReportUse:
+    """Return how long tasks ran: not those that were cancelled, whose time says nothing of what a task needs."""
+    limit = max(record.walltime or 0 for record in ran)
+    asked = duration(limit) if limit else "no limit is known"
+    walls = [record.wall or 0 for record in ran if record.state is not State.CANCELLED]
+    if not walls:
+        return use_row("time per task", asked, "all were cancelled", None, limit)
+    left_out = ", without cancelled ones" if len(walls) < len(ran) else ""
+    used = f"{precise_duration(sum(walls) / len(walls))} on average, {precise_duration(max(walls))} at most{left_out}"
+    return use_row("time per task", asked, used, max(walls), limit)
+
+
 def _memory(record: AccountingRecord) -> float:
     """Return the memory that a task had in MiB; 0: not known."""
     return record.memory_limit or record.memory_requested or 0.0
@@ -123,7 +131,7 @@ def _memory(record: AccountingRecord) -> float:
 
 def _task(number: int, task: JobAccounts) -> events.ReportStep:
     record = task.record
-    where = f"{task.columns['NodeList']}, {duration(record.wall)}" if record.wall else ""
+    where = f"{task.columns['NodeList']}, {precise_duration(record.wall)}" if record.wall else ""
     busy = record.cpu_used / record.wall if record.cpu_used is not None and record.wall else None
     cpu = f"{busy:.1f} of {record.cores} busy" if busy is not None and record.cores else ""
     return events.ReportStep(str(number), record.state.name, where, cpu, gib(record.memory_peak))

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from notebook_launcher.core import events
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.quantities import counted, duration, gigabytes
+from notebook_launcher.core.quantities import counted, duration, gigabytes, precise_duration
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import joined, whole_number
 from notebook_launcher.core.timestamps import parse_iso
@@ -171,7 +171,7 @@ def _use(evidence: Evidence) -> Iterator[events.ReportUse]:
     bill, facts, requested = evidence.bill, _Facts.of(evidence.accounts, evidence.bill), _Requested.of(evidence)
     if facts.run_time is not None:
         asked = duration(facts.walltime) if facts.walltime else "no limit is known"
-        yield use_row("time", asked, duration(facts.run_time), facts.run_time, facts.walltime)
+        yield use_row("time", asked, precise_duration(facts.run_time), facts.run_time, facts.walltime)
     if facts.cores:
         asked = asked_for(str(requested.cores or ""), str(facts.cores))
         yield use_row("cores", asked, _busy(facts.busy), facts.busy, facts.cores)

@@ -36,6 +36,18 @@ def test_the_tasks_of_an_array_are_summed_up() -> None:
     assert make_array_report("7", "", None, {}, explained=True) is None
 
 
+def test_the_time_per_task_has_seconds_and_is_that_of_tasks_that_were_not_cancelled() -> None:
+    cancelled = task(State.CANCELLED, wall=8, walltime=60)
+    for tasks, used, share in (
+        ({0: task(wall=60, walltime=60), 1: task(State.TIMEOUT, wall=74, walltime=60)}, "1:07 on average, 1:14", 123.3),
+        ({0: task(wall=60, walltime=60), 1: cancelled}, "1:00 on average, 1:00 at most, without cancelled ones", 100),
+        ({0: cancelled, 1: cancelled}, "all were cancelled", None),
+    ):
+        made = make_array_report("7", "", None, tasks, explained=False)
+        assert made is not None and made.use[1].used.startswith(used)
+        assert (made.use[1].asked, made.use[1].share) == ("1 min", share)
+
+
 def test_what_was_asked_for_is_not_what_was_allocated() -> None:
     for requested, asked in ((8192.0, "8 GiB (16 GiB allocated)"), (16384.0, "16 GiB"), (None, "16 GiB allocated")):
         values = {"memory_requested": requested, "memory_limit": 16384.0, "gpus": 2}

@@ -271,7 +271,7 @@ def test_the_energy_of_gpus_is_that_of_the_only_node_and_what_is_not_known_is_sa
 def test_without_accounting_it_is_what_the_job_recorded() -> None:
     bill = billed(Facts(wall=61.0))
     made = make_report(Evidence(bill=bill, session=bill.session, name="train.sh", job="7", state="ended"))
-    assert made is not None and made.columns == () and made.use[0].used == "1 min"
+    assert made is not None and made.columns == () and made.use[0].used == "1:01"
     assert made.unknown[0].startswith("There is no accounting to ask here")
     assert make_report(Evidence(job="7")) is None
 
