@@ -24,6 +24,7 @@ LARGEST = 4 * 1024 * 1024  # bytes; the default of Slurm's limit, max_script_siz
 LONGEST_NAME = 200  # bytes of a file name
 _MOST_BESIDE = 1000  # files in the script's folder that are considered
 _BOM = b"\xef\xbb\xbf"
+_BASH, _PYTHON = ("bash", "#!/bin/bash"), ("Python", "#!/usr/bin/env python3")
 _SEE = "list the bundled scripts with: launch-notebook jobscript"
 
 
@@ -90,10 +91,11 @@ def as_script(name: str, content: bytes) -> tuple[bytes, tuple[str, ...]]:
         content = content.replace(b"\r\n", b"\n")
         notes.append("Windows line ends (CRLF)")
     if not re.match(rb"#![ \t]*/\S+", content):
+        language, line = _PYTHON if name.endswith(".py") else _BASH
         raise ScriptInvalid(
             f"{printable(name)} does not say in its first line what runs it.",
             why="sbatch asks for that, too.",
-            hint="for a bash script, let it begin with this line: #!/bin/bash",
+            hint=f"for a {language} script, let it begin with this line: {line}",
         )
     changed = (
         f"Removed from the copy that is sent: {' and '.join(notes)} of {printable(name)}. Your file is unchanged.",

@@ -86,6 +86,13 @@ def test_what_is_no_job_script_is_refused(bundled: Path, content: bytes, what: s
         prepare_script("job.sh")
 
 
+@pytest.mark.parametrize(("name", "line"), [("job.sh", "#!/bin/bash"), ("train.py", "#!/usr/bin/env python3")])
+def test_the_first_line_that_is_missing_fits_the_language(name: str, line: str) -> None:
+    with pytest.raises(ScriptInvalid) as error:
+        as_script(name, b"print(1)\n")
+    assert error.value.hint.endswith(line)
+
+
 @pytest.mark.parametrize(
     ("word", "what"),
     [
