@@ -48,8 +48,7 @@ _STATES = {
 class Evidence(Frozen):
     """What is known of one job. ``bill``: the usage report, of a job of the launcher's; ``result``: the job's own.
 
-    ``flags``: of that session, as submitted. ``is_script``: whether it is a submitted script, which may report such a
-    result.
+    ``flags``: of that session, as submitted.
     """
 
     accounts: JobAccounts | None = None
@@ -59,7 +58,6 @@ class Evidence(Frozen):
     job: str = ""
     state: str = ""
     flags: Mapping[str, str | None] = field(default_factory=dict)
-    is_script: bool = False
     result: TrainingResult = TrainingResult()
 
 
@@ -367,15 +365,13 @@ def _unknown(evidence: Evidence, joules: float | None) -> Iterator[str]:
 
 
 def _unknown_energy(evidence: Evidence, joules: float | None) -> Iterator[str]:
-    accounts, bill, result = evidence.accounts, evidence.bill, evidence.result
+    accounts, bill = evidence.accounts, evidence.bill
     if joules is None and bill and bill.energy and not _is_one_node(accounts):
         yield "Energy: only the GPUs of its first node were measured, and the scheduler has reported none."
     elif joules is None:
-        yield "Energy: neither the scheduler nor a GPU has reported any, so none is known of an epoch or an image."
+        yield "Energy: not known, because neither the scheduler nor a GPU has measured it."
     elif accounts and accounts.record.earlier:
         yield "Energy: that of the last run; the job was requeued, and what earlier runs used is not in it."
-    elif evidence.is_script and not (result.epochs or result.images):
-        yield "Energy of an epoch and an image: the job has not reported how many it did; docs/jobs.md says how."
 
 
 # --- forms -----------------------------------------------------------------------------------------------------

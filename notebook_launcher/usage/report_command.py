@@ -124,7 +124,6 @@ def _report(
         job=str(job),
         state=state,
         flags=session.record.flags if session else {},
-        is_script=bool(session and session.record.program == "script"),
         result=_training_result(context, session) if session else TrainingResult(),
     )
     return make_report(evidence, explained=explained)

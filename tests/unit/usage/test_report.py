@@ -258,14 +258,19 @@ def test_energy_is_told_by_epoch_and_by_image() -> None:
 
 def test_the_energy_of_gpus_is_that_of_the_only_node_and_what_is_not_known_is_said() -> None:
     bill = dataclasses.replace(billed(Facts(wall=61.0)), energy=2.0, energy_of="GPUs")
-    made = report("1", one_node(), bill=bill, is_script=True)
+    made = report("1", one_node(), bill=bill)
     assert made.joules == 7200 and "Energy: 2.0 Wh of the GPUs, by their own sensors" in printed(made)
-    assert any("has not reported how many it did" in text for text in made.unknown)
     of_two = report("1", bill=bill, result=TrainingResult(2, 300))
     assert (of_two.joules, of_two.joules_per_epoch) == (None, None)
     assert any("only the GPUs of its first node were measured" in text for text in of_two.unknown)
     none = report("1", one_node())
-    assert any("neither the scheduler nor a GPU has reported any" in text for text in none.unknown)
+    assert any("neither the scheduler nor a GPU has measured it" in text for text in none.unknown)
+
+
+def test_nothing_is_said_of_epochs_if_the_job_has_reported_none() -> None:
+    bill = dataclasses.replace(billed(Facts(wall=61.0)), energy=2.0, energy_of="GPUs")
+    for made in (report("1", one_node()), report("1", one_node(), bill=bill, result=TrainingResult())):
+        assert "epoch" not in printed(made) and "image" not in printed(made)
 
 
 def test_without_accounting_it_is_what_the_job_recorded() -> None:
