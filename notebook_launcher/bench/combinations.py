@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Container
 from pathlib import PurePosixPath
+from typing import Any
 
 from notebook_launcher.bench.journal import FILE, RESULTS, RUNS
 from notebook_launcher.bench.matrix import Combination, Matrix
@@ -18,6 +20,9 @@ from notebook_launcher.notebook.prepare import Prepared, prepare
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.session.record import json_object
+
+#: in code that records results: with timing.py, or by itself as docs/timing.md describes
+_RECORDS = re.compile(r"\btiming\b|NBL_RESULTS|results\.jsonl")
 
 
 class ReadyCombination(Frozen):
@@ -87,14 +92,25 @@ def _is_made_by_a_run(name: str, all_names: Container[str]) -> bool:
     return path.name == RESULTS or is_in_runs or any(f"{folder}/{FILE}" in all_names for folder in above)
 
 
+def records_times(prepared: Prepared) -> bool:
+    """Whether a notebook, or a file that goes with it, names what records times. What it imports there is not known."""
+    code = [
+        "".join(source) if isinstance(source := cell.get("source"), list) else str(source)
+        for cell in _cells(prepared)
+        if cell.get("cell_type") == "code"
+    ]
+    own = (content.decode(errors="replace") for content in prepared.dependencies.values())
+    return any(_RECORDS.search(text) for text in (*code, *own))
+
+
+def _cells(prepared: Prepared) -> list[dict[str, Any]]:
+    cells = json_object(prepared.content).get("cells")
+    return [cell for cell in (cells if isinstance(cells, list) else []) if isinstance(cell, dict)]
+
+
 def digest_of(prepared: Prepared) -> str:
     """Return the SHA-256 of what a notebook does: its cells' sources, and its dependencies; without outputs."""
-    cells = json_object(prepared.content).get("cells")
-    sources = [
-        [cell.get("cell_type"), cell.get("source")]
-        for cell in (cells if isinstance(cells, list) else [])
-        if isinstance(cell, dict)
-    ]
+    sources = [[cell.get("cell_type"), cell.get("source")] for cell in _cells(prepared)]
     hashed = hashlib.sha256(json.dumps(sources).encode())
     for name, content in sorted(prepared.dependencies.items()):
         hashed.update(f"\0{name}\0{len(content)}\0".encode())

@@ -13,7 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from notebook_launcher.bench.combinations import ReadyCombination, digest_of, make_ready, prepare_notebook
+from notebook_launcher.bench.combinations import (
+    ReadyCombination,
+    digest_of,
+    make_ready,
+    prepare_notebook,
+    records_times,
+)
 from notebook_launcher.bench.journal import BenchFolder, Journal, check_same, lock_folder
 from notebook_launcher.bench.matrix import Matrix, beside, check_size, find, parse, with_parameters
 from notebook_launcher.bench.messages import CONTINUE, cancel_hint
@@ -37,6 +43,11 @@ from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.preflight import check_software
+
+_RECORDS_NONE = (
+    "{name} seems to record no times. Then the report has no results, and only compares how long the jobs took as a "
+    "whole. To record times, use timing.measure(…).record() in the notebook: see docs/bench.md."
+)
 
 Connect = Callable[[], contextlib.AbstractContextManager[Context]]
 
@@ -91,6 +102,8 @@ def bench(
         _show_notes(view, notebook.notes, ready)
         try:
             if any(name in ready for name in folder.names("planned")) or folder.names("queued"):
+                if not records_times(notebook):
+                    view.show(events.Note(_RECORDS_NONE.format(name=notebook.name)))
                 with _naming_earlier_jobs(folder, target), connect() as context:
                     if context.scheduler.same_machine:
                         _refuse_without_scheduler(matrix)

@@ -7,17 +7,21 @@ from typing import Any
 
 import pytest
 
+from notebook_launcher.bench.combinations import records_times
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
     BenchIncomplete,
     EnvironmentUnknown,
     NotebookInvalid,
     UsageError,
 )
+from notebook_launcher.notebook.prepare import prepare
 from notebook_launcher.schedulers.local import Local
 from tests.unit.bench.fake_cluster import (
     FakeCluster,
     run,
     states,
+    write_notebook,
 )
 
 
@@ -47,6 +51,31 @@ def test_a_second_call_queues_nothing_and_does_not_even_connect(fake: FakeCluste
     assert fake.connections == 1
     assert "nothing is queued" in view.text
     assert view.report.rows == 6
+
+
+@pytest.mark.parametrize(
+    ("code", "noted"),
+    [
+        ("print(1)", True),
+        ("import timing\ntiming.measure(print).record()", False),
+        ("open(os.environ['NBL_RESULTS'], 'a')", False),
+        ("import steps", False),  # which records them
+        ("import helper", True),
+    ],
+)
+def test_a_notebook_that_records_no_times_is_noted_before_its_jobs(fake: FakeCluster, code: str, noted: bool) -> None:
+    Path("steps.py").write_text("import timing\n")
+    write_notebook([{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": code}])
+    view = run("cores=1")
+    texts = [event.text if isinstance(event, events.Note) else event.name for event in view.events]
+    notes = [place for place, text in enumerate(texts) if text.startswith("tiny.ipynb seems to record no times")]
+    assert len(notes) == noted and all(place < texts.index("bench_progress") for place in notes)
+    assert len(fake.queued) == 1
+
+
+@pytest.mark.parametrize(("name", "does"), [("hello", False), ("beginner-torch", True)])
+def test_of_a_bundled_notebook_it_is_known_whether_it_records_times(name: str, does: bool) -> None:
+    assert records_times(prepare(name, ())) == does
 
 
 def test_a_larger_matrix_adds_to_what_is_there(fake: FakeCluster) -> None:
