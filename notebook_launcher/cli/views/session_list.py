@@ -100,8 +100,6 @@ def state_in_words(entry: events.SessionEntry, now: datetime) -> str:
     ended = parse_iso(entry.ended)
     state = "ended" if entry.state == "gone" and ended else entry.state  # a launcher cancelled it
     at = f" {_past(ended, now)}" if state == "ended" and ended else ""
-    if entry.state == "pending" and entry.detail.startswith("waits "):
-        return f"waiting {entry.detail.removeprefix('waits ')}"
     about = "" if entry.detail == "stopped" else entry.detail  # on request: nothing to explain
     return f"{state}{at}{f': {about}' if about else ''}"
 

@@ -116,7 +116,7 @@ def test_what_is_left_out_or_damaged_is_counted() -> None:
     ("one", "words"),
     [
         (seen(), "running"),
-        (seen(state="pending", detail="waits for its begin time"), "waiting for its begin time"),
+        (seen(state="pending", detail="waits for its begin time"), "pending: waits for its begin time"),
         (seen(state="ended", detail="shut down", ended="2026-11-21T10:30:00+00:00"), "ended 10:30: shut down"),
         (seen(state="ended", detail="stopped", ended="2026-11-20T10:30:00+00:00"), "ended Fri 10:30"),
         (seen(state="ended", detail="cancelled"), "ended: cancelled"),
