@@ -14,6 +14,7 @@ from notebook_launcher.core.text import finite, printable
 if TYPE_CHECKING:
     from notebook_launcher.core.events import Event
 
+_PREFIX = "launch-notebook: "
 EVENTS_VERSION = 2  # of the schema of --json: raised when a field changes its meaning or is removed
 
 _BEGAN = time.monotonic()  # this module is imported as soon as the command begins to run
@@ -56,7 +57,7 @@ def _show(error: LauncherError, *, as_json: bool) -> None:
 
 def error_lines(error: LauncherError) -> list[str]:
     """Return the error as lines of plain text."""
-    lines = [f"launch-notebook: {error.what}"]
+    lines = [f"{_PREFIX}{error.what}"]
     if error.why:
         lines.append(f"  {error.why}")
     if error.log:
@@ -79,8 +80,8 @@ def _in_colour(error: LauncherError) -> None:
 
 
 def _folded(text: str, width: int) -> list[str]:
-    from notebook_launcher.cli.views.folding import folded
+    from notebook_launcher.cli.views.folding import fixed, folded
 
     below = "  | " if text.startswith("  |") else "    " if text.startswith("  →") else "  "
-    first, *others = text.split("\n")
+    first, *others = text.replace(_PREFIX, fixed(_PREFIX), 1).split("\n")  # not alone on its line before a long path
     return [*folded(first, width, below), *(part for line in others for part in folded(line, width, "  "))]
