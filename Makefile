@@ -36,13 +36,15 @@ SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practic
 
 .PHONY: help run test test-computing test-cluster test-real-time test-beside build-clusters prepare quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-start bench-list bench-tunnel bench-round-trips bench-page bench-panel bench-faults bench-scheduler-load bench-classroom bench-polling-model bench-sampling bench-copy bench-cold-start clean
 
-help: ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
+help:
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | grep -v '^bench' | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 21
+	@printf '\nBenches, such as `make bench` (the Makefile says what each measures):\n'
+	@grep -hE '^bench[a-z-]*:.*##' $(MAKEFILE_LIST) | sed 's/:.*//' | paste -sd ' ' | fold -s -w 78 | sed 's/^/  /; s/ $$//'
 
-run: $(VENV)/with-jupyter ## set up, and start JupyterLab on this machine (no cluster needed)
+run: $(VENV)/with-jupyter ## set up, and start JupyterLab here (no cluster needed)
 	$(VENV)/bin/launch-notebook $(if $(filter --host% --cluster% --course%,$(ARGS)),,--cluster here) $(ARGS)
 
-test: ## set up, and run every check and test, those on the practice cluster included
+test: ## set up, and run all checks and tests, also on the cluster
 	tests/packages.sh
 ifdef ARGS
 	$(MAKE) --no-print-directory check
@@ -51,6 +53,13 @@ else
 	$(MAKE) --no-print-directory -j 3 --output-sync=line build-clusters check test-computing
 	$(MAKE) --no-print-directory -j 3 --output-sync=target test-cluster test-real-time test-beside
 endif
+
+cluster: $(VENV)/with-jupyter ## start the practice cluster: a real Slurm here (needs root)
+	tests/as-root.sh $(PYTHON) tests/practice_cluster up $(ARGS)
+	@echo "launch-notebook is in $(VENV)/bin; to have it on your PATH:  . $(VENV)/bin/activate"
+
+cluster-down: ## stop the practice cluster
+	tests/as-root.sh $(PYTHON) tests/practice_cluster down $(ARGS)
 
 # Much of it is waiting for packages to arrive, and it needs nothing of $(VENV), which is made meanwhile.
 build-clusters:
@@ -81,18 +90,18 @@ test-beside:
 	$(PYTEST) -m each_slurm --slurm 22.05 tests/cluster_tests
 	$(PYTEST) -rsxXfER -m newest_slurm --slurm sid tests/cluster_tests
 
-quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time: before each commit
+quick: $(VENV)/with-tests ## the tests without cluster and real time: before a commit
 	$(IN_MEMORY) $(VENV)/bin/python -m pytest -q $(COMPUTING) -n 2 --dist worksteal $(ARGS)
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 --dist worksteal $(ARGS)
 
 # Every test that hypothesis finds examples for, with many more of them, and as long as it takes.
-fuzz: $(VENV)/with-tests ## read whatever may come from the other side: make fuzz EXAMPLES=20000 takes hours
+fuzz: $(VENV)/with-tests ## read random input: make fuzz EXAMPLES=20000 takes hours
 	FUZZ_EXAMPLES=$(EXAMPLES) $(BEHIND) $(VENV)/bin/python -m pytest -q -m hypothesis tests/unit --timeout 0 -n 2 \
 	    --dist worksteal $(ARGS)
 
-check: check-python check-scripts audit ## check types, style, shell scripts, and known vulnerabilities of dependencies
+check: check-python check-scripts audit ## check types, style, shell scripts, and do the audit
 
 check-python: $(VENV)/with-tests
 	$(VENV)/bin/ruff check .
@@ -102,15 +111,8 @@ check-python: $(VENV)/with-tests
 check-scripts: $(VENV)/with-tests
 	tests/shell_check.sh $(SCRIPTS)
 
-audit: $(VENV)/with-tests ## look up known vulnerabilities of what is installed (needs the network)
+audit: $(VENV)/with-tests ## look up known vulnerabilities of dependencies (network)
 	tests/audit.sh $(VENV)
-
-cluster: $(VENV)/with-jupyter ## start the practice cluster: a real Slurm on this machine, to try launch-notebook on (root)
-	tests/as-root.sh $(PYTHON) tests/practice_cluster up $(ARGS)
-	@echo "launch-notebook is in $(VENV)/bin; to have it on your PATH:  . $(VENV)/bin/activate"
-
-cluster-down: ## stop the practice cluster
-	tests/as-root.sh $(PYTHON) tests/practice_cluster down $(ARGS)
 
 bench: $(VENV)/with-tests ## time a launch, and compare it with the fastest possible one, on the practice cluster
 	tests/as-root.sh $(VENV)/bin/python benchmarks/launch.py $(ARGS)

@@ -57,16 +57,15 @@ MOST_PARTITIONS = 4  # partitions to query at once; more only if all of these re
 
 #: shown by ``when`` if no cluster is configured
 NO_CLUSTER = (
-    "No cluster is configured, and this machine has no queue to wait in. To ask a cluster:\n"
-    "  launch-notebook when --cluster NAME        (their names: launch-notebook clusters)\n"
+    "No cluster is configured, and this machine has no queue to wait in. To ask a cluster (their names: "
+    "launch-notebook clusters):\n"
+    "  launch-notebook when --cluster NAME\n"
     "  launch-notebook when --host you@login.example.org"
 )
 _WORTH = (
     "This is the scheduler's estimate as of now: jobs that end early or late, and new ones ahead of yours, change it."
 )
-_ASK_A_CLUSTER = (
-    " To ask a cluster:\n  launch-notebook queue --cluster NAME       (their names: launch-notebook clusters)"
-)
+_ASK_A_CLUSTER = " To ask a cluster (their names: launch-notebook clusters):\n  launch-notebook queue --cluster NAME"
 _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
 _LATER = "try again in a minute"
 _PREEMPTED = "A job there may be preempted."
@@ -168,6 +167,12 @@ def _without_a_queue(request: Request, now: datetime) -> events.Forecast:
 def _begin(request: Request, now: datetime) -> datetime:
     """Return the earliest possible start of the request, as far as known without the scheduler."""
     return (parse_begin(request.begin, now).at if request.begin else None) or now
+
+
+def _as_forecast(what: str) -> str:
+    """Return the text of a refusal for a request that was not submitted."""
+    text = what.replace(" refused the job.", " would refuse the job.", 1)
+    return text.replace("The job was not queued.", "The job would not be queued.", 1)
 
 
 def _flags(request: Request) -> str:
@@ -393,7 +398,9 @@ class _Forecaster:
             return event
         if isinstance(refusal, SubmitRefused) and self._outlook.estimate_start(self._request) is not None:
             self._explain(refusal, start.request)
-        return replace(event, what=refusal.what, why=refusal.why, hint=refusal.hint, exit_code=refusal.exit_code)
+        return replace(
+            event, what=_as_forecast(refusal.what), why=refusal.why, hint=refusal.hint, exit_code=refusal.exit_code
+        )
 
     def _explain(self, refusal: SubmitRefused, request: Request) -> None:
         """Replace the general meaning of a refusal by what this cluster reports, as a launch does."""
@@ -406,7 +413,7 @@ class _Forecaster:
     def _variation(self, other: _Start, start: _Start) -> events.Alternative:
         sooner = other.at is not None and start.is_after(other.at)
         note = "" if self._preemption(start) == self._preemption(other) else self._preemption(other)
-        what = other.refusal.what if other.refusal else ""
+        what = _as_forecast(other.refusal.what) if other.refusal else ""
         return events.Alternative(other.flags, *self._at(other), other.partition, other.nodes, sooner, note, what)
 
     def _unestimated_note(self, start: _Start) -> str:

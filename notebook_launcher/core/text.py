@@ -23,10 +23,18 @@ _CONTROLS = re.compile(
     "|(?<![\u2600-\u27bf\ufe0f\U0001f1e6-\U0001faff])\u200d"
 )
 
+# what the keys that move the cursor put into a line, such as ESC [ A (CSI) or ESC O A (SS3) for the upward one
+_CURSOR_KEYS = re.compile(r"\x1b(?:\[\[?[0-?]*[ -/]*[@-~]|O[0-~])?")
+
 
 def printable(text: str) -> str:
     """Return text without terminal escape sequences and control characters; line ends and tabs stay."""
     return _CONTROLS.sub("", _COMMANDS.sub("", text.replace("\r\n", "\n")))
+
+
+def without_cursor_keys(line: str) -> str:
+    """Return a typed line without the escape sequences of keys such as the arrows."""
+    return _CURSOR_KEYS.sub("", line)
 
 
 def finite(value: object) -> object:

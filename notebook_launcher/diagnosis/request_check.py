@@ -435,11 +435,19 @@ def _once(nodes: Iterable[Node]) -> list[Node]:
 def reword_refusal(refusal: SubmitRefused, request: Request, report: SchedulerReport, now: datetime) -> None:
     """Replace a refusal's general meaning and its hint by specific ones, if the cluster's report shows the cause.
 
+    If the walltime is too long as well, it adds that.
+
     Arguments as for ``explain_refusal``.
     """
     if found := explain_refusal(refusal, request, report, now):
         opening = refusal.what.partition(". ")[0]  # “Slurm refused the job”
         refusal.what, refusal.hint = f"{opening}. {found.found}", found.hint
+    names = report.partitions_of(request)
+    if not isinstance(refusal, SizeRefused | GresRefused) or report.missing(names):
+        return
+    if obstacle := _everywhere(too_long, request, names, report):
+        refusal.what += f" {_sentence(obstacle)}"
+        refusal.hint = "; ".join(filter(None, [refusal.hint, f"ask for less time: {obstacle.instead}"]))
 
 
 def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerReport, now: datetime) -> Finding | None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
-from notebook_launcher.core import events
+from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import (
     AuthenticationFailed,
     CancelFailed,
@@ -29,6 +29,7 @@ from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.hosts.base import RUN_TIMEOUT
+from notebook_launcher.jobs.session_choice import short_name_among
 from notebook_launcher.jobs.status import NoAnswer, query_status
 from notebook_launcher.schedulers.base import JobStatus, Scheduler, State
 from notebook_launcher.session.context import Context, job_of
@@ -297,8 +298,12 @@ def report_detached(context: Context, session: Session, *, is_queued: bool = Fal
 
 
 def launcher_command(context: Context, session: Session, command: str, name: str = "") -> str:
-    """Return a launcher command for this session, as the user types it. ``name``: a shorter name of the session."""
-    return " ".join(filter(None, [_program(), command, shlex.join(context.target.arguments()), name or session.id]))
+    """Return a launcher command for this session, as the user types it.
+
+    ``name``: what to call the session; by default a short name that no other session known on this machine has.
+    """
+    name = name or short_name_among(session.id, (known for known, _ in local_state.known_sessions()))
+    return " ".join(filter(None, [_program(), command, shlex.join(context.target.arguments()), name]))
 
 
 def copy_command(context: Context, folder: str) -> str:

@@ -115,11 +115,13 @@ def describe_sessions(entries: Sequence[IndexedSession], now: datetime) -> str:
 
 def short_name(entry: IndexedSession, others: Iterable[IndexedSession]) -> str:
     """Return the end of a session's name if that identifies it, else the whole name."""
-    end = entry.session.id[-4:]
-    is_enough = not end.isdecimal() and not any(
-        other is not entry and other.session.id.endswith(end) for other in others
-    )
-    return end if is_enough else entry.session.id
+    return short_name_among(entry.session.id, (other.session.id for other in others))
+
+
+def short_name_among(name: str, known: Iterable[str]) -> str:
+    """Return the end of a session's name if it is none of the other ``known`` ones', else the whole name."""
+    end = name[-4:]
+    return name if end.isdecimal() or any(other != name and other.endswith(end) for other in known) else end
 
 
 def describe_state(entry: IndexedSession, now: datetime) -> str:

@@ -45,7 +45,12 @@ def save_default_course(name: str, view: View) -> None:
     path = choose_course(name)
     if path:
         view.show(events.Saved(f"“{name}” is the default course", str(path)))
-        view.show(events.Note("To launch without the course: --cluster NAME or --host you@login"))
+        view.show(
+            events.Note(
+                "To launch once without the course: --cluster NAME or --host you@login. To go without it from now on:\n"
+                f"  launch-notebook course forget {name}"
+            )
+        )
 
 
 def _save_cluster(name: str, view: View) -> None:

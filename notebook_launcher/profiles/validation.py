@@ -65,7 +65,8 @@ def _checked(model: type[Model], data: Mapping[str, Any], layers: Sequence[Layer
             f"{origin(layers, first)}: {what}",
             why=" ".join(f"And {origin(layers, key_path)}: {also}" for key_path, (also, _) in others),
             hint=hint
-            or "every key is described in docs/profiles.md; a whole profile: launch-notebook clusters show NAME",
+            or "compare it with another one: launch-notebook clusters show NAME; every key is described in "
+            "docs/profiles.md of the project's documentation",
         ) from None
 
 

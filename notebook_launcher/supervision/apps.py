@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.messages import AppsReported
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.credentials import Access
@@ -114,6 +115,7 @@ class AppsSupervisor(JupyterSupervisor):
             if record.state == "failed" and record.name not in self._failed:
                 self._failed.add(record.name)
                 log = f"{self._session.directory}/runtime/app-{record.name}.log" if record.log else ""
+                status = launcher_command(self._context, self._session, "status") if record.log else ""
                 self._context.view.show(
                     events.AppFailed(
                         self._session.id,
@@ -124,5 +126,6 @@ class AppsSupervisor(JupyterSupervisor):
                         record.message,
                         record.log,
                         log,
+                        status,
                     )
                 )

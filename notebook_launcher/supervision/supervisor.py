@@ -27,7 +27,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import printable, without_cursor_keys
 from notebook_launcher.core.view import Typed
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.jobs.cancel import cancelled_on_failure, report_detached, still_running
@@ -289,9 +289,11 @@ class Supervisor:
             self._note(not_staged_note(event))
 
     def _typed(self, line: str) -> None:
-        words = line.lower().split()
+        words = without_cursor_keys(line).lower().split()
         if words == ["d"]:
             raise DetachRequested
+        if line and not words and not line.isspace():
+            words = ["?"]  # after an arrow key alone, ENTER must not end the session: in a shell, it repeats a command
         self._handle_line(words)
 
     def _note_keys(self, words: list[str], keys: str) -> None:

@@ -263,7 +263,8 @@ def test_a_refusal_is_explained_as_at_a_launch(slurm: Doubles, told: Told) -> No
     slurm.start(_=refused("Requested node configuration is not available"))
     code, text = told("when", "-t", "2:00:00", "-p", "core", "-N", "9")
     assert code == 57
-    assert "It asks for 9 nodes, and partition core has 3." in text and "-N 3" in text
+    assert "Slurm would refuse the job. It asks for 9 nodes, and partition core has 3." in text and "-N 3" in text
+    assert "refused" not in text, "nothing was submitted"
 
 
 def test_where_all_nodes_are_drained_it_waits_until_one_is_back(slurm: Doubles, told: Told) -> None:

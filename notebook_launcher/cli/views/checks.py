@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
+from notebook_launcher.cli.views.folding import folded
 from notebook_launcher.core import events
 from notebook_launcher.core.text import printable
 
@@ -76,6 +76,4 @@ def _folded(console: Console, text: str, indent: int) -> list[str]:
     if not console.is_terminal:
         return [" ".join(line.strip() for line in lines)]
     width = max(_LEAST, console.width - indent)
-    return [
-        part for line in lines for part in textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
-    ]
+    return [part for line in lines for part in folded(line, width)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.cli.views.errors import elapsed
+from notebook_launcher.cli.views.folding import print_folded
 from notebook_launcher.cli.views.parts import Parts
 from notebook_launcher.cli.views.pending_line import WaitingLine
 from notebook_launcher.core import events
@@ -118,8 +119,10 @@ class ConsoleView(BaseView):
         text = printable(text)
         self._stop_status()
         stamp = f"[{elapsed():6.2f} s] " if self._verbose else ""
-        soft = whole or not console.is_terminal
-        console.print(stamp + text, style=style, soft_wrap=soft, highlight=False, markup=False)
+        if whole:
+            console.print(stamp + text, style=style, soft_wrap=True, highlight=False, markup=False)
+        else:
+            print_folded(console, stamp + text, style)
         self._show_status_line()
 
     def _wait(self, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 import time
 from datetime import datetime, timezone
@@ -15,6 +14,7 @@ from notebook_launcher.core.text import finite, printable
 if TYPE_CHECKING:
     from notebook_launcher.core.events import Event
 
+_PREFIX = "launch-notebook: "
 EVENTS_VERSION = 2  # of the schema of --json: raised when a field changes its meaning or is removed
 
 _BEGAN = time.monotonic()  # this module is imported as soon as the command begins to run
@@ -57,7 +57,7 @@ def _show(error: LauncherError, *, as_json: bool) -> None:
 
 def error_lines(error: LauncherError) -> list[str]:
     """Return the error as lines of plain text."""
-    lines = [f"launch-notebook: {error.what}"]
+    lines = [f"{_PREFIX}{error.what}"]
     if error.why:
         lines.append(f"  {error.why}")
     if error.log:
@@ -79,20 +79,9 @@ def _in_colour(error: LauncherError) -> None:
             console.print(Text(part, style=style), soft_wrap=True)
 
 
-def _folded(line: str, width: int) -> list[str]:
-    """Fold between words, but not within a command that fits on a line; words that are too long stay whole."""
-    import textwrap
+def _folded(text: str, width: int) -> list[str]:
+    from notebook_launcher.cli.views.folding import fixed, folded
 
-    below = "  | " if line.startswith("  |") else "    " if line.startswith("  →") else "  "
-    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _FIXED) if len(found[0]) < width - 4 else found[0], line)
-    parts = [
-        part
-        for number, one in enumerate(whole.split("\n"))
-        for part in textwrap.wrap(one, width, subsequent_indent=below if number == 0 else "  ", break_long_words=False,
-                                  break_on_hyphens=False, replace_whitespace=False) or [""]
-    ]  # fmt: skip
-    return [part.replace(_FIXED, " ") for part in parts]
-
-
-_COMMAND = re.compile(r"launch-notebook( [^\s;,:()]+)+")
-_FIXED = "\ue000"  # stands for a blank at which a line must not be folded; no text contains this character
+    below = "  | " if text.startswith("  |") else "    " if text.startswith("  →") else "  "
+    first, *others = text.replace(_PREFIX, fixed(_PREFIX), 1).split("\n")  # not alone on its line before a long path
+    return [*folded(first, width, below), *(part for line in others for part in folded(line, width, "  "))]

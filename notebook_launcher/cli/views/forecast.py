@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from notebook_launcher.cli.views.clock import clock, parse_iso
+from notebook_launcher.cli.views.folding import print_folded
 from notebook_launcher.cli.views.tables import print_table
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
@@ -99,8 +100,7 @@ class ForecastView:
     # --- both ---
 
     def _line(self, text: str, style: str = "") -> None:
-        folded = self._console.is_terminal  # between words; otherwise a program may be reading, and needs one line
-        self._console.print(printable(text), style=style, soft_wrap=not folded, highlight=False, markup=False)
+        print_folded(self._console, printable(text), style)
 
     def _table(
         self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0, numbers: Iterable[int] = ()

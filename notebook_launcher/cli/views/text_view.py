@@ -191,8 +191,10 @@ class TextView(ConsoleView):
 
     @_display.register(events.AppFailed)
     def _(self, event: events.AppFailed) -> None:
-        log = f"Its log: {event.path}" if event.path else ""
-        self._say(joined(f"{event.title} is not running.", event.message, log), style="yellow", whole=True)
+        last = f"The last line of its log: {event.log[-1]}" if event.log else ""
+        self._say(joined(f"{event.title} is not running.", event.message, last), style="yellow")
+        if event.status_command:
+            self._say(f"  more of its log:  {event.status_command}", style="yellow", whole=True)
 
     @_display.register(events.Disconnected)
     def _(self, event: events.Disconnected) -> None:

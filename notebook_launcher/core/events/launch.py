@@ -203,6 +203,7 @@ class AppFailed(Event, name="app_failed"):
     """A program beside JupyterLab (``--app``) has ended, and is not restarted. ``message``: why.
 
     ``log``: the last lines that it printed. ``path``: the file on the cluster with all of them; "": it printed nothing.
+    ``status_command``: shows these lines; "": there are none.
     """
 
     session: str
@@ -213,6 +214,7 @@ class AppFailed(Event, name="app_failed"):
     message: str
     log: tuple[str, ...] = ()
     path: str = ""
+    status_command: str = ""
 
 
 class WorkersReady(Event, name="workers_ready"):

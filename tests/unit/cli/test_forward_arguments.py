@@ -52,5 +52,14 @@ def test_a_command_below_a_note_is_folded_by_the_terminal_alone() -> None:
     assert f"Come back to it with:\n{command}\n" in shown.getvalue()
 
 
+@pytest.mark.parametrize("width", [60, 66])
+def test_a_command_in_a_note_stays_on_one_line(width: int) -> None:
+    shown = io.StringIO()
+    with TextView(Console(file=shown, width=width, force_terminal=True, color_system=None)) as view:
+        view.show(events.Note("Nothing is configured here (their names: launch-notebook clusters), so it runs here."))
+    assert "launch-notebook clusters" in shown.getvalue()
+    assert all(len(line) <= max(width, len("launch-notebook clusters),")) for line in shown.getvalue().splitlines())
+
+
 def test_the_views_module_is_what_commands_use() -> None:
     assert isinstance(factory.make_view(as_json=True, notify=False), JsonView)

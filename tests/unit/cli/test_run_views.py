@@ -56,19 +56,18 @@ def test_without_a_terminal_there_is_a_line_for_each_cell(capsys: pytest.Capture
     ]
 
 
-@pytest.mark.parametrize(
-    ("message", "path", "line"),
-    [
-        ("It ended with exit code 7.", "/s/app-c.log", "It ended with exit code 7. Its log: /s/app-c.log"),
-        ("Permission denied: 'x'", "/s/app-c.log", "Permission denied: 'x'. Its log: /s/app-c.log"),
-        ("There is no c in the environment.", "", "There is no c in the environment."),
-    ],
-)
-def test_a_program_that_has_died_takes_one_line(message: str, path: str, line: str) -> None:
+def test_a_program_that_has_died_names_a_command_that_works_here() -> None:
     out = io.StringIO()
-    with TextView(Console(file=out, width=40, force_terminal=True, color_system=None)) as view:
-        view.show(events.AppFailed("s", "7", "n1", "c", "Counter", message, ("last",) if path else (), path))
-    assert out.getvalue() == f"Counter is not running. {line}\n"
+    app = ("s", "7", "n1", "c", "Counter", "It ended with exit code 7.")
+    with TextView(Console(file=out, width=60, force_terminal=True, color_system=None)) as view:
+        view.show(events.AppFailed(*app, ("one", "told to die"), "/s/app-c.log", "launch-notebook status k3f9"))
+        view.show(events.AppFailed(*app))
+    assert out.getvalue().splitlines() == [
+        "Counter is not running. It ended with exit code 7. The last",
+        "line of its log: told to die",
+        "  more of its log:  launch-notebook status k3f9",
+        "Counter is not running. It ended with exit code 7.",
+    ]
 
 
 def test_what_a_failed_program_printed_stands_apart_from_why_it_failed() -> None:

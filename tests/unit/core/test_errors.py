@@ -136,6 +136,14 @@ def test_an_error_is_folded_between_words_in_a_terminal_and_nowhere_in_a_pipe(
     assert sum(line.startswith("  | word") for line in lines) == 2
 
 
+def test_a_long_path_is_not_parted_from_the_programs_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stderr", screen := Terminal())
+    path = f"/home/you/{40 * 'x'}/uni.toml:3:"
+    report(errors.ProfileError(f"{path} “hots” is no key."), as_json=False)
+    assert f"launch-notebook: {path}" in screen.getvalue()
+
+
 def test_an_error_says_no_more_than_it_knows() -> None:
     assert error_lines(JobFailed("It broke.")) == ["launch-notebook: It broke."]
 

@@ -157,6 +157,16 @@ def test_the_schedulers_own_message_stays(report: SchedulerReport) -> None:
     assert error.why == "sbatch: Requested node configuration" and error.exit_code == SizeRefused.exit_code
 
 
+def test_a_request_that_is_too_large_and_too_long_is_told_both(report: SchedulerReport) -> None:
+    error = SizeRefused("Slurm refused the job. No node.", why="sbatch: Requested node configuration", hint="less")
+    reword_refusal(error, Request({"time": "20-0", "nodes": "9", "partition": "core"}), report, NOW)
+    assert error.what == (
+        "Slurm refused the job. It asks for 9 nodes, and partition core allows 2 at most. "
+        "Its walltime of 20 days is longer than partition core allows (10-00:00:00)."
+    )
+    assert error.hint == "try -N 2, or another partition with -p; ask for less time: -t 10-00:00:00"
+
+
 def test_nodes_of_several_partitions_count_once() -> None:
     nodes = tuple(Node("g1", name, "idle", True, 16, 0, {"t4": 2}) for name in ("gpu", "core"))
     report = SchedulerReport((Partition("gpu"), Partition("core")), nodes)

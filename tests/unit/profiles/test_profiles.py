@@ -198,6 +198,15 @@ def test_times_and_days_that_are_no_toml_are_told_as_they_are_meant(write: Write
     assert caught.value.hint.endswith(hint)
 
 
+def test_a_mistake_without_a_hint_of_its_own_leads_to_a_command_that_everybody_has(write: Write) -> None:
+    write('[apps.x]\ncommand = ["x"]')
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    hint = caught.value.hint
+    assert "launch-notebook clusters show NAME" in hint
+    assert "docs/profiles.md of the project's documentation" in hint
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -14,6 +14,7 @@ from notebook_launcher import sessions
 from notebook_launcher.core.errors import Interrupted, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
+from notebook_launcher.jobs.session_choice import short_name_among
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles import Environment
 from notebook_launcher.session.connect import open_context
@@ -102,7 +103,7 @@ def test_a_terminal_of_ours_has_nothing_to_connect_to(
     for name in ("", of_a_terminal.id):
         with pytest.raises(UsageError) as caught:
             story(target(tmp_path), name, ShownSessions(), FakePrompts(), Interrupts())
-        assert f"shell {of_a_terminal.id}" in caught.value.hint
+        assert f"shell {short_name_among(of_a_terminal.id, ())}" in caught.value.hint
     other = submit()
     story(target(tmp_path), "", ShownSessions(), FakePrompts(), Interrupts())
     assert come_back_to == [other.id]
@@ -120,14 +121,14 @@ def test_a_run_has_no_jupyterlab_to_open_and_no_ports(tmp_path: Path, submit: Ca
     ):
         with pytest.raises(UsageError, match="has no JupyterLab") as caught:
             story()
-        assert "train.ipynb" in caught.value.why and f"connect {of_a_run.id}" in caught.value.hint
+        assert "train.ipynb" in caught.value.why and f"connect {short_name_among(of_a_run.id, ())}" in caught.value.hint
 
 
 def test_only_a_run_can_be_followed(tmp_path: Path, submit: Callable[..., Session]) -> None:
     of_jupyterlab = submit()
     with pytest.raises(UsageError, match="is not a run of a notebook") as caught:
         sessions.connect(target(tmp_path), "", ShownSessions(), FakePrompts(), Interrupts(), follow=True)
-    assert f"logs -f {of_jupyterlab.id}" in caught.value.hint
+    assert f"logs -f {short_name_among(of_jupyterlab.id, ())}" in caught.value.hint
 
 
 def test_a_place_that_cannot_be_looked_at_stops_no_launch(tmp_path: Path) -> None:

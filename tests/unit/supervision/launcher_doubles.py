@@ -28,6 +28,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import Typed
 from notebook_launcher.hosts.base import ByteStream, Prompts, Route
+from notebook_launcher.jobs.session_choice import short_name_among
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -271,6 +272,11 @@ class Launcher:
     def session_id(self) -> str:
         return self.shown(events.Submitted).session
 
+    @property
+    def short_name(self) -> str:
+        """The session's name in commands that are shown."""
+        return short_name_among(self.session_id, ())
+
     def over(self) -> BaseException | None:
         """Wait for the end, and return what was raised. Whatever the end, nothing stays open."""
         assert self._thread is not None
@@ -391,7 +397,7 @@ LOST = ConnectionLost("The connection to login is lost.")
 
 def is_left_with_the_way_back(launcher: Launcher, error: ConnectionLost) -> None:
     assert "The session goes on: job 7." in error.why
-    assert error.hint == f"come back with: launch-notebook connect --cluster uni {launcher.session_id}"
+    assert error.hint == f"come back with: launch-notebook connect --cluster uni {launcher.short_name}"
     assert launcher.host.count("scancel") == launcher.host.count("rm") == 0
     assert "stopping" not in launcher.names
 

@@ -57,6 +57,7 @@ def test_one_that_dies_for_good_is_told_of_once(launcher: Launcher, reported: li
     assert (failed.session, failed.node, failed.app, failed.title) == (session, "n1", "board", "Board")
     assert (failed.message, failed.log) == ("It ended with exit code 7.", ("the last line",))
     assert failed.path.endswith(f"/{session}/runtime/app-board.log")
+    assert failed.status_command == f"launch-notebook status --cluster uni {launcher.short_name}"
     launcher.host.drops()  # the next watcher reports everything again
     launcher.shown(events.Reconnected)
     launcher.goes_on_to_a_good_end()
@@ -83,7 +84,8 @@ def test_one_that_dies_before_it_is_shown(launcher: Launcher, reported: list[Map
     says(launcher, "failed")
     launcher.host.says("endpoint", port=4242, apps=True)
     failed = launcher.shown(events.AppFailed)
-    assert failed.path == "" and launcher.names.index("app_opened") < launcher.names.index("app_failed")
+    assert failed.path == failed.status_command == ""
+    assert launcher.names.index("app_opened") < launcher.names.index("app_failed")
     launcher.goes_on_to_a_good_end()
 
 

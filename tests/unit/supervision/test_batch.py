@@ -213,7 +213,7 @@ def test_an_empty_line_ends_no_run_and_d_leaves_it(launcher: Launcher, fetched: 
     launcher.types("d")
     launcher.well()
     left = launcher.shown(events.Detached)
-    assert left.results_command.endswith(f"results --cluster uni {launcher.session_id}")
+    assert left.results_command.endswith(f"results --cluster uni {launcher.short_name}")
     assert launcher.host.count("scancel") == 0 and fetched.folders == []
 
 
@@ -291,7 +291,7 @@ def test_results_that_cannot_be_fetched_are_an_error_after_a_good_end(
     launcher.host.state = ""
     launcher.host.says("exit", cause="finished")
     raised = launcher.fails(ConnectionLost)
-    assert "has finished" in raised.why and f"results --cluster uni {launcher.session_id}" in raised.hint
+    assert "has finished" in raised.why and f"results --cluster uni {launcher.short_name}" in raised.hint
     assert bills == [1], "it was paid for all the same"
 
 
@@ -335,7 +335,7 @@ def test_of_a_script_that_failed_its_output_is_named(
     raised = launcher.fails(NotebookFailed)
     named = Path("runs") / f"train-{launcher.session_id}" / "train.out"
     assert raised.hint.endswith(
-        f"with the traceback: {named}" if came else f"results --cluster uni {launcher.session_id}"
+        f"with the traceback: {named}" if came else f"results --cluster uni {launcher.short_name}"
     )
     assert "came back" not in raised.hint
 

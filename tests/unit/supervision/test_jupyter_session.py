@@ -49,8 +49,39 @@ def test_d_leaves_it_running(launcher: Launcher) -> None:
     assert launcher.host.count("scancel") == launcher.host.count("rm") == 0
     left = launcher.shown(events.Detached)
     assert not left.is_queued
-    assert left.connect_command == f"launch-notebook connect --cluster uni {launcher.session_id}"
-    assert left.stop_command == f"launch-notebook stop --cluster uni {launcher.session_id}"
+    assert left.connect_command == f"launch-notebook connect --cluster uni {launcher.short_name}"
+    assert left.stop_command == f"launch-notebook stop --cluster uni {launcher.short_name}"
+
+
+def test_a_command_has_a_sessions_whole_name_if_another_ends_in_the_same_letters(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.attach()
+    state.replace_known_sessions({f"20200101-000000-{launcher.session_id[-4:]}": "n1"}, {})
+    launcher.types("d")
+    launcher.well()
+    connect = launcher.shown(events.Detached).connect_command
+    assert connect == f"launch-notebook connect --cluster uni {launcher.session_id}"
+
+
+@pytest.mark.parametrize("line", ["\x1b[A\x1b[Ad", "\x1bOA\x1bOBd", "d\x1b[1;5C", "\x1b[[Ad", "\x1bd"])
+def test_d_is_understood_after_an_arrow_key(launcher: Launcher, line: str) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.types(line)
+    launcher.well()
+    assert launcher.names[-1] == "detached"
+    assert launcher.host.count("scancel") == 0
+
+
+def test_enter_after_an_arrow_key_shows_the_keys(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.types("\x1b[A")
+    wait_until(lambda: any("detaches" in note for note in launcher.notes), PATIENCE)
+    launcher.types("d")
+    launcher.well()
+    assert launcher.host.count("scancel") == 0
+    assert not any("is not known here" in note for note in launcher.notes)
 
 
 def test_d_is_understood_while_it_waits(launcher: Launcher) -> None:

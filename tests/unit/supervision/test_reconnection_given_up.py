@@ -29,7 +29,7 @@ def test_another_host_key_after_a_drop(launcher: Launcher, when: str) -> None:
     assert "It is x." in error.why and "The session goes on: job 7." in error.why
     assert (
         launcher.shown(events.Detached).connect_command
-        == f"launch-notebook connect --cluster uni {launcher.session_id}"
+        == f"launch-notebook connect --cluster uni {launcher.short_name}"
     )
     assert launcher.host.attempts == 2
     assert launcher.host.count("scancel") == launcher.host.count("rm") == 0 and "stopping" not in launcher.names

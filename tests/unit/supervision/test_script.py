@@ -144,7 +144,7 @@ def test_how_it_failed_is_told(
     assert reports == [launcher.session_id]
     where, copy, logs = launcher.notes[-1].split("\n")
     assert f"{launcher.session_id}/work" in where
-    assert f"{launcher.session_id}/work ." in copy and logs.endswith(f" {launcher.session_id}")
+    assert f"{launcher.session_id}/work ." in copy and logs.endswith(f" {launcher.short_name}")
 
 
 def test_a_relative_folder_is_in_the_home_directory_as_for_sbatch(launcher: Launcher) -> None:

@@ -37,4 +37,4 @@ def test_no_tunnel_that_works(launcher: Launcher, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(forwarding, "check_jupyter", silent)
     ask(launcher)
     error = launcher.fails(UsageError)
-    assert error.hint == f"in another terminal: launch-notebook connect --cluster uni {SESSION_ID}"
+    assert error.hint == "in another terminal: launch-notebook connect --cluster uni abcd"

@@ -77,6 +77,7 @@ def test_a_course_is_the_default_before_its_first_launch_contacts_the_cluster(
     assert done.returncode == 0, done.stderr
     assert seen == ["gpu2026", [], "--course gpu2026 -t 1h"]
     assert "“gpu2026” is the default course" in done.stderr and "--cluster NAME" in done.stderr
+    assert "\n  launch-notebook course forget gpu2026\n" in done.stderr
     again = launch_notebook("-t", "1h", "--course", word)
     assert "default course" not in again.stderr
 
