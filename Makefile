@@ -67,9 +67,9 @@ build-clusters:
 	    --image torch-cpu --image tensorflow-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
 	$(BEHIND) $(PRACTICE_CLUSTER) build --slurm sid || $(NO_SID_TODAY)
 
-# Two workers: while their tests wait, clusters are built; to begin, each takes ten seconds of processor time.
+# Three workers: their tests wait half of the time.
 test-computing: prepare
-	BRANCH_COVERAGE=1 $(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 2 --dist worksteal
+	BRANCH_COVERAGE=1 $(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal
 
 # What every worker would make for itself at once: pytest's asserts, hypothesis's constants and characters. What is wrong
 # with a test is said when it is to run.
@@ -91,7 +91,7 @@ test-beside:
 	$(PYTEST) -rsxXfER -m newest_slurm --slurm sid tests/cluster_tests
 
 quick: $(VENV)/with-tests ## the tests without cluster and real time: before a commit
-	$(IN_MEMORY) $(VENV)/bin/python -m pytest -q $(COMPUTING) -n 2 --dist worksteal $(ARGS)
+	$(IN_MEMORY) $(VENV)/bin/python -m pytest -q $(COMPUTING) -n 3 --dist worksteal $(ARGS)
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 --dist worksteal $(ARGS)
