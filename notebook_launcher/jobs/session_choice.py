@@ -75,14 +75,25 @@ def _matching(live: Sequence[IndexedSession], ended: Sequence[IndexedSession], n
     return next((found for is_meant, some in ways if (found := [entry for entry in some if is_meant(entry, name)])), [])
 
 
+def is_named(index: SessionIndex, name: str) -> bool:
+    """Whether a session there, live or ended, has this name, this part of a name, or this job id."""
+    return name in index.damaged or any(
+        entry.session.id == name or _has_job(entry, name) or is_part(entry.session.id, name) for entry in index.entries
+    )
+
+
 def _has_job(entry: IndexedSession, name: str) -> bool:
     return entry.session.job is not None and entry.session.job.id == name
 
 
 def _matches_part(entry: IndexedSession, name: str) -> bool:
+    return is_part(entry.session.id, name)
+
+
+def is_part(session: str, name: str) -> bool:
     """Whether a session's name begins or ends with ``name``; a number that may be a job id does not count."""
     shortest = DATE if name.isdecimal() else SHORTEST_PART
-    return len(name) >= shortest and (entry.session.id.startswith(name) or entry.session.id.endswith(name))
+    return len(name) >= shortest and (session.startswith(name) or session.endswith(name))
 
 
 def _has_ended(entry: IndexedSession, index: SessionIndex) -> SessionNotFound:

@@ -109,7 +109,8 @@ class LaunchTarget(Frozen):
     settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
     is its successor, which the ``notes`` explain; these are shown before the login. ``is_explicit``: the user named
     this machine, whatever is configured. ``is_default``: it is what the configuration says, whether named or not.
-    ``new_default``: see ``LaunchOptions``.
+    ``new_default``: see ``LaunchOptions``. ``no_default``: it is this machine because no cluster is named or
+    configured, and no scheduler is here.
     """
 
     profile: ClusterProfile
@@ -125,6 +126,7 @@ class LaunchTarget(Frozen):
     is_explicit: bool = False
     is_default: bool = False
     new_default: bool = False
+    no_default: bool = False
 
     @property
     def name(self) -> str:
@@ -146,6 +148,11 @@ class LaunchTarget(Frozen):
         argv += ["--cluster", THIS_MACHINE] if self.is_explicit and not self.is_default else []
         others = (("--ssh-config", self.ssh_config), ("--engine", self.engine))
         return [*argv, *(word for name, value in others if value for word in (name, value))]
+
+    def arguments_anywhere(self) -> list[str]:
+        """Return the flags that select the same target, whatever the default cluster or course is by then."""
+        is_here = not self.cluster and not self.host
+        return replace(self, is_default=False, is_explicit=is_here).arguments()
 
 
 def find_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
@@ -197,6 +204,7 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     configuration = load_configuration()
     name = options.cluster or (course.cluster if course else None) or configuration.cluster
     is_default = leads_to(configuration, course, name) and not options.course_files  # which are not what was saved
+    no_default = name is None and not here.has_scheduler
     if name == THIS_MACHINE and name not in profile_names():
         if course:
             raise no_course_here(course)
@@ -230,7 +238,9 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     kind: SchedulerName = here.schedulers[0] if here.schedulers else "local"
     is_explicit = options.cluster == THIS_MACHINE
     is_default = is_explicit and is_default
-    return LaunchTarget(ClusterProfile(), None, None, kind, is_explicit=is_explicit, is_default=is_default)
+    return LaunchTarget(
+        ClusterProfile(), None, None, kind, is_explicit=is_explicit, is_default=is_default, no_default=no_default
+    )
 
 
 def no_course_here(course: CourseProfile) -> UsageError:
