@@ -18,6 +18,7 @@ from notebook_launcher.profiles.courses import CourseFiles, course_layers, saved
 from notebook_launcher.profiles.layers import Layer
 from notebook_launcher.profiles.models import Configuration, CourseProfile, Translation
 from notebook_launcher.profiles.store import profile_layers, profile_names
+from notebook_launcher.profiles.validation import cut
 from notebook_launcher.schedulers.kinds import KINDS, SchedulerName
 from notebook_launcher.schedulers.missing import OTHERS
 
@@ -212,6 +213,8 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     if course and not name:
         raise ProfileError(f"The course “{course.name}” names no cluster.", hint="name it as well: --cluster NAME")
     if name:
+        if name == configuration.cluster and not options.cluster and name not in profile_names():
+            raise _default_without_profile(name)
         succession = _succession(name)
         old, name = name if succession.notes else None, succession.name
         over = course_layers(course, files, first_day(options, here), profile_layers(name)) if course else ()
@@ -249,6 +252,16 @@ def no_course_here(course: CourseProfile) -> UsageError:
     return UsageError(
         f"The course “{course.name}” needs a cluster, and “{THIS_MACHINE}” is this machine.",
         hint=f"with the course: {instead}   or on this machine, without it: --cluster {THIS_MACHINE}",
+    )
+
+
+def _default_without_profile(name: str) -> ProfileError:
+    """Return the error for a default cluster whose profile has been removed."""
+    return ProfileError(
+        f"“{cut(name)}” is the default cluster, and there is no profile of that name any more.",
+        why=f"The profiles are: {', '.join(profile_names())}.",
+        hint="make another one the default, or none: launch-notebook clusters use NAME   or: launch-notebook clusters "
+        "use --unset",
     )
 
 

@@ -73,6 +73,16 @@ def test_without_a_word_it_is_this_machine() -> None:
     assert find_target(LaunchOptions(), LOGIN) == LaunchTarget(ClusterProfile(), None, None, "slurm")
 
 
+def test_a_default_cluster_without_a_profile_is_named_as_the_default(configuration: Path) -> None:
+    """Its profile may have been removed, and the user has typed no name."""
+    choose(configuration, "practice")
+    with pytest.raises(ProfileError, match="“practice” is the default cluster, and there is no profile") as caught:
+        find_target(LaunchOptions(), LAPTOP)
+    assert "launch-notebook clusters use --unset" in caught.value.hint
+    with pytest.raises(ProfileError, match="There is no cluster profile “practice”"):
+        find_target(LaunchOptions(cluster="practice"), LAPTOP)
+
+
 @pytest.mark.parametrize("here", [LAPTOP, LOGIN])
 def test_the_configured_cluster_goes_before_this_machine(configuration: Path, here: LocalMachine) -> None:
     choose(configuration, "uni")
