@@ -112,7 +112,7 @@ def test_show(run: LaunchNotebook, config: Path) -> None:
     (config / "clusters" / "again.toml").write_text(merged)  # it is a profile itself
     assert load_profile("again").changed(base=None) == load_profile("mine").changed(base=None)
     wrong = run("show", "unu")
-    assert wrong.returncode == 3 and "did you mean --cluster uni?" in wrong.stderr
+    assert wrong.returncode == 3 and "did you mean launch-notebook clusters show uni?" in wrong.stderr
 
 
 @pytest.mark.parametrize("name", bundled_profiles())
@@ -132,8 +132,8 @@ def test_use(run: LaunchNotebook, config: Path) -> None:
     assert (config / "config.toml").read_text() == '# mine\ncourse = "lab"   # kept\ncluster = "uni"\n'
     assert run("use", "here").returncode == 0
     assert 'cluster = "here"' in (config / "config.toml").read_text()
-    wrong = run("use", "unu")
-    assert wrong.returncode == 3
+    wrong = run("use", "un")
+    assert wrong.returncode == 3 and "did you mean launch-notebook clusters use uni?" in wrong.stderr
     assert 'cluster = "here"' in (config / "config.toml").read_text()
     for words in ((), ("uni", "--unset")):
         refused = run("use", *words)
@@ -228,7 +228,7 @@ def test_a_wrong_word_changes_nothing(run: LaunchNotebook, config: Path, words: 
 
 def test_edit_of_what_is_not_there(run: LaunchNotebook, config: Path) -> None:
     wrong = run("edit", "unu", "--user", "alice")
-    assert wrong.returncode == 3 and "did you mean --cluster uni?" in wrong.stderr
+    assert wrong.returncode == 3 and "did you mean launch-notebook clusters edit uni?" in wrong.stderr
     assert run("edit", "another", "--host", "login.example").returncode == 0
     assert load_profile("another").host == "login.example"
     assert run("edit", "../x", "--host", "login.example").returncode == 3
