@@ -128,7 +128,8 @@ def choose_on_host(
     If this machine has no session at all, it lists the user's profiles, in case --cluster was forgotten.
     """
     try:
-        return choose_session(index, prefix, context.host.label, ended_too=ended_too)
+        arguments = shlex.join(context.target.arguments())
+        return choose_session(index, prefix, context.host.label, arguments, ended_too=ended_too)
     except SessionNotFound as error:
         if context.target.no_default:
             error.why = joined(_NO_DEFAULT, error.why)
