@@ -43,6 +43,7 @@ from notebook_launcher.profiles.store import (
     user_profile_path,
     user_profiles,
 )
+from notebook_launcher.profiles.validation import cut
 
 
 class ConfirmPrompts(Protocol):
@@ -62,6 +63,22 @@ def list_clusters() -> events.ClustersListed:
     seen = [_cluster_entry(name, chosen) for name in profile_names()]
     seen.sort(key=lambda one: (one.status == "retired" or bool(one.unavailable), one.cluster))
     return events.ClustersListed(tuple(seen), tuple(saved_courses()))
+
+
+def show_clusters(view: View) -> None:
+    """Show all profiles and, if none of them is marked as the default cluster, what is the default."""
+    listed = list_clusters()
+    view.show(listed)
+    if any(one.default for one in listed.clusters):
+        return
+    chosen = load_configuration()
+    if chosen.course:
+        _note_course(view)
+    elif chosen.cluster == THIS_MACHINE:
+        view.show(events.Note("This machine is the default; to change that: launch-notebook clusters use NAME"))
+    else:
+        gone = f"The default cluster, “{cut(chosen.cluster)}”, has no profile." if chosen.cluster else ""
+        view.show(events.Note(f"{gone or 'No default cluster is set.'} To set one: launch-notebook clusters use NAME"))
 
 
 def list_usable_clusters() -> events.ClustersListed:

@@ -90,6 +90,26 @@ def test_the_list(run: LaunchNotebook, config: Path) -> None:
     assert events_of(run("list", "--json"))[0]["clusters"] == event["clusters"]
 
 
+@pytest.mark.parametrize(
+    ("configuration", "note"),
+    [
+        ("", "No default cluster is set. To set one: launch-notebook clusters use NAME"),
+        ('cluster = "here"\n', "This machine is the default; to change that: launch-notebook clusters use NAME"),
+        (
+            'cluster = "gone"\n',
+            "The default cluster, “gone”, has no profile. To set one: launch-notebook clusters use NAME",
+        ),
+        ('course = "lab"\n', "The course “lab” goes first, and names its own cluster."),
+    ],
+)
+def test_the_list_says_what_the_default_is_if_it_marks_none(
+    run: LaunchNotebook, config: Path, configuration: str, note: str
+) -> None:
+    (config / "config.toml").write_text(configuration)
+    listed, noted = events_of(run("--json"))
+    assert (listed["event"], noted["text"]) == ("clusters", note)
+
+
 def test_retired_clusters_come_last_with_their_successor(run: LaunchNotebook, config: Path) -> None:
     (config / "clusters" / "aaa.toml").write_text('status = "retired"\nsuccessor = "uni"\ndescription = "Old"\n')
     (config / "clusters" / "aab.toml").write_text('[unavailable]\nwhy = "No way in."\ninstead = "go there"\n')
