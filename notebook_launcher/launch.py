@@ -72,11 +72,13 @@ def launch(
     offer_image: OfferImage = no_offer,
     flags_accepted: Callable[[], None] = no_action,
     renewals: int = 0,
+    job_queued: Callable[[], None] = no_action,
 ) -> None:
     """Submit a job, wait for its JupyterLab, open the tunnel, show the address, and stay attached.
 
     ``flags_accepted`` is called once the cluster has accepted the flags that only it knows. ``renewals``: how many more
-    jobs are queued automatically, each continuing the session of the one before.
+    jobs are queued automatically, each continuing the session of the one before. ``job_queued`` is called once the
+    scheduler has accepted the job.
 
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
     the job; ``HungUp`` (a closed terminal) leaves it running.
@@ -103,6 +105,7 @@ def launch(
             view.show(events.Note(note))
         session, access = queue_session(plan, context, costing=costing)
         with cancelled_on_failure(context, session):  # even a broken installation leaves no job behind
+            job_queued()
             # imported only now, while the job is pending
             from notebook_launcher.supervision.next_jobs import supervise_jupyter
         first = submitted(plan, context, session)

@@ -33,7 +33,7 @@ def renew(
     """
     with open_context(target, view, prompts, interrupts, submits=True, scripts=1) as context:
         index = read_session_index(context)
-        entry = choose_on_host(context, index, name)
+        entry = choose_on_host(context, index, name, "renew")
         session = select_session(context, entry)
         refuse_without_end(session)
         _refuse_second(context, index, entry)

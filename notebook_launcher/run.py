@@ -212,7 +212,7 @@ def _the_run(context: Context, prefix: str) -> IndexedSession:
                 f"No notebook was run on {context.host.label}.", hint="run one: launch-notebook run NOTEBOOK"
             )
         index = dataclasses.replace(index, entries=runs)
-    entry = choose_on_host(context, index, prefix, ended_too=True)
+    entry = choose_on_host(context, index, prefix, "results", ended_too=True)
     if entry.session.record.program != "notebook":
         raise UsageError(
             f"Session {entry.session.id} is not a run of a notebook.",

@@ -23,6 +23,7 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.local_state import replace_known_sessions
 from notebook_launcher.core.quantities import time_left
+from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import launcher_command
@@ -81,12 +82,7 @@ def list_sessions(
                 context.host.label, len(live), len(ended), hidden, index.damaged, now, shlex.join(target.arguments())
             )
         )
-        if target.name == "this machine" and not index.entries and (names := user_profiles()):
-            view.show(
-                events.Note(
-                    f"{_clusters(names)} To list the sessions there:\n  launch-notebook list --cluster {names[0]}"
-                )
-            )
+        _mention_clusters(target, index, view)
         replace_known_sessions(
             *({entry.session.id: describe_state(entry, index.now) for entry in some} for some in (live, recent))
         )
@@ -108,9 +104,16 @@ def _report_removed(context: Context, index: SessionIndex) -> None:
     )
 
 
-def _clusters(names: Sequence[str]) -> str:
-    profiles = "a profile" if len(names) == 1 else "profiles"
-    return f"You have {profiles} named {', '.join(names)}."
+def _mention_clusters(target: LaunchTarget, index: SessionIndex, view: View) -> None:
+    """Tell how to list another cluster if no default is set, or this machine has no session but the user profiles."""
+    names = user_profiles()
+    have = f"You have {'a profile' if len(names) == 1 else 'profiles'} named {', '.join(names)}." if names else ""
+    if target.no_default:
+        why = joined("No default cluster is set, so this machine was asked.", have)
+        name = names[0] if names else "NAME"
+        view.show(events.Note(f"{why} To list the sessions elsewhere:\n  launch-notebook list --cluster {name}"))
+    elif target.name == "this machine" and not index.entries and names:
+        view.show(events.Note(f"{have} To list the sessions there:\n  launch-notebook list --cluster {names[0]}"))
 
 
 def connect(

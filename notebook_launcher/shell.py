@@ -41,7 +41,7 @@ def shell_in_session(
     Raises a ``LauncherError``; in every case the session keeps running.
     """
     with open_context(target, view, prompts, interrupts) as context:
-        session, entry = find_session(context, prefix)
+        session, entry = find_session(context, prefix, "shell")
         if not entry.summary.node:
             raise SessionNotFound(
                 f"Session {session.id} has no compute node yet.",

@@ -16,8 +16,8 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import cancel_job
 from notebook_launcher.jobs.cancel_many import cancel_jobs
-from notebook_launcher.jobs.lookup import read_session_index, select_session, with_jobs
-from notebook_launcher.jobs.session_choice import choose_session, describe_sessions, sessions_after
+from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session, with_jobs
+from notebook_launcher.jobs.session_choice import describe_sessions, sessions_after
 from notebook_launcher.jobs.session_index import LONGEST_WAIT, IndexedSession, SessionIndex
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
@@ -114,8 +114,8 @@ def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> lis
         if not live:
             context.view.show(events.Note(f"There is no active session on {where}."))
         return live
-    meant = [choose_session(index, name, where, ended_too=True) for name in names]
-    meant = meant or [choose_session(index, "", where)]
+    meant = [choose_on_host(context, index, name, "stop", ended_too=True) for name in names]
+    meant = meant or [choose_on_host(context, index, "", "stop")]
     following = [after for entry in meant if entry.live for after in sessions_after(index.live, entry)]
     for entry in {one.session.id: one for one in following if one not in meant}.values():
         context.view.show(events.Note(f"Session {entry.session.id}, which would continue it, is ended as well."))

@@ -22,7 +22,7 @@ from notebook_launcher.bench.combinations import (
 )
 from notebook_launcher.bench.journal import BenchFolder, Journal, check_same, lock_folder
 from notebook_launcher.bench.matrix import Matrix, beside, check_size, find, parse, with_parameters
-from notebook_launcher.bench.messages import CONTINUE, cancel_hint
+from notebook_launcher.bench.messages import CONTINUE, cancel_hint, stop_command
 from notebook_launcher.bench.report_files import raise_for_failed, write_report
 from notebook_launcher.bench.request import BENCH_TIMING, MOST_AT_ONCE, BenchRequest, BenchTiming
 from notebook_launcher.bench.runner import Runner
@@ -224,7 +224,7 @@ def _refuse_with_jobs(old: Journal, path: Path, target: LaunchTarget, connect: C
         queued = [session for session in queued if session in live]
     if queued:
         jobs = "a job" if len(queued) == 1 else f"{len(queued)} jobs"
-        stops = [f"  launch-notebook stop {session}" for session in queued]
+        stops = [f"  {stop_command([session], target)}" for session in queued]
         raise UsageError(
             f"The bench in {path} has {jobs} in the queue or running on {old.place}.",
             why="With --fresh, no record of them would be left.",

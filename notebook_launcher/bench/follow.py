@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from notebook_launcher.bench.journal import BenchFolder
-from notebook_launcher.bench.messages import CONTINUE
+from notebook_launcher.bench.messages import CONTINUE, stop_command
 from notebook_launcher.bench.request import BenchTiming
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
@@ -186,7 +186,7 @@ class Follower:
             job.waits = reason.summary
             if reason.never or "is held" in reason.summary:  # this does not change by itself
                 how = "can never start" if reason.never else "does not start by itself"
-                cancel = f"to cancel it: launch-notebook stop {job.session.id}"
+                cancel = f"to cancel it: {stop_command([job.session.id], self._context.target)}"
                 actions = "; ".join(filter(None, (reason.action, cancel)))
                 self.note(f"{job.name} {how}: {reason.summary}. What helps: {actions}")
             else:

@@ -16,9 +16,13 @@ _NAMED = 6  # sessions in a suggested command
 def cancel_hint(sessions: Sequence[str], target: LaunchTarget) -> str:
     """Return the command that cancels the jobs of these sessions."""
     few = len(sessions) <= _NAMED
-    command = ["launch-notebook", "stop", *target.arguments(), *(sessions if few else ["--all"])]
     of_all = "" if few else " (that cancels all of your sessions there)"
-    return f"to cancel the jobs: {shlex.join(command)}{of_all}"
+    return f"to cancel the jobs: {stop_command(sessions if few else ['--all'], target)}{of_all}"
+
+
+def stop_command(sessions: Sequence[str], target: LaunchTarget) -> str:
+    """Return the command that ends these sessions, as the user types it."""
+    return shlex.join(["launch-notebook", "stop", *target.arguments(), *sessions])
 
 
 def detached(sessions: Sequence[str], target: LaunchTarget, why: str = "") -> Interrupted:

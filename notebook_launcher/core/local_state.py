@@ -132,6 +132,16 @@ def replace_known_sessions(active: dict[str, str], ended: dict[str, str]) -> Non
             _write(kind, names)
 
 
+def record_submitted(session: str, arguments: str) -> None:
+    """Record that a session's job was submitted from here, and the flags that select its cluster, as typed."""
+    remember("submitted", session, arguments, at_most=_SUBMITTED)
+
+
+def submitted_sessions() -> dict[str, str]:
+    """Return the sessions submitted from here, the newest last, each with the flags that select its cluster."""
+    return _read("submitted")
+
+
 def last_port(session: str) -> int:
     """Return the local port that last led to a session; 0: none is known."""
     value = remembered("ports", session) or ""
@@ -201,6 +211,7 @@ def forget_port(session: str, port: int) -> None:
                 path.unlink(missing_ok=True)
 
 
+_SUBMITTED = 200  # sessions whose cluster is remembered
 _PORTS = 200  # sessions whose ports are remembered
 _APP = "app "  # prefix of keys for a program's port
 

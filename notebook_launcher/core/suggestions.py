@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 CLOSE = 0.6  # from 0 to 1; difflib's default
 _MOST_COMPARED = 2000  # names; comparing one takes up to 0.1 ms, and a server may send a million
 _MOST_COUNTED, _MOST_NAMED = 20, 3
+_BEGINNING = 2  # letters that are enough for the beginning of a name
 _LONGEST = 64  # characters of a word that are compared
 _BY_CHANCE = 0.17  # what a single letter that two names of six letters share by chance adds to their similarity
 _OTHER_PROCESSOR = 0.25  # subtracted from the similarity of a name for the other kind of processor
@@ -33,11 +34,15 @@ def as_hint(names: Iterable[str], form: str = "{}") -> str:
 def similar(word: str, known: Iterable[str], *, cutoff: float = CLOSE) -> list[str]:
     """Return the names that were probably meant: the closest, and others about as close; none below ``cutoff``.
 
-    Case is ignored. A name for another kind of processor (gpu, cpu) counts as less similar.
+    Case is ignored. If names begin with the word, only these are returned, in the order in which they are known. A name
+    for another kind of processor (gpu, cpu) counts as less similar.
     """
+    known = list(dict.fromkeys(itertools.islice(known, _MOST_COMPARED)))
+    if len(word) >= _BEGINNING and (begun := [name for name in known if name.lower().startswith(word.lower())]):
+        return begun[:_MOST_NAMED]
     shares: dict[str, float] = {}
     is_any_close, least = False, cutoff - _BY_CHANCE
-    for name in dict.fromkeys(itertools.islice(known, _MOST_COMPARED)):
+    for name in known:
         match = _match(word, name)
         if match.real_quick_ratio() >= least and match.quick_ratio() >= least and match.ratio() >= least:
             is_any_close |= match.ratio() >= cutoff

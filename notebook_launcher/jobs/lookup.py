@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 
@@ -15,13 +16,15 @@ from notebook_launcher.core.errors import (
     SchedulerMissing,
     SessionNotFound,
 )
+from notebook_launcher.core.local_state import submitted_sessions
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.text import joined
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.timing import LONGEST_SHELL
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host
 from notebook_launcher.jobs.evidence import run_queries
-from notebook_launcher.jobs.session_choice import choose_session
+from notebook_launcher.jobs.session_choice import choose_session, is_named, is_part
 from notebook_launcher.jobs.session_index import (
     MAY_COME_BACK,
     IndexedSession,
@@ -43,6 +46,7 @@ TIDY_TIMEOUT = 10.0  # seconds; the rest is cleaned up another time
 MOST_FORGOTTEN = 20  # sessions without a record of their end whose records are removed at once
 CLOCK_SKEW = timedelta(minutes=5)  # between the login node and the scheduler's machine
 MOST_QUERIED = 5  # jobs, no longer in any list, that are queried at once, one by one
+_NO_DEFAULT = "No default cluster is set, so this machine was asked."
 RECORDED_WITHIN = timedelta(days=1)  # if a session has a job, it is recorded within this time
 
 
@@ -102,30 +106,50 @@ def _history(context: Context, index: SessionIndex) -> dict[JobQueue, dict[str, 
     return found
 
 
-def find_session(context: Context, prefix: str, *, ended_too: bool = False) -> tuple[Session, IndexedSession]:
+def find_session(
+    context: Context, prefix: str, command: str = "connect", *, ended_too: bool = False
+) -> tuple[Session, IndexedSession]:
     """Return the session that the user named, and use the scheduler that it was submitted to from now on.
 
     It can be named by its name, the beginning or the end of it, or its job id; the name may be omitted if only one
-    session is live. ``ended_too``: for commands that make sense for an ended session; without a name, it is the last
-    one if none is live. Raises ``SessionNotFound``.
+    session is live. ``command``: the one that was typed. ``ended_too``: for commands that make sense for an ended
+    session; without a name, it is the last one if none is live. Raises ``SessionNotFound``.
     """
-    entry = choose_on_host(context, read_session_index(context), prefix, ended_too=ended_too)
+    entry = choose_on_host(context, read_session_index(context), prefix, command, ended_too=ended_too)
     return select_session(context, entry), entry
 
 
-def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_too: bool = False) -> IndexedSession:
+def choose_on_host(
+    context: Context, index: SessionIndex, prefix: str, command: str = "connect", *, ended_too: bool = False
+) -> IndexedSession:
     """Return the session that the user named, as ``choose_session`` does.
 
-    If this machine has no session at all, the error lists the user's profiles, in case --cluster was forgotten.
+    If it was submitted from here to another cluster, the error names that one, with the ``command`` that looks there.
+    If this machine has no session at all, it lists the user's profiles, in case --cluster was forgotten.
     """
     try:
-        return choose_session(index, prefix, context.host.label, ended_too=ended_too)
+        arguments = shlex.join(context.target.arguments())
+        return choose_session(index, prefix, context.host.label, arguments, ended_too=ended_too)
     except SessionNotFound as error:
+        if context.target.no_default:
+            error.why = joined(_NO_DEFAULT, error.why)
+        if (elsewhere := _submitted_elsewhere(context, prefix)) and not is_named(index, prefix):
+            session, arguments = elsewhere
+            error.why = joined(error.why, f"Session {session} was submitted from here with {arguments}.")
+            error.hint = f"look there: launch-notebook {command} {arguments} {prefix}"
+            raise
         if context.target.name == "this machine" and not index.entries and (names := user_profiles()):
             have = f"a profile named {names[0]}" if len(names) == 1 else f"profiles named {', '.join(names)}"
-            error.why = f"You have {have}."
+            error.why = joined(_NO_DEFAULT if context.target.no_default else "", f"You have {have}.")
             error.hint = f"name one to look there: --cluster {names[0]}"
         raise
+
+
+def _submitted_elsewhere(context: Context, name: str) -> tuple[str, str] | None:
+    """Return the newest session of that name that was submitted from here to another cluster, with its flags."""
+    asked = shlex.join(context.target.arguments_anywhere())
+    found = [(one, where) for one, where in submitted_sessions().items() if one == name or is_part(one, name)]
+    return next(((one, where) for one, where in reversed(found) if where != asked), None)
 
 
 def select_session(context: Context, entry: IndexedSession) -> Session:

@@ -14,12 +14,14 @@ SHORTEST_PART = 3  # characters of a name that are enough to identify it
 DATE = 8  # digits; a shorter number is a job id
 
 
-def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: bool = False) -> IndexedSession:
+def choose_session(
+    index: SessionIndex, name: str, where: str, arguments: str = "", *, ended_too: bool = False
+) -> IndexedSession:
     """Return the session with this name, else with this job id, else with this beginning or end of its name.
 
-    Without a name, it is the only live session. ``ended_too``: if no live session matches, an ended one may; without a
-    name, the last one. A complete name always matches. Raises ``SessionNotFound``, listing the candidates if there are
-    several.
+    Without a name, it is the only live session. ``arguments``: the flags that select its cluster, for hints.
+    ``ended_too``: if no live session matches, an ended one may; without a name, the last one. A complete name always
+    matches. Raises ``SessionNotFound``, listing the candidates if there are several.
     """
     live, ended = index.live, index.ended
     if name:
@@ -37,14 +39,15 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
         )
     ended = [] if ended_too or not name else _matching([], ended, name)
     if len(ended) == 1:
-        raise _has_ended(ended[0], index)
+        raise _has_ended(ended[0], index, arguments)
     if name in index.damaged:
         raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
     missing = f"There is no session “{name}” on {where}." if name else f"There is no session on {where}."
     if not name and not live and index.ended:
-        raise _none_is_active(index.ended[0], index, where)
+        raise _none_is_active(index.ended[0], index, where, arguments)
     if not live:
-        hint = "list the ended ones with: launch-notebook list --all" if name else "start one: launch-notebook"
+        all_listed, launch = _typed("list", arguments, "--all"), _typed("", arguments)
+        hint = f"list the ended ones with: {all_listed}" if name else f"start one: {launch}"
         raise SessionNotFound(missing, why="None is active there." if name else "", hint=hint)
     raise SessionNotFound(
         missing,
@@ -75,36 +78,51 @@ def _matching(live: Sequence[IndexedSession], ended: Sequence[IndexedSession], n
     return next((found for is_meant, some in ways if (found := [entry for entry in some if is_meant(entry, name)])), [])
 
 
+def is_named(index: SessionIndex, name: str) -> bool:
+    """Whether a session there, live or ended, has this name, this part of a name, or this job id."""
+    return name in index.damaged or any(
+        entry.session.id == name or _has_job(entry, name) or is_part(entry.session.id, name) for entry in index.entries
+    )
+
+
 def _has_job(entry: IndexedSession, name: str) -> bool:
     return entry.session.job is not None and entry.session.job.id == name
 
 
 def _matches_part(entry: IndexedSession, name: str) -> bool:
+    return is_part(entry.session.id, name)
+
+
+def is_part(session: str, name: str) -> bool:
     """Whether a session's name begins or ends with ``name``; a number that may be a job id does not count."""
     shortest = DATE if name.isdecimal() else SHORTEST_PART
-    return len(name) >= shortest and (entry.session.id.startswith(name) or entry.session.id.endswith(name))
+    return len(name) >= shortest and (session.startswith(name) or session.endswith(name))
 
 
-def _has_ended(entry: IndexedSession, index: SessionIndex) -> SessionNotFound:
+def _typed(command: str, arguments: str, *words: str) -> str:
+    return " ".join(filter(None, ["launch-notebook", command, arguments, *words]))
+
+
+def _has_ended(entry: IndexedSession, index: SessionIndex, arguments: str) -> SessionNotFound:
     about = f" ({entry.summary.detail})" if entry.summary.detail else ""
     name = short_name(entry, index.entries)
     command = "results" if entry.summary.notebook else "logs"
     return SessionNotFound(
         f"Session {entry.session.id} {_describe_end(entry, index.now)}{about}.",
         why=f"Active sessions there:\n{describe_sessions(index.live, index.now)}" if index.live else "",
-        hint=f"see: launch-notebook {command} {name}, launch-notebook bill {name}",
+        hint=f"see: {_typed(command, arguments, name)}, {_typed('bill', arguments, name)}",
     )
 
 
-def _none_is_active(last: IndexedSession, index: SessionIndex, where: str) -> SessionNotFound:
+def _none_is_active(last: IndexedSession, index: SessionIndex, where: str, arguments: str) -> SessionNotFound:
     name = short_name(last, index.entries)
     see = {"script": ("logs", "report"), "notebook": ("results", "bill")}.get(
         last.session.record.program, ("logs", "bill")
     )
-    commands = ", ".join(f"launch-notebook {command} {name}" for command in see)
+    commands = ", ".join(_typed(command, arguments, name) for command in see)
     return SessionNotFound(
         f"No session is active on {where}. The last one, {name}, {describe_state(last, index.now)}.",
-        hint=f"see: {commands}; start one: launch-notebook",
+        hint=f"see: {commands}; start one: {_typed('', arguments)}",
     )
 
 

@@ -32,6 +32,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt
+from notebook_launcher.core.local_state import record_submitted
 from notebook_launcher.core.package_data import CHECKSUMS, JOB_FILES, digest_in
 from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
@@ -58,6 +59,12 @@ def queue_job(context: Context, session: Session, files: Mapping[str, bytes] | N
     ``SubmitRefused``, ``SubmitUncertain``, ``Interrupted`` or ``HungUp``, and what ``write_files`` raises.
     """
     _refuse_if_interrupted(context)
+    job = _submit(context, session, files)
+    record_submitted(session.id, shlex.join(context.target.arguments_anywhere()))
+    return job
+
+
+def _submit(context: Context, session: Session, files: Mapping[str, bytes] | None) -> JobRef:
     submit_command = context.scheduler.submit(Request(session.record.flags), session.submission)
     command = ["bash", f"{session.directory}/submit.sh", session.directory, *submit_command]
     mark = make_mark()

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import threading
@@ -220,10 +221,8 @@ class _Fetching:
         """
         interrupts = self._context.interrupts
         if interrupts.hung_up or interrupts.exit_requests > self._exit_requests:
-            raise Interrupted(
-                "Interrupted: not all of the results were fetched.",
-                hint=f"fetch the rest with: launch-notebook results {self._session.id}",
-            )
+            rest = shlex.join(["launch-notebook", "results", *self._context.target.arguments(), self._session.id])
+            raise Interrupted("Interrupted: not all of the results were fetched.", hint=f"fetch the rest with: {rest}")
         if time.monotonic() > self._late_at:
             raise CopyFailed("The notebook takes long to fetch.", hint="fetch it with the other results")
 

@@ -135,7 +135,7 @@ def _which_cluster(view: View, questions: LinePrompts) -> str:
 
     clusters = list_usable_clusters()
     view.show(clusters)
-    text = "Which one, or you@login? (ENTER: this machine alone) "
+    text = "Which one, or you@login? (ENTER: always this machine) "
     otherwise = AnswerMissing(
         "No cluster was named.", hint="name it: --cluster NAME, --host you@login, or --cluster here for this machine"
     )

@@ -39,9 +39,11 @@ from notebook_launcher.profiles.store import (
     profile_layers,
     profile_names,
     site_profiles,
+    unknown_profile,
     user_profile_path,
     user_profiles,
 )
+from notebook_launcher.profiles.validation import cut
 
 
 class ConfirmPrompts(Protocol):
@@ -61,6 +63,22 @@ def list_clusters() -> events.ClustersListed:
     seen = [_cluster_entry(name, chosen) for name in profile_names()]
     seen.sort(key=lambda one: (one.status == "retired" or bool(one.unavailable), one.cluster))
     return events.ClustersListed(tuple(seen), tuple(saved_courses()))
+
+
+def show_clusters(view: View) -> None:
+    """Show all profiles and, if none of them is marked as the default cluster, what is the default."""
+    listed = list_clusters()
+    view.show(listed)
+    if any(one.default for one in listed.clusters):
+        return
+    chosen = load_configuration()
+    if chosen.course:
+        _note_course(view)
+    elif chosen.cluster == THIS_MACHINE:
+        view.show(events.Note("This machine is the default; to change that: launch-notebook clusters use NAME"))
+    else:
+        gone = f"The default cluster, “{cut(chosen.cluster)}”, has no profile." if chosen.cluster else ""
+        view.show(events.Note(f"{gone or 'No default cluster is set.'} To set one: launch-notebook clusters use NAME"))
 
 
 def list_usable_clusters() -> events.ClustersListed:
@@ -103,6 +121,7 @@ def _origin(name: str, layers: Sequence[Layer]) -> str:
 
 def show_profile(name: str, view: View, *, merged: bool) -> None:
     """Show the files of a profile or, if ``merged``, the resulting values, each with its origin."""
+    _refuse_unknown(name, "show")
     layers = profile_layers(name)
     load_profile(name)
     if merged:
@@ -112,6 +131,12 @@ def show_profile(name: str, view: View, *, merged: bool) -> None:
     else:
         text = "\n".join(f"# ---- {layer.name}\n{layer.text}" for layer in layers)
     view.show(events.ProfileShown(name, tuple(layer.name for layer in layers), text))
+
+
+def _refuse_unknown(name: str, command: str) -> None:
+    """Raise ``ProfileError`` if there is no such profile; the hint is the ``command`` with a name that was meant."""
+    if name not in profile_names():
+        raise unknown_profile(name, f"launch-notebook clusters {command} {{}}")
 
 
 def merged_text(layers: Sequence[Layer]) -> str:
@@ -160,6 +185,7 @@ def use_cluster(name: str, view: View) -> None:
     Raises ``ProfileError`` if there is no such profile, and ``ClusterUnavailable`` if no session can be launched there.
     """
     if name != THIS_MACHINE:
+        _refuse_unknown(name, "use")
         profile = load_profile(name)
         refuse_if_closed(profile)
         if profile.status == "retired":
@@ -192,7 +218,8 @@ def change_profile(name: str, values: Values, view: View) -> None:
     """Set values in the user's own file of a profile; ``None`` removes a key. Raises ``ProfileError``."""
     text = user_profile_text(name)
     if text is None and name not in given_profiles() and not values.get(("host",)):
-        load_profile(name)  # if there is none, raises the error that lists the existing ones
+        _refuse_unknown(name, "edit")
+        load_profile(name)
     before = new_profile_text(name) if text is None else text
     after = changed(before, values, str(user_profile_path(name)))
     with _without_line_number(name, before):
@@ -281,7 +308,10 @@ def edit_profile(name: str, view: View, questions: ConfirmPrompts) -> None:
 def _current_text(name: str) -> str:
     """Return the text of the user's own file of a profile, or a template if there is none."""
     path = user_profile_path(name)
-    return _read(path) if path.exists() else new_profile_text(name) + hints(load_profile(name))
+    if path.exists():
+        return _read(path)
+    _refuse_unknown(name, "edit")
+    return new_profile_text(name) + hints(load_profile(name))
 
 
 def _warn_if_retired(name: str, view: View) -> None:

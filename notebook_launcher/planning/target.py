@@ -18,6 +18,7 @@ from notebook_launcher.profiles.courses import CourseFiles, course_layers, saved
 from notebook_launcher.profiles.layers import Layer
 from notebook_launcher.profiles.models import Configuration, CourseProfile, Translation
 from notebook_launcher.profiles.store import profile_layers, profile_names
+from notebook_launcher.profiles.validation import cut
 from notebook_launcher.schedulers.kinds import KINDS, SchedulerName
 from notebook_launcher.schedulers.missing import OTHERS
 
@@ -109,7 +110,8 @@ class LaunchTarget(Frozen):
     settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
     is its successor, which the ``notes`` explain; these are shown before the login. ``is_explicit``: the user named
     this machine, whatever is configured. ``is_default``: it is what the configuration says, whether named or not.
-    ``new_default``: see ``LaunchOptions``.
+    ``new_default``: see ``LaunchOptions``. ``no_default``: it is this machine because no cluster is named or
+    configured, and no scheduler is here.
     """
 
     profile: ClusterProfile
@@ -125,6 +127,7 @@ class LaunchTarget(Frozen):
     is_explicit: bool = False
     is_default: bool = False
     new_default: bool = False
+    no_default: bool = False
 
     @property
     def name(self) -> str:
@@ -146,6 +149,11 @@ class LaunchTarget(Frozen):
         argv += ["--cluster", THIS_MACHINE] if self.is_explicit and not self.is_default else []
         others = (("--ssh-config", self.ssh_config), ("--engine", self.engine))
         return [*argv, *(word for name, value in others if value for word in (name, value))]
+
+    def arguments_anywhere(self) -> list[str]:
+        """Return the flags that select the same target, whatever the default cluster or course is by then."""
+        is_here = not self.cluster and not self.host
+        return replace(self, is_default=False, is_explicit=is_here).arguments()
 
 
 def find_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
@@ -197,6 +205,7 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     configuration = load_configuration()
     name = options.cluster or (course.cluster if course else None) or configuration.cluster
     is_default = leads_to(configuration, course, name) and not options.course_files  # which are not what was saved
+    no_default = name is None and not here.has_scheduler
     if name == THIS_MACHINE and name not in profile_names():
         if course:
             raise no_course_here(course)
@@ -204,6 +213,8 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     if course and not name:
         raise ProfileError(f"The course “{course.name}” names no cluster.", hint="name it as well: --cluster NAME")
     if name:
+        if name == configuration.cluster and not options.cluster and name not in profile_names():
+            raise _default_without_profile(name)
         succession = _succession(name)
         old, name = name if succession.notes else None, succession.name
         over = course_layers(course, files, first_day(options, here), profile_layers(name)) if course else ()
@@ -230,7 +241,9 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
     kind: SchedulerName = here.schedulers[0] if here.schedulers else "local"
     is_explicit = options.cluster == THIS_MACHINE
     is_default = is_explicit and is_default
-    return LaunchTarget(ClusterProfile(), None, None, kind, is_explicit=is_explicit, is_default=is_default)
+    return LaunchTarget(
+        ClusterProfile(), None, None, kind, is_explicit=is_explicit, is_default=is_default, no_default=no_default
+    )
 
 
 def no_course_here(course: CourseProfile) -> UsageError:
@@ -239,6 +252,16 @@ def no_course_here(course: CourseProfile) -> UsageError:
     return UsageError(
         f"The course “{course.name}” needs a cluster, and “{THIS_MACHINE}” is this machine.",
         hint=f"with the course: {instead}   or on this machine, without it: --cluster {THIS_MACHINE}",
+    )
+
+
+def _default_without_profile(name: str) -> ProfileError:
+    """Return the error for a default cluster whose profile has been removed."""
+    return ProfileError(
+        f"“{cut(name)}” is the default cluster, and there is no profile of that name any more.",
+        why=f"The profiles are: {', '.join(profile_names())}.",
+        hint="make another one the default, or none: launch-notebook clusters use NAME   or: launch-notebook clusters "
+        "use --unset",
     )
 
 

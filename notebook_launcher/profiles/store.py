@@ -186,17 +186,24 @@ def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
         bundled = _BUNDLED / f"{name}.toml"
         if whose <= _GIVEN and bundled.is_file():
             return read_layer(bundled, f"{name}{BUNDLED}"), _GIVEN
-    names = (profile_names, given_profiles, bundled_profiles, list)[whose]()
-    there = f"The profiles are: {', '.join(names)}."
     if by is not None:
+        names = (profile_names, given_profiles, bundled_profiles, list)[whose]()
         hint = did_you_mean(name, names) or "name one of those, or remove the line"
         raise ProfileError(
-            f"{origin([by], ['base'])}: there is no profile “{cut(name)}” to use as base.", why=there, hint=hint
+            f"{origin([by], ['base'])}: there is no profile “{cut(name)}” to use as base.",
+            why=f"The profiles are: {', '.join(names)}.",
+            hint=hint,
         )
-    raise ProfileError(
+    raise unknown_profile(name)
+
+
+def unknown_profile(name: str, form: str = "--cluster {}") -> ProfileError:
+    """Return the error for a name that no profile has. ``form``: how the user types a name."""
+    names = profile_names()
+    return ProfileError(
         f"There is no cluster profile “{cut(name)}”.",
-        why=there,
-        hint=did_you_mean(name, names, "--cluster {}")
+        why=f"The profiles are: {', '.join(names)}.",
+        hint=did_you_mean(name, names, form)
         or "make one with launch-notebook init user@login, or name the login node with --host user@login",
     )
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import JobTimedOut, LauncherError, SchedulerSilent
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure, still_running
+from notebook_launcher.jobs.cancel import cancel_job, cancelled_on_failure, launcher_command, still_running
 from notebook_launcher.jobs.outcome import exit_record
 from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.session.context import Context, job_of
@@ -231,9 +231,10 @@ class _RenewingSupervisor(AppsSupervisor):
         if before is None or local_port != before.local_port:
             super()._show_ready(local_port, url)
         else:
-            session = self._session
+            session, continues = self._session, self._session.record.continues
+            bill = launcher_command(self._context, session, "bill", continues)
             self._context.view.show(
-                events.Continued(session.id, self._job.id, str(self._node), url, local_port, session.record.continues)
+                events.Continued(session.id, self._job.id, str(self._node), url, local_port, continues, bill)
             )
         if before is not None and before.previous is not None:
             cancel_apart(self._context, before.previous)

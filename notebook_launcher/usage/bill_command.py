@@ -15,8 +15,7 @@ from notebook_launcher.core.usage_samples import COLUMNS, Sample, read_samples
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import launcher_command
-from notebook_launcher.jobs.lookup import read_session_index, select_session
-from notebook_launcher.jobs.session_choice import choose_session
+from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
 from notebook_launcher.jobs.session_index import IndexedSession
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import AccountingRecord
@@ -76,7 +75,7 @@ def _ended_entry(context: Context, name: str) -> IndexedSession:
     ran = [entry for entry in index.ended if _ran(entry) and (entry.summary.ended or entry.summary.started)]
     if not name and ran:
         return max(ran, key=lambda entry: datetime.fromisoformat(entry.summary.ended or entry.summary.started or ""))
-    entry = choose_session(index, name, context.host.label, ended_too=True)
+    entry = choose_on_host(context, index, name, "bill", ended_too=True)
     if entry.live:
         raise UsageError(
             f"Session {entry.session.id} has not ended.",

@@ -55,7 +55,7 @@ def status(
 ) -> None:
     """Show a session's state and its usage in the last hour; ``watch``: keep updating until its end or Ctrl-C."""
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
-        inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
+        inspection = _Inspection(context, *find_session(context, prefix, "status", ended_too=True))
         inspection.read()
         inspection.show()
         if watch and inspection.is_live:
@@ -85,7 +85,7 @@ def usage(
 
         check_plot(plot)
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
-        inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
+        inspection = _Inspection(context, *find_session(context, prefix, "usage", ended_too=True))
         rows = inspection.read(MOST_BYTES)
         if not inspection.samples:
             raise NothingMeasured(
@@ -121,7 +121,7 @@ def logs(
     """
     with open_context(target, view, prompts, interrupts, scripts=1) as context:
         of_task = _TASK.fullmatch(prefix)
-        session, entry = find_session(context, of_task["of"] if of_task else prefix, ended_too=True)
+        session, entry = find_session(context, of_task["of"] if of_task else prefix, "logs", ended_too=True)
         if of_task and "array" not in session.record.flags:
             raise UsageError(
                 f"{of_task['of']} is no job array, so it has no task {of_task['task']}.",

@@ -17,8 +17,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.jobs.lookup import read_session_index, select_session
-from notebook_launcher.jobs.session_choice import choose_session
+from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
 from notebook_launcher.jobs.session_index import IndexedSession
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobAccounts, JobRef
@@ -81,7 +80,7 @@ def _session_named(context: Context, name: str) -> IndexedSession | None:
     """Return the session that is meant; ``None`` for the id of a job that is none of the launcher's."""
     index = read_session_index(context)
     try:
-        return choose_session(index, name, context.host.label, ended_too=True)
+        return choose_on_host(context, index, name, "report", ended_too=True)
     except SessionNotFound as error:
         if not name or not name[:1].isdecimal():
             raise

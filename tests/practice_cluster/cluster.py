@@ -117,7 +117,11 @@ class PracticeCluster(Faults):
         state.prepare_root()
         with self._locked():
             was_there = self.directory.exists()
+            profile = Path(name) if (name := state.load(self.generation).profile) else None
+            had_profile = profile is not None and profile.exists()
             self._clean()
+            if had_profile:
+                host_access.forget_profile(profile)
             return was_there
 
     def is_up(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import socket
 import subprocess
@@ -158,6 +159,19 @@ def remove_files(state: Path, profile: Path | None) -> None:
     shutil.rmtree(state / "door", ignore_errors=True)
     if profile and profile.exists() and profile.read_text(errors="replace").startswith(f"{SIGNATURE}{state}\n"):
         profile.unlink()
+
+
+def forget_profile(profile: Path | None) -> None:
+    """Tell that `remove_files` has removed the profile, and unset the launcher's default cluster if it was this one."""
+    if not profile or profile.exists():
+        return
+    say(f"The profile {profile} is removed.")
+    configuration = profile.parent.parent / "config.toml"
+    text = configuration.read_text(errors="surrogateescape") if configuration.is_file() else ""
+    left = re.sub(rf'(?m)^cluster *= *"{re.escape(profile.stem)}" *(#.*)?(\n|\Z)', "", text)
+    if left != text:
+        configuration.write_text(left, errors="surrogateescape")
+        say(f"{profile.stem} is no longer the launcher's default cluster ({configuration}).")
 
 
 def explain(door: Door) -> str:

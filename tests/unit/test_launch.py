@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from notebook_launcher.core.errors import ImageNotMade, UsageError
+from notebook_launcher import launch as launch_module
+from notebook_launcher.core.errors import ImageNotMade, UsageError, WalltimeRefused
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.ssh_config import Destination
@@ -66,6 +68,29 @@ def test_a_place_that_is_not_there_is_refused_before_an_image_is_built_for_it(
     with pytest.raises(ImageNotMade):
         launch(dataclasses.replace(plan, open_at="."), RecordingView(), FakePrompts(), Interrupts(), offer)
     assert offered
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_launch_says_when_its_job_is_queued_and_not_when_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    def queue(*_arguments: object, **_named: object) -> object:
+        if refused:
+            raise WalltimeRefused("too long")
+        return None, None
+
+    class Queued(Exception):
+        pass
+
+    def stop() -> None:
+        raise Queued
+
+    monkeypatch.setattr(launch_module, "queue_session", queue)
+    monkeypatch.setattr("notebook_launcher.jobs.cancel.cancelled_on_failure", lambda *_: contextlib.nullcontext())
+    target = LaunchTarget(ClusterProfile(session_root=str(tmp_path / "sessions")), "u", None, "local")
+    plan = Plan(target, Request({}), None, Environment(), None)
+    with pytest.raises(WalltimeRefused if refused else Queued):
+        launch(plan, RecordingView(), FakePrompts(), Interrupts(), job_queued=stop)
 
 
 @pytest.mark.parametrize(

@@ -42,3 +42,19 @@ def test_a_profile_of_another_cluster_is_replaced_with_a_word_and_removed_only_b
     assert path.exists()
     host_access.remove_files(second, path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("default", ["practice", "uni"])
+def test_with_its_profile_the_cluster_is_no_longer_the_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], default: str
+) -> None:
+    """Else each later command would fail, because there is no such profile."""
+    profile, configuration = tmp_path / "clusters/practice.toml", tmp_path / "config.toml"
+    configuration.write_text(f'# mine\ncluster = "{default}"\nopen = "terminal"\n')
+    host_access.forget_profile(profile)
+    is_left = default == "uni"
+    assert ("cluster" in configuration.read_text()) is is_left
+    assert configuration.read_text().startswith("# mine\n") and configuration.read_text().endswith('"terminal"\n')
+    said = capsys.readouterr()
+    assert f"The profile {profile} is removed." in said.out + said.err
+    assert ("no longer the launcher's default" in said.out + said.err) is not is_left

@@ -44,10 +44,10 @@ def clusters(ctx: click.Context, *, as_json: bool) -> int:
 
 
 def _list(where: Where) -> int:
-    from notebook_launcher.planning.profile_commands import list_clusters
+    from notebook_launcher.planning.profile_commands import show_clusters
 
     with user_interface(where) as (view, _prompts, _interrupts):
-        view.show(list_clusters())
+        show_clusters(view)
     return view.exit_code
 
 

@@ -185,6 +185,8 @@ def _launch(
                     from notebook_launcher.planning.presets import save_preset
 
                     save_preset(preset, typed, plan.target, view, prompts)
+
+            def remember() -> None:
                 remember_launch(typed, None if launch_options.host else options.host)
 
             must_be_accepted = bool(unlisted(plan.request.flags))
@@ -193,7 +195,7 @@ def _launch(
             wanted = wants_browser(open_browser, view, prompts, as_json=where.as_json)
             show_in_browser(view, is_wanted=wanted, local_lab=plan.local_lab)
             accepted = save if must_be_accepted else launch_module.no_action
-            launch_module.launch(plan, view, prompts, interrupts, offer_image, accepted, renewals)
+            launch_module.launch(plan, view, prompts, interrupts, offer_image, accepted, renewals, remember)
     return view.exit_code
 
 

@@ -17,7 +17,7 @@ def next_job_text(event: events.Renewed | events.Continued, now: datetime) -> st
         return f"The next job is queued: job {event.job}; {may_run}  (session {event.session})"
     return (
         f"Job {event.job} on {event.node} continues at the same address. Its kernels are new: run your cells again. "
-        f"What the previous job used: launch-notebook bill {event.continues}"
+        f"What the previous job used: {event.bill}"
     )
 
 

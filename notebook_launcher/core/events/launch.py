@@ -148,7 +148,8 @@ class NextJobGone(Event, name="next_job_gone"):
 class Continued(Event, name="continued"):
     """The next job of a session answers at the same local port, and the one before it is being cancelled.
 
-    ``continues``: the session before, whose kernels are lost. ``url`` contains the token.
+    ``continues``: the session before, whose kernels are lost. ``url`` contains the token. ``bill``: the command that
+    shows what the session before has used.
     """
 
     session: str
@@ -157,6 +158,7 @@ class Continued(Event, name="continued"):
     url: str
     local_port: int
     continues: str
+    bill: str
 
 
 class TunnelOpened(Event, name="tunnel_opened"):

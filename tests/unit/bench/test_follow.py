@@ -79,7 +79,7 @@ def test_why_a_job_waits_is_shown_once_and_when_it_changes(fake: FakeCluster) ->
         never = [line for line in view.text.splitlines() if f"EPOCHS={number} can never start" in line]
         assert len(never) == 1
         assert "its walltime is longer than the partition allows" in never[0]
-        assert f"launch-notebook stop {session}" in view.text
+        assert f"launch-notebook stop --cluster practice {session}" in view.text
 
 
 def test_results_that_do_not_come_are_left_for_the_next_time(

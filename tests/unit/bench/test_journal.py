@@ -128,7 +128,7 @@ def test_fresh_forgets_no_job_that_goes_on(fake: FakeCluster) -> None:
     with pytest.raises(UsageError, match="has a job in the queue or running on practice") as caught:
         run("EPOCHS=1", fresh=True)
     (session,) = fake.queued
-    assert f"launch-notebook stop {session}" in caught.value.hint
+    assert f"launch-notebook stop --cluster practice {session}" in caught.value.hint
     assert states() == {"EPOCHS=1": "queued"}
     with pytest.raises(UsageError, match="on practice"):  # of another place nobody here can tell
         run("EPOCHS=1", fresh=True, at="elsewhere")

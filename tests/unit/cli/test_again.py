@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from notebook_launcher import launch as launch_module
 from notebook_launcher.cli.app import run
 from notebook_launcher.cli.commands.again import remember_launch
 from notebook_launcher.core import local_state
+from notebook_launcher.core.errors import WalltimeRefused
+from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles import load_profile
 
 PROFILE = """
@@ -88,8 +91,29 @@ def test_a_damaged_memory_is_none(damaged: str, capsys: pytest.CaptureFixture[st
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The commands that would be launched; nothing is contacted."""
     done: list[str] = []
-    monkeypatch.setattr(launch_module, "launch", lambda plan, *_: done.append(plan.command))
+
+    def launch(plan: Plan, *arguments: Any) -> None:
+        done.append(plan.command)
+        arguments[-1]()  # the job is queued
+
+    monkeypatch.setattr(launch_module, "launch", launch)
     return done
+
+
+def test_a_refused_launch_is_not_what_is_repeated(
+    launched: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--cluster", "uni", "-t", "2h"]) == 0
+
+    def refuse(*_arguments: object) -> None:
+        raise WalltimeRefused("The walltime is longer than is allowed there.")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(launch_module, "launch", refuse)
+        assert run(["--cluster", "uni", "-t", "90-0"]) == WalltimeRefused.exit_code
+    assert run(["again"]) == 0
+    assert capsys.readouterr().err.endswith("launch-notebook --cluster uni -t 2h\n")
+    assert launched == ["--cluster uni -t 2h"] * 2
 
 
 def test_a_launch_is_saved_in_its_profile_and_found_by_its_name(

@@ -22,6 +22,8 @@ from notebook_launcher.core.suggestions import did_you_mean, similar
         ("trian2", ["train1", "train2"], ["train2"]),
         ("train", ["train4", "train1", "train2", "train3", "other"], ["train4", "train1", "train2"]),
         ("SNWY", ["practice", "snowy"], ["snowy"]),
+        ("prac", ["rackham", "practice"], ["practice"]),
+        ("TF", ["torch", "tf-gpu", "tf-mkl"], ["tf-gpu", "tf-mkl"]),
         ("torch", ["tensorflow"], []),
         ("", ["a"], []),
         ("a", [""], []),

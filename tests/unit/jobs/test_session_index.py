@@ -254,6 +254,19 @@ def test_without_a_word_it_is_the_one_that_lives_or_the_last(tmp_path: Path) -> 
     assert choose_session(look(tmp_path, {SLURM: row(State.PENDING)}), "", "login", ended_too=True).session.id == C
 
 
+def test_what_helps_is_typed_with_the_cluster_that_was_asked(tmp_path: Path) -> None:
+    plant(tmp_path, B, ended=NOW)
+    found = look(tmp_path)
+    for name, hint in (
+        ("", "see: launch-notebook logs --cluster uni {0}, launch-notebook bill --cluster uni {0}; start one: {1}"),
+        (B[-4:], "see: launch-notebook logs --cluster uni {0}, launch-notebook bill --cluster uni {0}"),
+        ("zzzz", "list the ended ones with: launch-notebook list --cluster uni --all"),
+    ):
+        with pytest.raises(SessionNotFound) as caught:
+            choose_session(found, name, "login", "--cluster uni")
+        assert caught.value.hint == hint.format(B[-4:], "launch-notebook --cluster uni")
+
+
 def test_several_are_told_apart(three: SessionIndex) -> None:
     for word in ("", "20261121"):
         with pytest.raises(SessionNotFound) as caught:

@@ -11,6 +11,8 @@ from notebook_launcher.core import events
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.notebook.results import fetch_notebook, fetch_results
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, record_in
 from tests.unit.notebook.notebook_files import PARAMETERS, cell, written
@@ -49,6 +51,7 @@ class FinishedRun:
     def context(self) -> Context:
         context = Context(*[None] * 9)  # type: ignore[arg-type]
         context.host, context.interrupts, context.view = LocalHost(), self.interrupts, self
+        context.target = LaunchTarget(ClusterProfile(), "practice", None, "slurm")
         return context
 
     def fetch(self) -> events.ResultsFetched:

@@ -206,7 +206,7 @@ def test_ctrl_c_ends_it_at_once_on_a_dead_network(made: FinishedRun, at: str, mo
         assert time.monotonic() - began < 10
     finally:
         host.ended.set()
-    assert caught.value.hint == f"fetch the rest with: launch-notebook results {SESSION_ID}"
+    assert caught.value.hint == f"fetch the rest with: launch-notebook results --cluster practice {SESSION_ID}"
     if at == "reconnect":
         wait_until(lambda: host.replaces == [False], what="the new connection is not wanted any more")
 

@@ -228,7 +228,7 @@ def test_ctrl_c_and_a_hang_up_leave_a_fetch_and_keep_what_has_come(
     monkeypatch.setattr(Fetching, "_report_progress", pressed)
     with pytest.raises(Interrupted) as raised:
         made.fetch()
-    assert raised.value.exit_code == 130 and "launch-notebook results" in raised.value.hint
+    assert raised.value.exit_code == 130 and "launch-notebook results --cluster practice" in raised.value.hint
     assert made.text("usage.csv") == "time\n1\n" and "z.bin" not in names(made)
     monkeypatch.setattr(Fetching, "_report_progress", inner)
     made.interrupts = Interrupts()  # those of the next command

@@ -51,6 +51,7 @@ def test_a_cluster_is_the_default_once_the_request_has_been_checked(config: Path
 
 def test_with_the_default_it_is_said_how_to_change_and_undo_it(config: Path, launch_notebook: LaunchNotebook) -> None:
     run(told := FirstUser(""))
+    assert told.questions == ["Which one, or you@login? (ENTER: always this machine) "]
     assert "\n  launch-notebook clusters use NAME\n  launch-notebook clusters use --unset" in told.said
     assert launch_notebook("clusters", "use", "--unset").returncode == 0
     with pytest.raises(AnswerMissing):

@@ -69,8 +69,18 @@ def choose(configuration: Path, cluster: str) -> None:
 
 
 def test_without_a_word_it_is_this_machine() -> None:
-    assert find_target(LaunchOptions(), LAPTOP) == LaunchTarget(ClusterProfile(), None, None, "local")
+    assert find_target(LaunchOptions(), LAPTOP) == LaunchTarget(ClusterProfile(), None, None, "local", no_default=True)
     assert find_target(LaunchOptions(), LOGIN) == LaunchTarget(ClusterProfile(), None, None, "slurm")
+
+
+def test_a_default_cluster_without_a_profile_is_named_as_the_default(configuration: Path) -> None:
+    """Its profile may have been removed, and the user has typed no name."""
+    choose(configuration, "practice")
+    with pytest.raises(ProfileError, match="“practice” is the default cluster, and there is no profile") as caught:
+        find_target(LaunchOptions(), LAPTOP)
+    assert "launch-notebook clusters use --unset" in caught.value.hint
+    with pytest.raises(ProfileError, match="There is no cluster profile “practice”"):
+        find_target(LaunchOptions(cluster="practice"), LAPTOP)
 
 
 @pytest.mark.parametrize("here", [LAPTOP, LOGIN])
@@ -406,6 +416,7 @@ def test_the_default_cluster_is_not_repeated_in_hints(retired: Path) -> None:
     for options in (new, LaunchOptions()):
         target = find_target(options, LAPTOP)
         assert target.is_default and target.arguments() == []
+        assert target.arguments_anywhere() == ["--cluster", "new"]
     assert find_target(LaunchOptions(cluster="old"), LAPTOP).arguments() == ["--cluster", "new"], "of its successor"
     # what repeats a launch is saved, and the default may be another one by then
     assert make_plan(new, LAPTOP).command == "--cluster new -p core"
@@ -413,6 +424,7 @@ def test_the_default_cluster_is_not_repeated_in_hints(retired: Path) -> None:
 
 def test_this_machine_as_the_default_is_not_repeated(configuration: Path) -> None:
     (configuration / "clusters" / "here.toml").unlink()
+    assert find_target(LaunchOptions(), LAPTOP).arguments_anywhere() == ["--cluster", "here"]
     here = LaunchOptions(cluster="here")
     assert find_target(here, LAPTOP).arguments() == ["--cluster", "here"]
     choose(configuration, "here")

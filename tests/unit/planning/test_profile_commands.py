@@ -90,6 +90,26 @@ def test_the_list(run: LaunchNotebook, config: Path) -> None:
     assert events_of(run("list", "--json"))[0]["clusters"] == event["clusters"]
 
 
+@pytest.mark.parametrize(
+    ("configuration", "note"),
+    [
+        ("", "No default cluster is set. To set one: launch-notebook clusters use NAME"),
+        ('cluster = "here"\n', "This machine is the default; to change that: launch-notebook clusters use NAME"),
+        (
+            'cluster = "gone"\n',
+            "The default cluster, “gone”, has no profile. To set one: launch-notebook clusters use NAME",
+        ),
+        ('course = "lab"\n', "The course “lab” goes first, and names its own cluster."),
+    ],
+)
+def test_the_list_says_what_the_default_is_if_it_marks_none(
+    run: LaunchNotebook, config: Path, configuration: str, note: str
+) -> None:
+    (config / "config.toml").write_text(configuration)
+    listed, noted = events_of(run("--json"))
+    assert (listed["event"], noted["text"]) == ("clusters", note)
+
+
 def test_retired_clusters_come_last_with_their_successor(run: LaunchNotebook, config: Path) -> None:
     (config / "clusters" / "aaa.toml").write_text('status = "retired"\nsuccessor = "uni"\ndescription = "Old"\n')
     (config / "clusters" / "aab.toml").write_text('[unavailable]\nwhy = "No way in."\ninstead = "go there"\n')
@@ -112,7 +132,7 @@ def test_show(run: LaunchNotebook, config: Path) -> None:
     (config / "clusters" / "again.toml").write_text(merged)  # it is a profile itself
     assert load_profile("again").changed(base=None) == load_profile("mine").changed(base=None)
     wrong = run("show", "unu")
-    assert wrong.returncode == 3 and "did you mean --cluster uni?" in wrong.stderr
+    assert wrong.returncode == 3 and "did you mean launch-notebook clusters show uni?" in wrong.stderr
 
 
 @pytest.mark.parametrize("name", bundled_profiles())
@@ -132,8 +152,8 @@ def test_use(run: LaunchNotebook, config: Path) -> None:
     assert (config / "config.toml").read_text() == '# mine\ncourse = "lab"   # kept\ncluster = "uni"\n'
     assert run("use", "here").returncode == 0
     assert 'cluster = "here"' in (config / "config.toml").read_text()
-    wrong = run("use", "unu")
-    assert wrong.returncode == 3
+    wrong = run("use", "un")
+    assert wrong.returncode == 3 and "did you mean launch-notebook clusters use uni?" in wrong.stderr
     assert 'cluster = "here"' in (config / "config.toml").read_text()
     for words in ((), ("uni", "--unset")):
         refused = run("use", *words)
@@ -228,7 +248,7 @@ def test_a_wrong_word_changes_nothing(run: LaunchNotebook, config: Path, words: 
 
 def test_edit_of_what_is_not_there(run: LaunchNotebook, config: Path) -> None:
     wrong = run("edit", "unu", "--user", "alice")
-    assert wrong.returncode == 3 and "did you mean --cluster uni?" in wrong.stderr
+    assert wrong.returncode == 3 and "did you mean launch-notebook clusters edit uni?" in wrong.stderr
     assert run("edit", "another", "--host", "login.example").returncode == 0
     assert load_profile("another").host == "login.example"
     assert run("edit", "../x", "--host", "login.example").returncode == 3

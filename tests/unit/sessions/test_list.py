@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -11,17 +12,21 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core import local_state as state
+from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.session.record import Session, new_session, session_files
-from tests.doubles import RecordingHost
+from notebook_launcher.sessions import list_sessions
+from tests.doubles import FakePrompts, RecordingHost
 from tests.session_directories import name_of, plant
 from tests.unit.sessions.local_sessions import (
     HOST,
     NOW,
+    ShownSessions,
     SlurmHost,
     listed,
     squeue_row,
     stop,
+    target,
 )
 
 pytestmark = pytest.mark.real_time  # real jobs of the local scheduler
@@ -41,6 +46,23 @@ def test_where_nothing_is_here_the_profiles_are_named(tmp_path: Path, monkeypatc
         (tmp_path / "clusters" / f"{name}.toml").write_text("")
     assert "alvis, uni" in (noted := listed(tmp_path / "nothing here").notes)
     assert noted.endswith("\n  launch-notebook list --cluster alvis")
+
+
+@pytest.mark.parametrize("profile", ["practice", ""])
+def test_without_a_default_cluster_the_list_says_that_it_is_this_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str
+) -> None:
+    """The user may expect the sessions of the cluster that was the default before."""
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    (tmp_path / "clusters").mkdir()
+    if profile:
+        (tmp_path / "clusters" / f"{profile}.toml").write_text("")
+    plant(tmp_path / "sessions", name_of(NOW, 1), NOW, ended=NOW)
+    view = ShownSessions()
+    undecided = dataclasses.replace(target(tmp_path / "sessions"), no_default=True)
+    list_sessions(undecided, view, FakePrompts(), Interrupts())
+    assert view.seen and "No default cluster is set, so this machine was asked." in view.notes
+    assert view.notes.endswith(f"\n  launch-notebook list --cluster {profile or 'NAME'}")
 
 
 def test_each_session_is_asked_for_where_it_was_queued(tmp_path: Path, submit: Callable[..., Session]) -> None:

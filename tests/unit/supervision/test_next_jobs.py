@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from notebook_launcher.cli.views.next_job import next_job_text
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import CancelFailed, SchedulerSilent
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.record import Session, SessionRecord
 from notebook_launcher.supervision import next_jobs, supervisor
@@ -109,3 +114,14 @@ def test_who_ends_a_busy_session_is_told_of_the_next_job(monkeypatch: pytest.Mon
         attached._end_checked(EndChecked(("train.ipynb",), PagesSaved(), 1.0))
         assert attached.view.notes.splitlines()[-1].count(text) == 1
         attached.renewal.next_session = None
+
+
+def test_what_the_previous_job_used_is_asked_for_on_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session's name alone would look for it on the default cluster."""
+    attached = Attached(monkeypatch, end=NOW, begun=True, final=None)
+    attached._context.target = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
+    attached._session = replace(attached._session, record=replace(attached._session.record, continues="before"))
+    attached._node, attached._before = "node1", SimpleNamespace(local_port=8888, previous=None)  # type: ignore[assignment]
+    attached._show_ready(8888, "http://127.0.0.1:8888/")
+    shown = next_job_text(attached.view.one(events.Continued), NOW)
+    assert shown.endswith("bill --cluster uni before")
