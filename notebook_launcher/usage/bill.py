@@ -38,7 +38,8 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
     accounted, request, flags = facts.accounted, Request(record.flags), record.flags
     use = add_up(last_run(facts.samples))
     wall = accounted.wall if accounted and accounted.complete else None
-    wall = wall or int(facts.wall or 0) or (accounted.wall if accounted else None) or int(use.seconds)
+    by_files = 0 if facts.wall is None else max(1, int(facts.wall))  # it ran, be it for less than a second
+    wall = wall or by_files or (accounted.wall if accounted else None) or int(use.seconds)
     if not wall:
         return None
     shared = record.scheduler != "local"  # only a scheduler allocates resources

@@ -109,7 +109,7 @@ def test_a_first_launch_from_its_question_to_its_bill(
     chosen.unlink()
     browser, seen = browser_that_notes(tmp_path)
     session = start("-n", "4", "--gres=gpu:t4:0", "--open", BROWSER=f"{browser} %s")
-    session.expect(r"ENTER: this machine")
+    session.expect(r"ENTER: always this machine")
     session.send("\n")
     session.ready()
     assert "--gres, --ntasks have no effect" in " ".join(session.printed.split())

@@ -321,7 +321,7 @@ def test_an_editor_that_changes_nothing(config: Path, editor: Callable[..., Path
 def test_a_mistake_is_told_and_the_editor_opened_again(config: Path, editor: Callable[..., Path]) -> None:
     folder = editor("# x\nhots = 1\n", 'host = "better"\n')
     session = edit("uni")
-    session.expect(r"uni\.toml:2: there is no key “hots”")
+    session.expect(r"uni\.toml:2:\s+there is no key “hots”")
     session.expect(r"did you mean host\?")
     session.expect("Open the editor again")
     session.send("yes\n")

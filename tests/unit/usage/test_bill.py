@@ -61,6 +61,10 @@ def test_a_session_that_never_ran_has_no_bill(told: AccountingRecord | None) -> 
     assert make_bill(record(), "7", Facts(told), None) is None
 
 
+def test_a_job_of_less_than_a_second_ran_all_the_same() -> None:
+    assert billed(Facts(accounted(wall=0), wall=0.4)).run_time == billed(Facts(None, wall=0.0)).run_time == 1
+
+
 def test_energy_of_the_node_where_the_gpus_tell_none() -> None:
     bill = billed(Facts(accounted(joules=720_000.0)))
     assert (bill.energy, bill.energy_of) == (200, "node")
