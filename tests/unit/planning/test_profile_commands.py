@@ -148,7 +148,7 @@ def test_use(run: LaunchNotebook, config: Path) -> None:
     (config / "config.toml").write_text('# mine\ncourse = "lab"   # kept\n')
     (event, note) = events_of(run("use", "uni", "--json"))
     assert event["event"] == "saved" and event["path"] == str(config / "config.toml")
-    assert "“lab” goes first" in str(note["text"])
+    assert "“lab” takes precedence" in str(note["text"])
     assert (config / "config.toml").read_text() == '# mine\ncourse = "lab"   # kept\ncluster = "uni"\n'
     assert run("use", "here").returncode == 0
     assert 'cluster = "here"' in (config / "config.toml").read_text()
