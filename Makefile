@@ -38,7 +38,7 @@ SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practic
 
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | grep -v '^bench' | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 21
-	@printf '\nBenches, such as `make bench` (the Makefile says what each measures):\n'
+	@printf '\nBenchmarks, such as `make bench` (the Makefile says what each measures):\n'
 	@grep -hE '^bench[a-z-]*:.*##' $(MAKEFILE_LIST) | sed 's/:.*//' | paste -sd ' ' | fold -s -w 78 | sed 's/^/  /; s/ $$//'
 
 run: $(VENV)/with-jupyter ## set up, and start JupyterLab here (no cluster needed)

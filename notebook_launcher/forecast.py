@@ -57,7 +57,7 @@ MOST_PARTITIONS = 4  # partitions to query at once; more only if all of these re
 
 #: shown by ``when`` if no cluster is configured
 NO_CLUSTER = (
-    "No cluster is configured, and this machine has no queue to wait in. To ask a cluster (their names: "
+    "No cluster is configured, and this machine has no queue to wait in. To ask a cluster (list them with: "
     "launch-notebook clusters):\n"
     "  launch-notebook when --cluster NAME\n"
     "  launch-notebook when --host you@login.example.org"
@@ -65,7 +65,7 @@ NO_CLUSTER = (
 _WORTH = (
     "This is the scheduler's estimate as of now: jobs that end early or late, and new ones ahead of yours, change it."
 )
-_ASK_A_CLUSTER = " To ask a cluster (their names: launch-notebook clusters):\n  launch-notebook queue --cluster NAME"
+_ASK_A_CLUSTER = " To ask a cluster (list them with: launch-notebook clusters):\n  launch-notebook queue --cluster NAME"
 _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
 _LATER = "try again in a minute"
 _PREEMPTED = "A job there may be preempted."

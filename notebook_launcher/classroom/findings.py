@@ -43,7 +43,7 @@ def judge_members(users: Sequence[str], account: str, members: Collection[str] |
     if missing:
         return fault(
             f"{len(missing)} of {len(users)} may not use {account}: {listed(missing, _MOST_NAMED)}.",
-            "add them to the project, or ask the cluster's support to; it may take effect the next day only",
+            "add them to the project, or ask the cluster's support to; it may only take effect the next day",
             students=missing,
         )
     return ok(f"all {len(users)} may use {account}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from notebook_launcher.core.finding import Finding, fault, ok, unknown
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import disk_size
@@ -139,8 +141,9 @@ def judge_image(image: Image) -> Finding:
     if image.kind in ("sif", "squashfs", "folder"):
         return ok(found)
     if image.kind == "other":
+        path = shlex.quote(image.path)
         return fault(
             f"{image.path} is not a container image: its first bytes are not those of one.",
-            "check whether it is a definition file, or was cut off when it was copied, with: ls -lL and file",
+            f"see what it is, and whether its copy is complete: file {path}; ls -lL {path}",
         )
     return unknown(f"The kind of file {image.path} could not be determined.")

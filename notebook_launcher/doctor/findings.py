@@ -287,7 +287,7 @@ def judge_for_others(image: Image) -> Finding:
         names = ", ".join(dict.fromkeys(groups))
         return warning(
             f"Only members of the group {names} can read it.",
-            f"check that every student is one with: getent group {groups[0]}",
+            f"check that every student is a member: getent group {groups[0]}",
         )
     return ok("everybody on the cluster can read it")
 

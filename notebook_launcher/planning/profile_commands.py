@@ -77,8 +77,10 @@ def show_clusters(view: View) -> None:
     elif chosen.cluster == THIS_MACHINE:
         view.show(events.Note("This machine is the default; to change that: launch-notebook clusters use NAME"))
     else:
-        gone = f"The default cluster, “{cut(chosen.cluster)}”, has no profile." if chosen.cluster else ""
-        view.show(events.Note(f"{gone or 'No default cluster is set.'} To set one: launch-notebook clusters use NAME"))
+        why, wanted = "No default cluster is set.", "one"
+        if chosen.cluster:
+            why, wanted = f"The default cluster, “{cut(chosen.cluster)}”, has no profile.", "another one"
+        view.show(events.Note(f"{why} To set {wanted}: launch-notebook clusters use NAME"))
 
 
 def list_usable_clusters() -> events.ClustersListed:
@@ -208,7 +210,7 @@ def unset_cluster(view: View) -> None:
 
 def _note_course(view: View) -> None:
     if course := load_configuration().course:
-        view.show(events.Note(f"The course “{course}” goes first, and names its own cluster."))
+        view.show(events.Note(f"The course “{course}” takes precedence, and names its own cluster."))
 
 
 # --- editing a profile -----------------------------------------------------------------------------------------------

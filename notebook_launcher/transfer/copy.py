@@ -151,7 +151,7 @@ class Copy:
         if items.left_out and not (items.files or items.folders or items.links):
             raise CopyRefused(
                 f"There is nothing to copy: {listed(items.left_out)}",
-                why="They are neither files nor folders, or links that lead out of the folder and to no file.",
+                why="Pipes, sockets and devices are not copied, nor links out of the folder that lead to no file.",
                 hint="name files or folders",
             )
         self._free = target.free
@@ -306,7 +306,7 @@ class Copy:
 
     def _report_left_out(self, work: Work) -> None:
         if work.items.left_out:
-            text = "Left out, as neither files nor folders, or as links that lead out of the folder and to no file: "
+            text = "Left out (pipes, sockets, devices, and links out of the folder that lead to no file): "
             self._view.show(events.Note(text + listed(work.items.left_out)))
 
     # --- the copy itself -------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ class Copy:
         return CopyFailed(
             f"{path} arrived damaged, twice in a row.",
             why="Its SHA-256 is not the same at both ends.",
-            hint=f"check whether something writes it, or a disk or memory is faulty; {GOES_ON}",
+            hint=f"check whether a program is writing to it, or a disk or memory is faulty; {GOES_ON}",
         )
 
     # --- a connection that breaks ----------------------------------------------------------------------------

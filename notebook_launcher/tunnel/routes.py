@@ -109,7 +109,7 @@ def find_route(
     tried: list[str] = []
     hint = (
         "see in your site's documentation whether you may ssh to a node where your job runs. "
-        "Where nothing else works: --route direct, which opens Jupyter's port to everybody on the cluster"
+        "If nothing else works: --route direct, which opens Jupyter's port to everybody on the cluster"
     )
     attempts = [(name, asking and asks) for name, asking in _attempts(wanted, cluster)]
     for name, asking in attempts:

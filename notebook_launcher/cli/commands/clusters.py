@@ -65,7 +65,7 @@ def list_(ctx: click.Context, *, as_json: bool) -> int:
 @click.option("--merged", is_flag=True, help="Show the merged settings, each with its file and line.")
 @click.pass_context
 def show(ctx: click.Context, name: str, *, merged: bool, as_json: bool) -> int:
-    """Show the files that a profile is made of, with their comments; the last one goes first."""
+    """Show the files that a profile is made of, with their comments; the last one takes precedence."""
     from notebook_launcher.planning.profile_commands import show_profile
 
     with user_interface(_where(ctx, as_json)) as (view, _prompts, _interrupts):
@@ -76,7 +76,7 @@ def show(ctx: click.Context, name: str, *, merged: bool, as_json: bool) -> int:
 @clusters.command(short_help="Set the default cluster.")
 @_json
 @click.argument("name", required=False, shell_complete=complete_cluster)
-@click.option("--unset", is_flag=True, help="Have no default cluster.")
+@click.option("--unset", is_flag=True, help="Unset the default cluster.")
 @click.pass_context
 def use(ctx: click.Context, name: str | None, *, unset: bool, as_json: bool) -> int:
     """Set the cluster that is used without --cluster; here means this machine.

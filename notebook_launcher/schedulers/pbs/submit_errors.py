@@ -57,7 +57,7 @@ _ROWS = (
     RefusalMessage(
         r"violates queue and/or server resource limits",
         WalltimeRefused,
-        "The queue does not allow the walltime, or another amount.",
+        "The job is outside the queue's limits, such as its longest walltime.",
         "ask for less with -t, or for fewer cores, or another queue: -p; see what it allows with: qstat -Qf QUEUE",
     ),
     RefusalMessage(r"reservation", ReservationRefused, "The reservation may not be used.", "list them with: pbs_rstat"),

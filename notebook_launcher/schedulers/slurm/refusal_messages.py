@@ -186,7 +186,7 @@ REFUSAL_MESSAGES = (
     RefusalMessage(
         r"did not request any GPU",
         GresRefused,
-        "A flag counts by GPU, and no GPU is asked for.",
+        "A flag counts by GPU, but the job asks for no GPU.",
         "ask for GPUs as well: --gpus 1",
     ),
     RefusalMessage(
@@ -267,7 +267,10 @@ REFUSAL_MESSAGES = (
     ),
     # --- licences
     RefusalMessage(
-        r"Invalid license", LicenceRefused, "The licence named with -L does not exist, or there are fewer.", _LICENCES
+        r"Invalid license",
+        LicenceRefused,
+        "The cluster does not have the licence named with -L, or not that many.",
+        _LICENCES,
     ),
     RefusalMessage(r"Licenses currently unavailable", LicenceRefused, "No licence of that kind is free.", _LICENCES),
     # --- sizes

@@ -12,4 +12,4 @@ def test_it_fits_a_terminal_and_begins_with_what_a_newcomer_needs() -> None:
     lines = shown.splitlines()
     assert [line.split()[:2] for line in lines[:3]] == [["make", "run"], ["make", "test"], ["make", "cluster"]]
     assert len(lines) < 24 and max(map(len, lines)) <= 80
-    assert "bench-classroom" in shown.partition("Benches")[2]
+    assert "bench-classroom" in shown.partition("Benchmarks")[2]

@@ -97,9 +97,9 @@ def test_the_list(run: LaunchNotebook, config: Path) -> None:
         ('cluster = "here"\n', "This machine is the default; to change that: launch-notebook clusters use NAME"),
         (
             'cluster = "gone"\n',
-            "The default cluster, “gone”, has no profile. To set one: launch-notebook clusters use NAME",
+            "The default cluster, “gone”, has no profile. To set another one: launch-notebook clusters use NAME",
         ),
-        ('course = "lab"\n', "The course “lab” goes first, and names its own cluster."),
+        ('course = "lab"\n', "The course “lab” takes precedence, and names its own cluster."),
     ],
 )
 def test_the_list_says_what_the_default_is_if_it_marks_none(
@@ -148,7 +148,7 @@ def test_use(run: LaunchNotebook, config: Path) -> None:
     (config / "config.toml").write_text('# mine\ncourse = "lab"   # kept\n')
     (event, note) = events_of(run("use", "uni", "--json"))
     assert event["event"] == "saved" and event["path"] == str(config / "config.toml")
-    assert "“lab” goes first" in str(note["text"])
+    assert "“lab” takes precedence" in str(note["text"])
     assert (config / "config.toml").read_text() == '# mine\ncourse = "lab"   # kept\ncluster = "uni"\n'
     assert run("use", "here").returncode == 0
     assert 'cluster = "here"' in (config / "config.toml").read_text()
