@@ -15,7 +15,7 @@
 # answered. TAG has the names of the login node, TAG.hosts its host keys, and TAG.answer the reason why the job could
 # not connect.
 
-# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+# Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
   users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x

@@ -7,7 +7,7 @@
 # sample starts no process: the shell reads /proc and the job's cgroup itself, and the output of one nvidia-smi that
 # runs all the time. A failure here does not affect the job: a field stays empty.
 
-# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+# Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
   users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
