@@ -40,8 +40,8 @@ from notebook_launcher.core.view import View
 from notebook_launcher.diagnosis import alternatives, cluster_load
 from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
 from notebook_launcher.diagnosis.request_check import NAMED, SchedulerReport, judge_clusters, reword_refusal
+from notebook_launcher.diagnosis.start_before_submission import estimate_before_submission
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
-from notebook_launcher.diagnosis.unqueued import estimate_unqueued
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import read_refusal_report, run_queries, run_query
 from notebook_launcher.jobs.unlisted_flags import check_request
@@ -267,7 +267,7 @@ class _Forecaster:
                 "The scheduler does not report its partitions.", why=partitions.stderr.strip(), hint=_LATER
             )
         queued = cluster_info.read_pending_jobs(waiting)
-        would = estimate_unqueued(self._request, report, queued, self._context.scheduler.title)
+        would = estimate_before_submission(self._request, report, queued, self._context.scheduler.title)
         delays = "" if would.refusal else would.message
         self._context.view.show(self._forecast(_Start(self._request, None, refusal=would.refusal, delays=delays)))
         self._context.view.show(events.ForecastDone(_iso(self._now), ""))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from notebook_launcher.classroom.find import selection
+from notebook_launcher.classroom.class_members import selection
 from notebook_launcher.classroom.student_states import ClassOf
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, SchedulerSilent

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from notebook_launcher.classroom.class_folder import HEARTBEAT, MOST_OF_HEARTBEAT, parse_report, read_folder
 from notebook_launcher.classroom.class_jobs import ClassJobs, is_settled
-from notebook_launcher.classroom.find import find_class
+from notebook_launcher.classroom.class_members import find_class
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.classroom.student_states import ClassOf
 from notebook_launcher.core import events

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from notebook_launcher.classroom.class_folder import read_reports
 from notebook_launcher.classroom.class_jobs import ClassJobs
-from notebook_launcher.classroom.find import find_class
+from notebook_launcher.classroom.class_members import find_class
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.classroom.student_states import ClassOf, Report, states_of, totals
 from notebook_launcher.core import events

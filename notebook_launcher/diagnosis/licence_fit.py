@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from notebook_launcher.core.finding import Finding, fault
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.diagnosis.choices import name_one, names_for, nearest
+from notebook_launcher.diagnosis.name_suggestions import name_one, names_for, nearest
 from notebook_launcher.schedulers.cluster_info import Licence
 
 # matlab, matlab:2, matlab=2, matlab@server:2; separated by commas, or by ; or | for alternatives

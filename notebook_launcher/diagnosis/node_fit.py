@@ -8,7 +8,7 @@ from notebook_launcher.core.finding import Finding, fault
 from notebook_launcher.core.quantities import counted, memory_as_typed
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import listed
-from notebook_launcher.diagnosis.choices import closest_first
+from notebook_launcher.diagnosis.name_suggestions import closest_first
 from notebook_launcher.diagnosis.requirements import amount_requested, cores_of_node, memory_of_node
 from notebook_launcher.schedulers.cluster_info import Node, NodeSize
 

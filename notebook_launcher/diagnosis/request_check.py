@@ -29,7 +29,8 @@ from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.suggestions import as_hint
 from notebook_launcher.core.text import listed
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.diagnosis.choices import (
+from notebook_launcher.diagnosis.licence_fit import judge_licences
+from notebook_launcher.diagnosis.name_suggestions import (
     MOST_NAMES,
     closest_first,
     name_one,
@@ -39,7 +40,6 @@ from notebook_launcher.diagnosis.choices import (
     own_qos,
     usable_reservations,
 )
-from notebook_launcher.diagnosis.licence_fit import judge_licences
 from notebook_launcher.diagnosis.node_fit import judge_cores, judge_node_size
 from notebook_launcher.diagnosis.partition_fit import Obstacle, may_use, too_long, wrong_size
 from notebook_launcher.schedulers.cluster_info import (

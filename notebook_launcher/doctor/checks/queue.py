@@ -23,8 +23,8 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import as_typed, unlisted
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.diagnosis.choices import usable_reservations
 from notebook_launcher.diagnosis.licence_fit import judge_licences
+from notebook_launcher.diagnosis.name_suggestions import usable_reservations
 from notebook_launcher.diagnosis.out_of_service import HINT, waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,
@@ -42,8 +42,8 @@ from notebook_launcher.diagnosis.request_check import (
     judge_walltime,
     kinds_of,
 )
+from notebook_launcher.diagnosis.start_before_submission import estimate_before_submission
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
-from notebook_launcher.diagnosis.unqueued import estimate_unqueued
 from notebook_launcher.doctor.findings import (
     expand,
     judge_programs,
@@ -202,7 +202,7 @@ def _query_all(
     if commands:
         report.tests = [(one, cluster_info.read_start_estimate(test)) for one, test in zip(each, tests, strict=True)]
     else:
-        report.tests = [(request, estimate_unqueued(request, report, None, scheduler.title))]
+        report.tests = [(request, estimate_before_submission(request, report, None, scheduler.title))]
 
 
 # --- the parts of the request ----------------------------------------------------------------------------------

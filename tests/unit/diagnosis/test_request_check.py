@@ -22,7 +22,7 @@ from notebook_launcher.core.errors import (
     WalltimeRefused,
 )
 from notebook_launcher.core.request import Request
-from notebook_launcher.diagnosis.choices import names_for, nearest
+from notebook_launcher.diagnosis.name_suggestions import names_for, nearest
 from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,

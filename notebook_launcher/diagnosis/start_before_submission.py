@@ -15,7 +15,7 @@ from notebook_launcher.diagnosis.requirements import amount_requested
 from notebook_launcher.schedulers.cluster_info import Node, QueuedJob, StartEstimate
 
 
-def estimate_unqueued(
+def estimate_before_submission(
     request: Request, report: SchedulerReport, waiting: Sequence[QueuedJob] | None, scheduler: str
 ) -> StartEstimate:
     """Return why the request would be refused, or a message that says what is free for it now.
