@@ -116,7 +116,7 @@ class _Rehearsal:
                     failed[folder] = None
             self._say(f"rehearsal: JupyterLab works in {len(self._took)} of {self._count} sessions")
             self._stop_if_interrupted(LOOK_EVERY)
-        return self._judge(list(failed))
+        return self._assess(list(failed))
 
     def _look(self) -> Iterator[tuple[str, str]]:
         folders = [session.directory for session in self.sessions]
@@ -126,7 +126,7 @@ class _Rehearsal:
             if what in ("endpoint", "exit") and folder in self._submitted:
                 yield what, folder
 
-    def _judge(self, failed: Sequence[str]) -> Finding:
+    def _assess(self, failed: Sequence[str]) -> Finding:
         took = sorted(self._took.values())
         sessions, times = counted(self._count, "session"), ""
         if took:

@@ -14,7 +14,7 @@ from notebook_launcher.schedulers.cluster_info import Licence
 _ITEM = re.compile(r"\s*(?P<name>[^:=\s]+)(?:[:=](?P<count>\d+))?\s*", re.A)
 
 
-def judge_licences(typed: str | None, licences: Sequence[Licence] | None) -> Finding | None:
+def assess_licences(typed: str | None, licences: Sequence[Licence] | None) -> Finding | None:
     """Return the fault if ``-L`` names a licence that does not exist, or more than there are; else ``None``."""
     if not typed or licences is None:
         return None

@@ -337,13 +337,13 @@ def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
 
 def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
     """Let Slurm test a short job as the profile requests it; with a GPU, in each spelling until one is accepted."""
-    message, refused = _judged(context, sample_flags(draft))
+    message, refused = _assessed(context, sample_flags(draft))
     context.view.show(accepted("a job without GPUs", None, message, refused))
     if not draft.gpu_partition.value and not draft.gpu_partition.candidates:
         return draft
     first = Spelling()
     for spelling in (first, Spelling("gres")):
-        message, refused = _judged(context, sample_flags(draft, spelling))
+        message, refused = _assessed(context, sample_flags(draft, spelling))
         if not message:
             context.view.show(accepted("a job with a GPU", spelling, "", refused=False))
             return replace(draft, spelling=replace(spelling, confirmed=True))
@@ -352,7 +352,7 @@ def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
     return replace(draft, spelling=first)
 
 
-def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
+def _assessed(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
     """Return Slurm's objection to a job (empty if it would start), and whether the job was refused."""
     cluster_info = context.scheduler.cluster_info
     test = cluster_info.estimate_start(Request(flags)) if cluster_info else None

@@ -177,11 +177,11 @@ class _Watching:
             answer = context.host.run(step, login_shell=True, timeout=STEP_WITHIN)
         except LauncherError as error:
             return unknown(error.what)
-        return judge_gpus(answer.stdout)
+        return assess_gpus(answer.stdout)
 
 
-def judge_gpus(output: str) -> Finding:
-    """Judge from its environment variables and devices whether a job that requested GPUs has any."""
+def assess_gpus(output: str) -> Finding:
+    """Assess from its environment variables and devices whether a job that requested GPUs has any."""
     lines = [line.partition(" ") for line in output.splitlines()]
     seen = [text for word, _, text in lines if word == "seen"]
     devices = [text for word, _, text in lines if word == "device"]
