@@ -56,7 +56,7 @@ from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
-from notebook_launcher.session.connect import find_scheduler, look_for_schedulers
+from notebook_launcher.session.connect import find_scheduler, find_scheduler_commands
 from notebook_launcher.session.context import Context
 
 PROGRAMS, ANSWERS = "scheduler", "scheduler answers"
@@ -106,12 +106,12 @@ def _programs(host: Host, scheduler: Scheduler, target: LaunchTarget) -> Finding
     paths = {name: found.get(name, "").strip() for name in scheduler.programs}
     version = (answer.stdout.splitlines() or [""])[-1].strip()
     finding = assess_programs(paths, version or scheduler.title)
-    return finding if paths[scheduler.programs[0]] else _naming_what_is_there(finding, host, target)
+    return finding if paths[scheduler.programs[0]] else _with_found_schedulers(finding, host, target)
 
 
-def _naming_what_is_there(finding: Finding, host: Host, target: LaunchTarget) -> Finding:
+def _with_found_schedulers(finding: Finding, host: Host, target: LaunchTarget) -> Finding:
     """Return the fault that the scheduler's commands are missing with a module or another scheduler that was found."""
-    commands, modules = look_for_schedulers(host)
+    commands, modules = find_scheduler_commands(host)
     if not commands and not modules:
         return finding
     try:
