@@ -211,7 +211,7 @@ class Tunnel:
         route = self._route
         return route is not None and route.alive
 
-    def interrupt(self) -> None:
+    def pause_forwarding(self) -> None:
         """Make new connections wait, because Jupyter moves to another node, until ``jupyter`` or ``app`` is called."""
         with self._changed:
             for name, servers in self._servers.items():
