@@ -44,7 +44,7 @@ from notebook_launcher.session.context import Context
 
 MOST_REHEARSED = 60
 LONGEST_LESSON = timedelta(days=1)
-_LOOK_UP = 'for user do id -u -- "$user" >/dev/null 2>&1 || printf "%s\\n" "$user"; done'
+_FIND_UNKNOWN = 'for user do id -u -- "$user" >/dev/null 2>&1 || printf "%s\\n" "$user"; done'
 _MOST_NAMED = 8
 _DAY_AND_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?")  # the form with a date that sbatch --begin accepts
 
@@ -132,7 +132,7 @@ class _ClassCheck:
     def run(self) -> None:
         """Check the students, their account, the reservation, the capacity, the limits and the class folder."""
         checks, request, report = self._checks, self._plan.request, self._report
-        checks.check("students", self._look_up)
+        checks.check("students", self._check_users)
         account = request.flags.get("account") or report.account
         if account:
             checks.check("accounts", lambda: self._members(account), doing="asking for the students' accounts")
@@ -167,9 +167,9 @@ class _ClassCheck:
     def _now(self) -> datetime:
         return self._context.clock()
 
-    def _look_up(self) -> Finding:
+    def _check_users(self) -> Finding:
         """Look the students up on the login node, which knows the user names that the scheduler uses."""
-        answer = self._context.host.run(["sh", "-c", _LOOK_UP, "users", *self._users])
+        answer = self._context.host.run(["sh", "-c", _FIND_UNKNOWN, "users", *self._users])
         if answer.exit_code:
             return unknown(f"The students could not be looked up on {self._context.host.label}.")
         missing = [line for line in answer.stdout.split() if line in self._users]

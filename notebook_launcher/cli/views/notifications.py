@@ -40,7 +40,7 @@ $notification = [Windows.UI.Notifications.ToastNotification]::new($toast)
 """
 
 
-def worth_telling(event: events.Event) -> str | None:
+def notification_of_event(event: events.Event) -> str | None:
     """Return the text of the notification for an event; ``None`` if it needs none."""
     if isinstance(event, events.Ready):
         return f"JupyterLab is ready on {event.node}."
@@ -55,7 +55,7 @@ def worth_telling(event: events.Event) -> str | None:
     return None
 
 
-def worth_telling_at_the_end(error: BaseException | None) -> str | None:
+def notification_of_error(error: BaseException | None) -> str | None:
     """Return the text of the notification for an error that ends the command; ``None`` if the user caused it."""
     if isinstance(error, LauncherError) and not isinstance(error, Interrupted | CancelFailed):
         return error.what
