@@ -19,7 +19,7 @@ from notebook_launcher.core.text import listed, printable
 
 TITLE = "launch-notebook"
 GONE_WITHIN = 3.0  # seconds that a notification program may still run when the launcher wants to exit
-_LONGEST = 300  # characters of a text
+_LONGEST_TEXT = 300  # characters of a text
 
 _OSASCRIPT = (
     "on run argv",
@@ -76,7 +76,7 @@ class Notifier:
 
     def send(self, text: str) -> None:
         """Send a notification without waiting for it."""
-        text = " ".join(printable(text).split())[:_LONGEST]
+        text = " ".join(printable(text).split())[:_LONGEST_TEXT]
         command = command_for(sys.platform, text)
         if command is None or not self._run(*command):
             self._send_to_terminal(text)
