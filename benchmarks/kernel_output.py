@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100, help="MB of output")
     parser.add_argument("--print", action="store_true", help="print it, as text")
     parser.add_argument("--only", default="", help=f"names of ways, with commas: {', '.join(WAYS)}")
-    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.add_argument("--slurm", default="24.11", help="the practice cluster's release of Slurm: 24.11 or 22.05")
     parser.add_argument("--wait", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--receive", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--keys", nargs=2, help=argparse.SUPPRESS)
