@@ -14,7 +14,7 @@ PYTHON ?= $(shell $(SYSTEM_PYTHON) -c 'import ensurepip, sys; sys.exit(sys.versi
     echo $(SYSTEM_PYTHON) || echo python3)
 # What computes comes first. Tests on the cluster and those on real time mostly wait, so three workers have the former and
 # three the latter side by side. Beside them, and before them in the kernel's eyes, runs what needs little of the processor:
-# reconnecting, which is about seconds, then what depends on the generation of Slurm, on the oldest one, and the main ones
+# reconnecting, which is about seconds, then what depends on the release of Slurm, on the oldest one, and the main ones
 # of that on the newest.
 RECONNECTION := tests/cluster_tests/test_reconnection.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15

@@ -227,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--students", type=int, default=40)
     parser.add_argument("--throttle", default=THROTTLE, help="MaxStartups of the login node: 2:60:6 is far too little")
-    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.add_argument("--slurm", default="24.11", help="the practice cluster's release of Slurm: 24.11 or 22.05")
     parser.add_argument("words", nargs="*", default=["--", "module"], help="what is launched; by default -- module")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that everything is removed

@@ -49,7 +49,7 @@ cp -a /sw/images/jupyterlab.ch {SLOW}/jupyterlab.ch
 cp /sw/images/jupyterlab.sif {SLOW}/jupyterlab.sif
 chown -R alice: {SLOW} {SESSIONS}
 """
-LONGEST = 600.0  # seconds for one start
+LONGEST_START = 600.0  # seconds for one start
 
 
 def measure(cluster: PracticeCluster, form: str, disk: str = "", *, makes_archive: bool = False) -> float:
@@ -77,7 +77,7 @@ def measure(cluster: PracticeCluster, form: str, disk: str = "", *, makes_archiv
 
 
 def _wait(session: Path) -> float:
-    until = time.monotonic() + LONGEST
+    until = time.monotonic() + LONGEST_START
     began, done, failed = (session / f"{name}.json" for name in ("started", "endpoint", "exit"))
     while not done.exists():
         if failed.exists() or time.monotonic() > until:
@@ -87,7 +87,7 @@ def _wait(session: Path) -> float:
 
 
 def _wait_for_archive(session: Path) -> float:
-    began, until = time.monotonic(), time.monotonic() + LONGEST
+    began, until = time.monotonic(), time.monotonic() + LONGEST_START
     while "copied" not in (session / "job.log").read_text():
         if time.monotonic() > until:
             raise SystemExit(f"No archive was made: {(session / 'job.log').read_text()}")

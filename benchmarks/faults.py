@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="paramiko,openssh")
     parser.add_argument("--which", choices=("quick", "long", "all"), default="all", help="long: up to ten minutes each")
-    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.add_argument("--slurm", default="24.11", help="the practice cluster's release of Slurm: 24.11 or 22.05")
     arguments = parser.parse_args()
     cluster = PracticeCluster(arguments.slurm)
     was_up = cluster.is_up()

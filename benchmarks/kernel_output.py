@@ -44,7 +44,7 @@ WAYS = ("ssh -L", "paramiko", "openssh")
 IDLE_SECONDS = 3.0
 BETWEEN_KEYS = 0.05  # seconds
 KEY = "="  # a character that the terminal shows only if it was pressed
-LONGEST = 120.0  # timeout in seconds
+TIMEOUT = 120.0  # seconds
 PLOTS = 'for _ in range({}): display({{"text/plain": "x" * 1_000_000}}, raw=True)'
 LINES = 'for _ in range(1000 * {}): print("x" * 1000)'
 
@@ -55,7 +55,7 @@ LINES = 'for _ in range(1000 * {}): print("x" * 1000)'
 def call(port: int, path: str) -> Any:
     """Create an object with Jupyter's REST API."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/api/{path}", b"{}", {"Authorization": f"token {TOKEN}"})
-    with urllib.request.urlopen(request, timeout=LONGEST) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         return json.load(answer)
 
 
@@ -64,7 +64,7 @@ def connect(port: int, path: str, *protocols: str) -> Any:
     import websocket  # type: ignore[import-untyped]
 
     address = f"ws://127.0.0.1:{port}/{path}?token={TOKEN}"
-    return websocket.create_connection(address, timeout=LONGEST, subprotocols=list(protocols))
+    return websocket.create_connection(address, timeout=TIMEOUT, subprotocols=list(protocols))
 
 
 def run_cell(kernel: Any, code: str) -> int:
@@ -123,7 +123,7 @@ class Keys:
         """Stop, and wait for the echo of keys already pressed."""
         self._over.set()
         for thread in self._threads:
-            thread.join(LONGEST)
+            thread.join(TIMEOUT)
 
     def between(self, begin: float, end: float) -> list[float]:
         """Return the seconds until the echo of each key that was pressed between two moments."""
@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100, help="MB of output")
     parser.add_argument("--print", action="store_true", help="print it, as text")
     parser.add_argument("--only", default="", help=f"names of ways, with commas: {', '.join(WAYS)}")
-    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.add_argument("--slurm", default="24.11", help="the practice cluster's release of Slurm: 24.11 or 22.05")
     parser.add_argument("--wait", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--receive", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--keys", nargs=2, help=argparse.SUPPRESS)

@@ -269,7 +269,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--networks", default=NETWORKS, help=f"MBIT/MILLISECONDS, with commas (default: {NETWORKS})")
-    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.add_argument("--slurm", default="24.11", help="the practice cluster's release of Slurm: 24.11 or 22.05")
     parser.add_argument("--open", nargs=2, metavar=("URL", "PROFILE"), help=argparse.SUPPRESS)
     parser.add_argument("--transfer", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--fabric", nargs=3, metavar=("CONFIG", "LOCAL", "PORT"), help=argparse.SUPPRESS)

@@ -143,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60, help=f"more than {FIRST_MINUTES}; scaled to an hour")
     parser.add_argument("--sessions", type=int, default=50, help="of the user with many")
-    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.add_argument("--slurm", default="24.11", help="the practice cluster's release of Slurm: 24.11 or 22.05")
     arguments = parser.parse_args()
     if arguments.minutes <= FIRST_MINUTES:
         parser.error(f"--minutes: more than {FIRST_MINUTES}")

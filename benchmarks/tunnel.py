@@ -355,7 +355,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of ways, with commas")
     parser.add_argument("--pages", type=int, default=3, help="rounds of the cold page; 0: none")
     parser.add_argument("--output", type=int, default=100, help="MB of a kernel's output beside keys; 0: none")
-    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.add_argument("--slurm", default="24.11", help="the practice cluster's release of Slurm: 24.11 or 22.05")
     parser.add_argument("--task", help=argparse.SUPPRESS)
     parser.add_argument("--lead", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

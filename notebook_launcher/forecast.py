@@ -39,9 +39,9 @@ from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.view import View
 from notebook_launcher.diagnosis import alternatives, cluster_load
 from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
-from notebook_launcher.diagnosis.request_check import NAMED, SchedulerReport, judge_clusters, reword_refusal
+from notebook_launcher.diagnosis.request_check import NAMED, SchedulerReport, assess_clusters, reword_refusal
+from notebook_launcher.diagnosis.start_before_submission import estimate_before_submission
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
-from notebook_launcher.diagnosis.unqueued import estimate_unqueued
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import read_refusal_report, run_queries, run_query
 from notebook_launcher.jobs.unlisted_flags import check_request
@@ -138,7 +138,7 @@ def _unknown_cluster(context: Context, cluster_info: ClusterInfo, cluster: str |
     """Return a fault if there is no cluster of that name; ``None`` if there may be one."""
     if not cluster or not (command := cluster_info.clusters()):
         return None
-    return judge_clusters(cluster, cluster_info.read_clusters(run_query(context.host, command)))
+    return assess_clusters(cluster, cluster_info.read_clusters(run_query(context.host, command)))
 
 
 def _show_notes(plan: Plan, context: Context) -> None:
@@ -267,7 +267,7 @@ class _Forecaster:
                 "The scheduler does not report its partitions.", why=partitions.stderr.strip(), hint=_LATER
             )
         queued = cluster_info.read_pending_jobs(waiting)
-        would = estimate_unqueued(self._request, report, queued, self._context.scheduler.title)
+        would = estimate_before_submission(self._request, report, queued, self._context.scheduler.title)
         delays = "" if would.refusal else would.message
         self._context.view.show(self._forecast(_Start(self._request, None, refusal=would.refusal, delays=delays)))
         self._context.view.show(events.ForecastDone(_iso(self._now), ""))
@@ -293,11 +293,11 @@ class _Forecaster:
             self._context.host, [*tests, cluster_info.partitions(cluster), cluster_info.nodes(cluster)]
         )
         self._partitions, self._nodes = cluster_info.read_partitions(partitions), cluster_info.read_nodes(nodes)
-        starts = self._judged(requests[: len(answers)], answers)
+        starts = self._assessed(requests[: len(answers)], answers)
         left = sorted(requests[len(answers) :], key=self._is_listed)
         while left and (not self._is_listed(left[0]) or all(start.refusal for start in starts)):
             more, left = left[:MOST_PARTITIONS], left[MOST_PARTITIONS:]
-            starts += self._judged(
+            starts += self._assessed(
                 more, run_queries(self._context.host, [cluster_info.estimate_start(one) or [] for one in more])
             )
         self._unasked = left
@@ -312,7 +312,7 @@ class _Forecaster:
         """Whether the partition does not exist: Slurm then refuses the request in all the others, too."""
         return isinstance(start.refusal, PartitionRefused) and not self._is_listed(start.request)
 
-    def _judged(self, requests: Sequence[Request], answers: Sequence[CommandResult]) -> list[_Start]:
+    def _assessed(self, requests: Sequence[Request], answers: Sequence[CommandResult]) -> list[_Start]:
         """Return the scheduler's estimates, supplemented by what its test does not consider."""
         starts = [self._waiting(self._read(*each)) for each in zip(requests, answers, strict=True)]
         if self._rules is _NOTHING_READ and not all(isinstance(start.refusal, _HOPELESS) for start in starts):

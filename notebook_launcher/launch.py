@@ -119,7 +119,7 @@ def _prepare_files(context: Context, plan: Plan) -> str:
     """
     if plan.target.course:
         from notebook_launcher.notebook.deploy import deploy_notebooks
-        from notebook_launcher.planning.courses import course_used
+        from notebook_launcher.planning.course_commands import course_used
 
         context.view.show(course_used(plan.target.course))
         deploy_notebooks(context, plan.target.course)

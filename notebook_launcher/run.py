@@ -38,7 +38,7 @@ from notebook_launcher.launch import (
 )
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.notebook.results import SENT, fetch_results, results_folder
-from notebook_launcher.planning.courses import course_used
+from notebook_launcher.planning.course_commands import course_used
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context

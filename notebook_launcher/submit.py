@@ -35,7 +35,7 @@ from notebook_launcher.launch import (
     software_warning,
     submitted,
 )
-from notebook_launcher.planning.courses import course_used
+from notebook_launcher.planning.course_commands import course_used
 from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.run import detach_submitted, send_beside

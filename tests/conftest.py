@@ -109,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slurm", default="24.11", help="the generation of the practice cluster: 24.11, 22.05 or sid")
+    parser.addoption("--slurm", default="24.11", help="the practice cluster's release of Slurm: 24.11, 22.05 or sid")
     parser.addoption("--keep-cluster", action="store_true", help="leave the practice cluster up afterwards")
 
 

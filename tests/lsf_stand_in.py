@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.stand_in_jobs import CORES, NODE, Job, Jobs, wrapped
 
-LONGEST = 24 * 3600
+LONGEST_WALLTIME = 24 * 3600
 STATES = {"held": "PSUSP", "waiting": "PEND", "running": "RUN"}
 WITHOUT_VALUE = ("-x", "-H", "-r", "-B", "-N")
 SCHEDULING = "\n SCHEDULING PARAMETERS:\n           r15s   r1m  r15m   ut      pg    io   ls    it    tmp    swp    mem"
@@ -43,7 +43,7 @@ def bsub(words: list[str]) -> int:
         return refused(f"{queue}: No such queue")
     hours, minutes = options["-W"].split(":")
     cores, seconds = int(options.get("-n", "1")), (int(hours) * 60 + int(minutes)) * 60
-    if seconds > LONGEST:
+    if seconds > LONGEST_WALLTIME:
         return refused(f"{queue}: RUNLIMIT: Cannot exceed queue's hard limit(s)")
     if cores > CORES:
         return refused("Too many processors requested")
@@ -234,7 +234,7 @@ PRIO NICE STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN SSUSP USUSP  RSV 
 Interval for a host to accept two jobs is 0 seconds
 
  RUNLIMIT
- {LONGEST / 60:.1f} min of {NODE}
+ {LONGEST_WALLTIME / 60:.1f} min of {NODE}
 {SCHEDULING}
 
 USERS:  all users

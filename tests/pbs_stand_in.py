@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.stand_in_jobs import CORES, NODE, Job, Jobs, hours, wrapped
 
 SERVER = "stand-in"
-LONGEST = 24 * 3600
+LONGEST_WALLTIME = 24 * 3600
 LETTERS = {"held": "H", "waiting": "Q", "running": "R", "ended": "F"}
 
 
@@ -44,7 +44,7 @@ def qsub(words: list[str]) -> int:
         return 187
     span = [int(part) for part in resources["walltime"].split(":")]
     seconds = sum(part * unit for part, unit in zip(reversed(span), (1, 60, 3600), strict=False))
-    if seconds > LONGEST:
+    if seconds > LONGEST_WALLTIME:
         print("qsub: Job violates queue and/or server resource limits", file=sys.stderr)
         return 188
     cores = int(re.findall(r"ncpus=(\d+)", chunk)[0])
@@ -151,7 +151,7 @@ def queues() -> int:
     print("Queue: workq\n    queue_type = Execution")
     print(f"    total_jobs = {sum(counts.values())}")
     print(wrapped(f"    state_count = {counted}", "\t", 79, 70))
-    print(f"    resources_max.walltime = {hours(LONGEST)}\n    enabled = True\n    started = True\n")
+    print(f"    resources_max.walltime = {hours(LONGEST_WALLTIME)}\n    enabled = True\n    started = True\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Who may use a program beside JupyterLab (``session_apps.py``): its requests, judged; and its answers, carried.
+"""Who may use a program beside JupyterLab (``session_apps.py``): checks its requests, and passes on its answers.
 
 Python 3.6 must be able to read this file.
 """
@@ -19,8 +19,8 @@ LENGTH = re.compile(r"[0-9]{1,15}\Z")
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110: the name of a header
 
 
-def judge(head, secret, port):
-    """Judge the head of a request: return an answer, or the head to pass on to the app.
+def authorize(head, secret, port):
+    """Decide about the head of a request: return an answer, or the head to pass on to the app.
 
     Only the host name ``port-N.localhost`` is accepted, because a browser sends the cookies of ``localhost`` and
     127.0.0.1 to every port there. Pages of other sites and of other ports are refused (``Origin``).
@@ -108,7 +108,7 @@ def cookie_of(header, port):
 
 
 def passed_headers(headers, port):
-    """Return the headers for the app: without our cookie, and for a single request, so that each one is judged."""
+    """Return the headers for the app: without our cookie, and for a single request, so that each one is checked."""
     is_upgrade = ("upgrade", "websocket") in [(name, value.lower()) for name, value in headers]
     lines = []
     for name, value in headers:
@@ -175,7 +175,7 @@ async def sent(reader, writer, length, upgraded):
 async def answered(reader, writer, upgraded):
     """Copy an answer to the browser, and signal if it turns the connection into a WebSocket.
 
-    The connection ends with the answer, whatever the app says, so that every request is judged.
+    The connection ends with the answer, whatever the app says, so that every request is checked.
     """
     try:
         head = b"HTTP/1.1 100 "

@@ -9,7 +9,7 @@
 # `nbl-made WORK PLACE` or `nbl-failed WORK SENTENCE`, where WORK is the name of WORK_DIR. Existing files are never
 # touched; an incomplete environment is removed. WORK_DIR/begun names it, for `tidy`, in case we are killed.
 
-# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+# Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
   users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x

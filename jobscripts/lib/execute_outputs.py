@@ -87,7 +87,7 @@ class LineFile:
 
     MOST = 8 * 2**20  # bytes; the notebook may contain more
     FULL = b"[notebook-launcher: further output is only in the notebook]\n"
-    LONGEST = 2**16  # characters of a line that has not ended
+    LONGEST_LINE = 2**16  # characters of a line that has not ended
 
     def __init__(self, path: Path) -> None:
         self._begun: dict[str, str] = {}  # by stream: the unfinished line, which may still be overwritten
@@ -100,7 +100,7 @@ class LineFile:
         """Add text printed to a stream."""
         *lines, begun = (self._begun.pop(stream, "") + text).split("\n")
         begun = written_over(begun)
-        if len(begun) > self.LONGEST:
+        if len(begun) > self.LONGEST_LINE:
             lines, begun = [*lines, begun], ""
         self._begun[stream] = begun
         self._write(lines)

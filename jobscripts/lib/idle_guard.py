@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from idle_rules import Judge, Kernel, Usage, in_words, is_terminal_busy, is_use
+from idle_rules import IdleTimer, Kernel, Usage, in_words, is_terminal_busy, is_use
 from tornado.ioloop import IOLoop, PeriodicCallback
 
 STARTING_AT_MOST = 900  # seconds for which a kernel that is starting, or whose state is unknown, counts as busy
@@ -30,7 +30,7 @@ class Guard:
 
     def __init__(self, app, folder, idle_stop, ends_for_gpu, usage_every):
         self.app, self.folder = app, Path(folder)
-        self.judge = Judge(idle_stop, ends_for_gpu, time.monotonic())
+        self.timer = IdleTimer(idle_stop, ends_for_gpu, time.monotonic())
         self.usage = Usage(self.folder / "usage.csv", max(15, 3 * usage_every))
         self.pause = min(10, max(0.5, idle_stop / 20))
         self.kernels = {}  # by id
@@ -38,7 +38,7 @@ class Guard:
         self.terminals = {}  # when each was last active
         self.shown = None
         self.computed_at = None
-        self.is_looking = False
+        self.is_checking = False
         self.complaints = set()
         self.callback = None
 
@@ -46,10 +46,10 @@ class Guard:
         """Begin to watch. Raises any exception if this server cannot be watched."""
         self._watch_requests()
         self._watch_kernels()
-        self.callback = PeriodicCallback(lambda: IOLoop.current().spawn_callback(self._look), 1000 * self.pause)
+        self.callback = PeriodicCallback(lambda: IOLoop.current().spawn_callback(self._check), 1000 * self.pause)
         self.callback.start()
         self.app.log.info(
-            "notebook-launcher: the session ends when nobody has used it for %s", in_words(self.judge.idle_stop)
+            "notebook-launcher: the session ends when nobody has used it for %s", in_words(self.timer.idle_stop)
         )
 
     # --- use
@@ -84,7 +84,7 @@ class Guard:
                 self._see_use()
 
     def _see_use(self):
-        self.judge.use(time.monotonic())
+        self.timer.use(time.monotonic())
 
     # --- kernels
 
@@ -177,33 +177,33 @@ class Guard:
 
     # --- the regular check
 
-    async def _look(self):
-        if self.is_looking:
+    async def _check(self):
+        if self.is_checking:
             return
-        self.is_looking = True
+        self.is_checking = True
         try:
-            await self._look_around()
+            await self._check_session()
         except Exception as problem:
             self._fail(problem)
         finally:
-            self.is_looking = False
+            self.is_checking = False
 
-    async def _look_around(self):
+    async def _check_session(self):
         now = time.monotonic()
         self.usage.read()
         if self.usage.computed_at != self.computed_at:
             self.computed_at = self.usage.computed_at
-            self.judge.busy_at = now
+            self.timer.busy_at = now
             self._see_use()
         busy = self._is_a_terminal_busy()
         busy = await self._is_a_kernel_busy(now) or busy
         since = self.usage.gpus_idle_since(time.time())
         if since is not None:
             since += now - time.time()
-        notice = self.judge.look(now, busy, len(self.usage.gpus), since, at_most=3 * self.pause + 30)
+        notice = self.timer.check(now, busy, len(self.usage.gpus), since, at_most=3 * self.pause + 30)
         is_news = notice is not None and (notice.is_over or self.shown is None)
         if is_news and not busy and not await self._is_every_kernel_at_rest():
-            notice = self.judge.look(now, True, len(self.usage.gpus), since)
+            notice = self.timer.check(now, True, len(self.usage.gpus), since)
         if notice is not None and notice.is_over:
             self._end(notice)
         else:

@@ -33,7 +33,7 @@ Notice.__doc__ = (
 # ------------------------------------------------------------------------------------------------------- the decision
 
 
-class Judge:
+class IdleTimer:
     """Decides when to warn and when to end. Times are seconds of a monotonic clock; the caller supplies all facts."""
 
     def __init__(self, idle_stop, ends_for_gpu, now):
@@ -49,7 +49,7 @@ class Judge:
         self.used_at = now
         self.warned_at = None
 
-    def look(self, now, busy, gpus=0, gpu_idle_since=None, at_most=60):
+    def check(self, now, busy, gpus=0, gpu_idle_since=None, at_most=60):
         """Return the current notice; ``None`` if there is none.
 
         ``busy``: whether something runs. ``gpus``, ``gpu_idle_since``: the number of GPUs, and since when all of them
@@ -241,11 +241,11 @@ class Usage:
         except ValueError:
             return  # the heading
         if sample_time != self._sample_time:
-            self._judge()
+            self._evaluate()
             self._sample_time, self._rows = sample_time, []
         self._rows.append(row)
 
-    def _judge(self):
+    def _evaluate(self):
         """Evaluate a sample whose rows have all been read."""
         if not self._rows:
             return

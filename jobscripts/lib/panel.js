@@ -14,7 +14,7 @@ const SAVE_FROM = 60; // seconds before the end
 const SAVE_UNTIL = 300; // seconds after the end: if the session still runs, its end was a later one
 const AGAIN_AFTER = 30; // seconds; each failed attempt opens a dialog of JupyterLab
 const QUEUED_WITHIN = 100; // seconds for an attached launcher to queue the next job, while the page is visible
-const LOOK_EVERY = 2; // seconds between two requests meanwhile
+const REQUEST_EVERY = 2; // seconds between two requests meanwhile
 const SAVED_WITHIN = 5; // seconds; a document that takes longer counts as not saved
 const SAVED_AT_THE_END_WITHIN = 2; // the same when the server waits 2.5 s for the answer
 
@@ -343,11 +343,11 @@ async function renewSession(packages, session, post, say) {
   await post({ renew: true });
   say('The next job is being queued.');
   for (let waited = 0; waited < QUEUED_WITHIN;) {
-    await new Promise(later => setTimeout(later, 1000 * LOOK_EVERY));
+    await new Promise(later => setTimeout(later, 1000 * REQUEST_EVERY));
     if (document.hidden) {
       continue; // a hidden page requests nothing
     }
-    waited += LOOK_EVERY;
+    waited += REQUEST_EVERY;
     await session.ask();
     if (session.facts.next) {
       say('');

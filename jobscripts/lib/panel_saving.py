@@ -139,7 +139,7 @@ class Saving:
         self.heard_at = WeakKeyDictionary()  # when each last answered a ping
         self.unsaved = {}  # paths, by page
         self.requests = []  # pending requests: for each, the pages that have answered
-        self.is_looking = self.is_ending = False
+        self.is_checking = self.is_ending = False
         self.content, self.writing = "", threading.Lock()
 
     def start(self):
@@ -147,7 +147,7 @@ class Saving:
         self.loop = IOLoop.current()
         self.app.event_logger.register_event_schema(SCHEMA)
         self._count_pages()
-        self.callback = PeriodicCallback(lambda: self.loop.spawn_callback(self._look), 1000 * SAVE_EVERY)
+        self.callback = PeriodicCallback(lambda: self.loop.spawn_callback(self._check), 1000 * SAVE_EVERY)
         self.callback.start()
         self._save_before_the_end()
 
@@ -211,17 +211,17 @@ class Saving:
         pages = max(len(self.pages), len(answered))
         return {"pages": pages, "answered": len(answered), "unsaved": sorted(unsaved)[:MOST_PATHS]}
 
-    async def _look(self):
-        if self.is_looking or not (self.pages or self.shared.has_changed()):
+    async def _check(self):
+        if self.is_checking or not (self.pages or self.shared.has_changed()):
             return
-        self.is_looking = True
+        self.is_checking = True
         try:
             ends = await self.when()
             if ends is not None and -GIVEN_UP_AFTER < ends - time.time() <= SAVE_FROM:
                 await self._save_shared()
                 self._tell(last=False)
         finally:
-            self.is_looking = False
+            self.is_checking = False
 
     # --- the job is being ended
 

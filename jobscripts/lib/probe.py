@@ -16,7 +16,7 @@ except ImportError:
 # the prefix, chosen by the launcher, of the lines for it: other code prints here as well
 MARK = sys.argv[2]
 
-LOOK = """
+PROBE_CODE = """
 import importlib.util, json, os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 found = {}
@@ -70,7 +70,7 @@ def check():
     try:
         tell(kernel="ok", kernel_seconds=round(time.time() - began, 1))
         client.execute_interactive(
-            LOOK, timeout=180, output_hook=lambda message: lines.append(message["content"].get("text", ""))
+            PROBE_CODE, timeout=180, output_hook=lambda message: lines.append(message["content"].get("text", ""))
         )
         for line in "".join(lines).splitlines():
             if line.startswith("nbl-kernel "):

@@ -15,7 +15,7 @@
 # answered. TAG has the names of the login node, TAG.hosts its host keys, and TAG.answer the reason why the job could
 # not connect.
 
-# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+# Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
   users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
@@ -228,14 +228,14 @@ read_calls() {
 
 answer_call() {
   local deadline=$((SECONDS + TRY_SECONDS)) name port count=0
-  said=$dir/runtime/reverse-$1.log cause=unreached why='none of its names is known' looks=()
+  said=$dir/runtime/reverse-$1.log cause=unreached why='none of its names is known' attempts=()
   read_request "$1" || give_up "$1"
   if ! "$BASH" "$here/sshd.sh" check "$dir"; then
     read_said
     cause=no-sshd why=${REPLY##*notebook-launcher: }
     give_up "$1"
   fi
-  look_for_others
+  try_other_addresses
   for port in "${ports[@]}"; do
     for name in "${names[@]}"; do
       ((SECONDS < deadline)) || give_up "$1"
@@ -250,35 +250,35 @@ answer_call() {
 }
 
 # Try a TCP connection to all addresses but the first, at the same time: if packets are dropped, each takes
-# CONNECT_SECONDS. Set looks to the processes, in the order of the addresses.
-look_for_others() {
+# CONNECT_SECONDS. Set attempts to the processes, in the order of the addresses.
+try_other_addresses() {
   local name port
-  looks=() looks_began=$SECONDS
+  attempts=() attempts_began=$SECONDS
   for port in "${ports[@]}"; do
     for name in "${names[@]}"; do
-      ((${#looks[@]} == 0)) || : <"/dev/tcp/$name/$port" &
-      looks+=("$!")
+      ((${#attempts[@]} == 0)) || : <"/dev/tcp/$name/$port" &
+      attempts+=("$!")
     done
   done 2>/dev/null
 }
 
-# is_reached NUMBER: whether that address answers within CONNECT_SECONDS of the start of look_for_others.
+# is_reached NUMBER: whether that address answers within CONNECT_SECONDS of the start of try_other_addresses.
 is_reached() {
-  while kill -0 "${looks[$1]}" 2>/dev/null; do
-    ((SECONDS <= looks_began + CONNECT_SECONDS)) || return
+  while kill -0 "${attempts[$1]}" 2>/dev/null; do
+    ((SECONDS <= attempts_began + CONNECT_SECONDS)) || return
     pause 0.1
   done
-  wait "${looks[$1]}" 2>/dev/null
+  wait "${attempts[$1]}" 2>/dev/null
 }
 
-end_looks() {
-  ((${#looks[@]})) || return 0
-  { kill "${looks[@]}"; wait "${looks[@]}"; } 2>/dev/null
-  looks=()
+end_attempts() {
+  ((${#attempts[@]})) || return 0
+  { kill "${attempts[@]}"; wait "${attempts[@]}"; } 2>/dev/null
+  attempts=()
 }
 
 give_up() {
-  end_looks
+  end_attempts
   log "$(uname -n) cannot connect to the login node that calls it: $cause $why"
   printf '%s %s\n' "$cause" "$why" >"$1.answer"
   exit 0
@@ -315,7 +315,7 @@ connect() {
     [[ $line != "nl-call-$1 elsewhere" ]] || break
     [[ $line == "nl-call-$1 open" ]] || continue
     log "connected to the login node as $2, port $3"
-    end_looks
+    end_attempts
     # shellcheck disable=SC2093
     exec "$BASH" "$here/sshd.sh" step "$dir" <&"$from" >&"$to" {from}<&- {to}>&-
   done

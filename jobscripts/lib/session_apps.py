@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlencode
 
-from app_requests import SECRET, answered, body_length, judge, response, sent
+from app_requests import SECRET, answered, authorize, body_length, response, sent
 
 ADDRESS, ICONS = "api/notebook-launcher/apps", "api/notebook-launcher/app-icons"
 MOST_HEAD = 64 * 1024  # bytes of a request's head
@@ -204,7 +204,7 @@ class App:
                 writer.transport.abort()
                 return
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_WITHIN)
-            answer, passed_on = judge(head, self.secret, self.port)
+            answer, passed_on = authorize(head, self.secret, self.port)
             if passed_on is None:
                 writer.write(answer)
             elif self.state != "running":

@@ -22,7 +22,7 @@ if [[ ${BASH_SOURCE[0]} != "$0" ]]; then
   nbl_options=$(trap -p DEBUG ERR RETURN; set +o; shopt -p; declare -p IFS GLOBIGNORE 2>/dev/null || :)
 fi
 
-# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+# Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
   users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x

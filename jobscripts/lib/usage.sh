@@ -7,7 +7,7 @@
 # sample starts no process: the shell reads /proc and the job's cgroup itself, and the output of one nvidia-smi that
 # runs all the time. A failure here does not affect the job: a field stays empty.
 
-# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+# Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
   users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
@@ -384,23 +384,23 @@ scan_processes() {
       parents[$pid]=$parent starts[$pid]=$start owns[$pid]=$own inherits[$pid]=$children sizes[$pid]=$pages
     fi
   done
-  for pid in "${!parents[@]}"; do judge "$pid"; done
-  for pid in "${!judged[@]}"; do
+  for pid in "${!parents[@]}"; do classify "$pid"; done
+  for pid in "${!added[@]}"; do
     start=${starts[$pid]} own=${owns[$pid]} children=${inherits[$pid]} pages=${sizes[$pid]}
     count_process "$pid"
   done
-  judged=()
+  added=()
   for pid in "${!ours[@]}"; do
     [[ ${seen[$pid]} != "$scans" ]] || continue
     forget_process "$pid"
   done
   tree_ticks=$((tree_ticks + grown + (inherited > lost ? inherited - lost : 0)))
 }
-declare -A foreign=() ours=() seen=() own_before=() inherited_before=() judged=()
+declare -A foreign=() ours=() seen=() own_before=() inherited_before=() added=()
 scans=0 tree_ticks=0
 
 # Follow the parents of an unknown process to a known one, and classify all on the way.
-judge() {
+classify() {
   local pid=$1 way=()
   while [[ -n ${parents[$pid]-} ]]; do
     way+=("$pid")
@@ -408,8 +408,8 @@ judge() {
     unset "parents[$pid]"
     pid=$above
   done
-  if [[ -n ${ours[$pid]-}${judged[$pid]-} ]]; then
-    for pid in ${way[@]+"${way[@]}"}; do judged[$pid]=yes; done
+  if [[ -n ${ours[$pid]-}${added[$pid]-} ]]; then
+    for pid in ${way[@]+"${way[@]}"}; do added[$pid]=yes; done
   else
     for pid in ${way[@]+"${way[@]}"}; do foreign[$pid]=yes; done
   fi

@@ -13,7 +13,7 @@
 # changed through such a name: a folder is entered, and then it is checked where that led; a file is opened, and then it
 # is checked what was opened. From then on, names are not used.
 
-# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+# Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
   users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x

@@ -14,7 +14,7 @@
 # The job has NBL_JOB_ID=ID in its environment. The state is one line in ROOT/ID/local.state:
 # STATE PID PID_START BEGIN START END EXIT NODE; PID is the supervisor's, and - stands for unknown values.
 
-# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+# Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
   users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x

@@ -23,7 +23,7 @@ _RESAMPLES = 2000
 FEWEST = 6  # times for a bootstrap: with fewer, the interval would look more certain than it is
 _SHORTEST, _LONGEST_TIME = 1e-18, 1e18  # seconds; no measurement is outside, and quotients of such values may overflow
 _MOST_TIMES = 400  # of one result that are resampled; if there are more, this many evenly spaced ones
-_LONGEST = 120  # characters of a name
+_LONGEST_NAME = 120  # characters of a name
 _LONGEST_LABEL = 160  # characters of a name with its parameters
 _PER_RUN = frozenset({"job", "job_id", "host", "node"})  # entries of a fingerprint that differ in every run
 
@@ -149,7 +149,7 @@ def _joules(value: object) -> float | None:
 def _text(value: object) -> str:
     """Return a value as a short text on one line, without control characters."""
     text = " ".join(printable(str(value)).split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
 
 
 def _flat(data: object, before: str = "", depth: int = 3) -> dict[str, str]:

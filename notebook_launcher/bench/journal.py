@@ -32,7 +32,7 @@ from notebook_launcher.core.text import printable
 from notebook_launcher.session.record import SESSION_ID, json_object
 
 FILE, LOCK, RUNS, RESULTS = "bench.json", ".lock", "runs", "results.jsonl"
-_PARTS = f".{FILE}."  # prefix of the temporary files that replace the journal
+_PREFIX = f".{FILE}."  # prefix of the temporary files that replace the journal
 LARGEST = 64 * 1024 * 1024  # bytes read of a results file or a journal
 _LONGEST_WHY = 200  # characters
 
@@ -252,7 +252,7 @@ def lock_folder(
     folder = folder.absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        strange = [path.name for path in folder.iterdir() if path.name != LOCK and not path.name.startswith(_PARTS)]
+        strange = [path.name for path in folder.iterdir() if path.name != LOCK and not path.name.startswith(_PREFIX)]
     except OSError as error:
         raise UsageError(f"{folder} cannot be used as a folder.", why=error.strerror or str(error)) from None
     if strange and not (folder / FILE).is_file():
@@ -275,7 +275,7 @@ def lock_folder(
             hint="name a folder on a disk of this machine with --output",
         ) from None
     try:
-        for part in folder.glob(f"{_PARTS}*"):  # left by a launcher that was killed while writing
+        for part in folder.glob(f"{_PREFIX}*"):  # left by a launcher that was killed while writing
             part.unlink(missing_ok=True)
         if fresh:
             _call_before(fresh, folder)

@@ -40,7 +40,7 @@ _WITHOUT_EFFECT = frozenset({
 _PARAMETER = re.compile(r"[^\W\d]\w*")  # a Python identifier
 _GPUS = re.compile(r"(?:[\w.-]+:)?\d{1,4}", re.A)
 _DOUBLE_QUOTED = '"\'"\'"'  # a double quote within double quotes, for a shell
-_LONGEST = 80  # characters of a folder's name
+_LONGEST_FOLDER_NAME = 80  # characters of a folder's name
 
 
 class Axis(Frozen):
@@ -72,9 +72,9 @@ class Combination(Frozen):
         """A unique name for its folder, of plain characters."""
         text = self.name.replace(" ", ",")
         plain = re.sub(r"[^A-Za-z0-9.,=+-]+", "_", text)
-        if plain == text and len(plain) <= _LONGEST:
+        if plain == text and len(plain) <= _LONGEST_FOLDER_NAME:
             return plain
-        return f"{plain[:_LONGEST]}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
+        return f"{plain[:_LONGEST_FOLDER_NAME]}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
 
     def value(self, axis: str) -> str | None:
         """Return its value on an axis, ``None`` if there is no such axis."""

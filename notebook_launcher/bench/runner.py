@@ -51,7 +51,7 @@ class Runner:
         try:
             recovery.unless_lost(recovery.find_again)
             submitter.show_price()
-            while submitter.planned() or self._follower.active or submitter.judge_limits():
+            while submitter.planned() or self._follower.active or submitter.fail_too_large():
                 if submitter.may_submit:
                     recovery.unless_lost(submitter.submit_next)
                 else:

@@ -158,8 +158,8 @@ class Submitter:
         axes = next(iter(self._ready.values())).combination.axes
         return any(axis.kind in kinds and len(axis.values) > 1 for axis in axes)
 
-    def judge_limits(self) -> bool:
-        """Judge the combinations that a limit refused, once all others are done; return whether there were any.
+    def fail_too_large(self) -> bool:
+        """Give up the combinations that a limit refused, once all others are done; return whether there were any.
 
         If the scheduler accepted others, these were too large, and have failed. If it accepted none, raises the
         refusal, which then applies to all.

@@ -17,7 +17,7 @@ from notebook_launcher.notebook.results import MOST_BYTES, RECORD, USAGE
 from notebook_launcher.session.record import json_object
 from notebook_launcher.usage.totals import add_up, last_run
 
-_LONGEST = 1e9  # seconds of a run: thirty years
+_LONGEST_RUN = 1e9  # seconds of a run: thirty years
 
 
 def read_usage(folder: Path) -> RunUsage:
@@ -33,7 +33,7 @@ def run_usage(record: Mapping[str, object], samples: Sequence[Sample]) -> RunUsa
         wall = (ended - began).total_seconds()
     use = add_up(last_run(samples))
     return RunUsage(
-        wall=wall if wall is not None and 0 < wall <= _LONGEST else use.seconds or None,
+        wall=wall if wall is not None and 0 < wall <= _LONGEST_RUN else use.seconds or None,
         cores=use.cpu / use.seconds if use.cpu is not None and use.seconds else None,
         memory_peak=use.memory_peak,
         gpu_percent=use.gpu_percent,

@@ -11,14 +11,14 @@ from pathlib import Path
 from notebook_launcher.classroom.class_folder import HEARTBEAT, MOST_OF_HEARTBEAT, FolderFacts, read_folder
 from notebook_launcher.classroom.findings import (
     Demand,
-    judge_class_folder,
-    judge_hour,
-    judge_limits,
-    judge_members,
-    judge_room,
-    judge_sight,
-    judge_users_of_reservation,
-    judge_walltime_fits,
+    assess_class_folder,
+    assess_hour,
+    assess_limits,
+    assess_members,
+    assess_room,
+    assess_sight,
+    assess_users_of_reservation,
+    assess_walltime_fits,
 )
 from notebook_launcher.classroom.rehearsal import rehearse
 from notebook_launcher.classroom.roster import Student
@@ -44,7 +44,7 @@ from notebook_launcher.session.context import Context
 
 MOST_REHEARSED = 60
 LONGEST_LESSON = timedelta(days=1)
-_LOOK_UP = 'for user do id -u -- "$user" >/dev/null 2>&1 || printf "%s\\n" "$user"; done'
+_FIND_UNKNOWN = 'for user do id -u -- "$user" >/dev/null 2>&1 || printf "%s\\n" "$user"; done'
 _MOST_NAMED = 8
 _DAY_AND_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?")  # the form with a date that sbatch --begin accepts
 
@@ -132,7 +132,7 @@ class _ClassCheck:
     def run(self) -> None:
         """Check the students, their account, the reservation, the capacity, the limits and the class folder."""
         checks, request, report = self._checks, self._plan.request, self._report
-        checks.check("students", self._look_up)
+        checks.check("students", self._check_users)
         account = request.flags.get("account") or report.account
         if account:
             checks.check("accounts", lambda: self._members(account), doing="asking for the students' accounts")
@@ -140,19 +140,19 @@ class _ClassCheck:
         reservation = next((one for one in report.reservations or () if one.name == name), None)
         demand = Demand(len(self._users), request)
         if name:
-            checks.check("hour", lambda: judge_hour(name, reservation, self._begins, self._lasts, self._now))
+            checks.check("hour", lambda: assess_hour(name, reservation, self._begins, self._lasts, self._now))
         if reservation is not None:
-            checks.check("reserved for", lambda: judge_users_of_reservation(reservation, self._users, account))
+            checks.check("reserved for", lambda: assess_users_of_reservation(reservation, self._users, account))
         checks.check(
-            "walltime fits", lambda: judge_walltime_fits(request.walltime, self._lasts, reservation, self._begins)
+            "walltime fits", lambda: assess_walltime_fits(request.walltime, self._lasts, reservation, self._begins)
         )
         places = report.partitions_of(request)
-        checks.check("head count", lambda: judge_room(demand, reservation, places, report.nodes))
-        checks.check("shared limits", lambda: judge_limits(demand, report.limits))
-        checks.check("watching", lambda: judge_sight(self._hidden))
+        checks.check("head count", lambda: assess_room(demand, reservation, places, report.nodes))
+        checks.check("shared limits", lambda: assess_limits(demand, report.limits))
+        checks.check("watching", lambda: assess_sight(self._hidden))
         if (course := self._plan.target.course) and course.class_folder:
             folder = course.class_folder
-            checks.check("class folder", lambda: judge_class_folder(self._folder(folder)))
+            checks.check("class folder", lambda: assess_class_folder(self._folder(folder)))
 
     def has_begun(self) -> bool:
         """Whether the request's reservation has begun and has not ended."""
@@ -167,9 +167,9 @@ class _ClassCheck:
     def _now(self) -> datetime:
         return self._context.clock()
 
-    def _look_up(self) -> Finding:
+    def _check_users(self) -> Finding:
         """Look the students up on the login node, which knows the user names that the scheduler uses."""
-        answer = self._context.host.run(["sh", "-c", _LOOK_UP, "users", *self._users])
+        answer = self._context.host.run(["sh", "-c", _FIND_UNKNOWN, "users", *self._users])
         if answer.exit_code:
             return unknown(f"The students could not be looked up on {self._context.host.label}.")
         missing = [line for line in answer.stdout.split() if line in self._users]
@@ -189,7 +189,7 @@ class _ClassCheck:
         commands = [lists.members(self._users, account), info.private_data(self._plan.request.clusters)]
         members, private = run_queries(self._context.host, commands)
         self._hidden = info.read_private_data(private)
-        return judge_members(self._users, account, lists.read_members(members))
+        return assess_members(self._users, account, lists.read_members(members))
 
     def _folder(self, folder: str) -> FolderFacts:
         return read_folder(self._context.host, folder, HEARTBEAT, MOST_OF_HEARTBEAT)[0]

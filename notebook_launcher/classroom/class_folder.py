@@ -26,7 +26,7 @@ _TIMEOUT = 60.0
 _AHEAD = timedelta(minutes=2)  # how far a node's clock may be ahead of the login node's
 _STATES = ("starting", "running", "idle", "ended")
 _WORD, _JOB = re.compile(r"[a-z][a-z-]{0,40}", re.A), re.compile(r"\d{1,12}", re.A)
-_LONGEST = 200  # characters of a reason
+_LONGEST_REASON = 200  # characters of a reason
 _STICKY, _SETGID, _OTHERS_WRITE, _GROUP_WRITES = 0o1000, 0o2000, 0o002, 0o020
 
 
@@ -103,7 +103,7 @@ def _files(lines: Sequence[Mapping[str, object]]) -> Iterator[StudentFile]:
 
 
 def _short(value: object) -> str:
-    return " ".join(printable(str(value or "")).split())[:_LONGEST]
+    return " ".join(printable(str(value or "")).split())[:_LONGEST_REASON]
 
 
 # --- reports of sessions -------------------------------------------------------------------------------------------

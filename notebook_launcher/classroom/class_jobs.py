@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from notebook_launcher.classroom.find import selection
+from notebook_launcher.classroom.class_members import selection
 from notebook_launcher.classroom.student_states import ClassOf
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, SchedulerSilent
@@ -38,7 +38,7 @@ class Gpus(Frozen):
 
 
 class ClassJobs:
-    """The jobs of a class, updated by each ``look``. ``jobs``: ``None`` until the scheduler has answered once.
+    """The jobs of a class, updated by each ``query``. ``jobs``: ``None`` until the scheduler has answered once.
 
     ``problem``: why they are outdated or incomplete, in a sentence. ``known``: the ids of the class's jobs.
     ``nobody``: names on the roster that no user has; the scheduler is not asked about them.
@@ -48,7 +48,7 @@ class ClassJobs:
         """Raises ``SchedulerSilent`` if the scheduler does not list other users' jobs."""
         self._context, self._group = context, group
         self._user_jobs, self._info = _lists(context)
-        self._looks = 0
+        self._queries = 0
         self._by_id: dict[str, UserJob] = {}
         self._nodes: tuple[Node, ...] | None = None
         self._reservation: ReservationInfo | None = None
@@ -75,21 +75,21 @@ class ClassJobs:
         used = [sum((node.gpus_used or {}).values()) for node in nodes if node.gpus_used is not None]
         return Gpus(total, max(0, total - sum(used)) if len(used) == len(nodes) else None)
 
-    def look(self) -> None:
+    def query(self) -> None:
         """Query the scheduler once, in one command. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
-        if self._looks == 0:
+        if self._queries == 0:
             self.nobody = self._names_without_user()
         mark, whose, cluster = secrets.token_hex(8), self._whose(), self._group.cluster
         commands = [self._user_jobs.jobs(whose, cluster, mark)]
-        asks_history, asks_nodes = self._needs_history, self._looks % NODES_EVERY == 0
+        asks_history, asks_nodes = self._needs_history, self._queries % NODES_EVERY == 0
         if asks_history:
             since = self._context.clock() - HISTORY
             commands.append(self._user_jobs.ended_jobs(whose, cluster, since, mark))
         if asks_nodes:
             commands.append(self._info.nodes(cluster))
-        if is_first := self._looks == 0:
+        if is_first := self._queries == 0:
             commands += [self._info.private_data(cluster), self._info.reservations(cluster) or ["false"]]
-        self._looks += 1
+        self._queries += 1
         answers = run_queries(self._context.host, commands, timeout=TIMEOUT)
         now = self._user_jobs.read_jobs(answers.pop(0), mark)
         past = self._user_jobs.read_ended_jobs(answers.pop(0), mark) if asks_history else ()

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from notebook_launcher.classroom.class_folder import HEARTBEAT, MOST_OF_HEARTBEAT, parse_report, read_folder
 from notebook_launcher.classroom.class_jobs import ClassJobs, is_settled
-from notebook_launcher.classroom.find import find_class
+from notebook_launcher.classroom.class_members import find_class
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.classroom.student_states import ClassOf
 from notebook_launcher.core import events
@@ -44,7 +44,7 @@ NOTICE = "end"  # the file in the class folder
 LONGEST_WAIT = 60  # minutes from the notice to the end
 AT_ONCE = 200  # jobs in one command
 GONE_WITHIN = 90.0  # seconds in which ended jobs leave the queue
-LOOK_EVERY = 5.0
+QUERY_EVERY = 5.0
 BEFORE_THE_END = 15  # seconds from a notice to the end, at least: sessions check for a notice every 5 s
 DEFAULT_MESSAGE = "Please save your work."
 _LONGEST_MESSAGE = 300  # characters
@@ -90,17 +90,17 @@ def end_class(
         group = find_class(
             target, students, context.clock().date(), reservation=options.reservation, account=options.account
         )
-        _Ending(context, group, options).run()
+        _ClassEnding(context, group, options).run()
 
 
-class _Ending:
+class _ClassEnding:
     """Ends one class."""
 
     def __init__(self, context: Context, group: ClassOf, options: EndOptions) -> None:
         self._context, self._group, self._options = context, group, options
         self._jobs = ClassJobs(context, group)
         self._why = ""
-        self._is_told = False
+        self._notice_may_exist = False
 
     def run(self) -> None:
         """Confirm, notify, wait, end the sessions, and report."""
@@ -127,7 +127,7 @@ class _Ending:
 
     def _live(self) -> list[UserJob]:
         """Query the scheduler, and return the jobs of the class that have not ended."""
-        self._jobs.look()
+        self._jobs.query()
         known, users = self._jobs.known, {one.user for one in self._group.students}
         ours = [job for job in self._jobs.jobs or () if job.id in known and (not users or job.user in users)]
         # a job that is no longer on any list has ended, too
@@ -174,7 +174,7 @@ class _Ending:
         message = " ".join(printable(self._options.message).split())[:_LONGEST_MESSAGE]
         jobs = " ".join(job.id for job in live)
         text = f"version=1\nends={int(self._ends_at().timestamp())}\njobs={jobs}\nmessage={message}\n"
-        self._is_told = True
+        self._notice_may_exist = True
         answer = self._context.host.run(["sh", "-c", WRITE_NOTICE, "notice", folder], stdin=text.encode())
         if answer.exit_code != 0:
             raise HostCommandFailed(f"{folder}/{NOTICE} could not be written.", why=answer.stderr.strip()[-300:])
@@ -185,7 +185,7 @@ class _Ending:
     def _take_back(self) -> None:
         """Remove the notice if it may exist. Raises ``HostCommandFailed`` if it may still exist afterwards."""
         folder = self._group.folder
-        if not self._is_told or folder is None:
+        if not self._notice_may_exist or folder is None:
             return
         try:
             answer = self._run(["sh", "-c", _REMOVE, "notice", folder])
@@ -255,7 +255,7 @@ class _Ending:
                 events.Querying(f"{counted(len(left), 'session')} left; waiting for {wait} at most")
             )
             try:
-                if isinstance(self._context.interrupts.inbox.get(timeout=LOOK_EVERY), Interrupt):
+                if isinstance(self._context.interrupts.inbox.get(timeout=QUERY_EVERY), Interrupt):
                     return left
             except queue.Empty:
                 pass

@@ -1,4 +1,4 @@
-"""Judges whether a class has what it needs, from reports of the scheduler and the cluster. Pure: returns findings."""
+"""Assesses whether a class has what it needs, from reports of the scheduler and the cluster. Pure: returns findings."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Demand(Frozen):
     request: Request
 
 
-def judge_members(users: Sequence[str], account: str, members: Collection[str] | None) -> Finding:
-    """Judge whether each student may use the account. ``members``: ``None`` if nothing was reported."""
+def assess_members(users: Sequence[str], account: str, members: Collection[str] | None) -> Finding:
+    """Assess whether each student may use the account. ``members``: ``None`` if nothing was reported."""
     if members is None:
         return unknown("The scheduler did not report who may use the account.")
     missing = [user for user in users if user not in members]
@@ -49,10 +49,10 @@ def judge_members(users: Sequence[str], account: str, members: Collection[str] |
     return ok(f"all {len(users)} may use {account}")
 
 
-def judge_hour(
+def assess_hour(
     name: str, reservation: ReservationInfo | None, begins: datetime | None, lasts: timedelta, now: datetime
 ) -> Finding:
-    """Judge whether a reservation covers the lesson. ``begins``: ``None`` if only the scheduler knows."""
+    """Assess whether a reservation covers the lesson. ``begins``: ``None`` if only the scheduler knows."""
     if reservation is None:
         return fault(f"There is no reservation {name}, or it is over.", _WHO_MADE_IT, who=_LESSON)
     if begins is None:
@@ -70,8 +70,8 @@ def judge_hour(
     return ok(f"{name}, {span_of(reservation, now.tzinfo)}, covers {lesson}")
 
 
-def judge_users_of_reservation(reservation: ReservationInfo, users: Sequence[str], account: str | None) -> Finding:
-    """Judge whether each student may use a reservation, by its users and accounts as Slurm interprets them.
+def assess_users_of_reservation(reservation: ReservationInfo, users: Sequence[str], account: str | None) -> Finding:
+    """Assess whether each student may use a reservation, by its users and accounts as Slurm interprets them.
 
     A name after ``-`` is denied; without names of a kind there is no restriction. If both users and accounts are named,
     a job must match both (scontrol(1)).
@@ -98,10 +98,10 @@ def _names(text: str) -> tuple[set[str], set[str]]:
     return {word for word in words if word[0] != "-"}, {word[1:] for word in words if word[0] == "-"}
 
 
-def judge_walltime_fits(
+def assess_walltime_fits(
     walltime: timedelta, lasts: timedelta, reservation: ReservationInfo | None, begins: datetime | None
 ) -> Finding:
-    """Judge whether a session lasts as long as the lesson, and ends within the reservation."""
+    """Assess whether a session lasts as long as the lesson, and ends within the reservation."""
     if walltime < lasts:
         return warning(
             f"A session ends after {duration_text(walltime.total_seconds())}, before the lesson does "
@@ -119,10 +119,10 @@ def judge_walltime_fits(
     return ok(f"a session lasts {duration_text(walltime.total_seconds())}")
 
 
-def judge_room(
+def assess_room(
     demand: Demand, reservation: ReservationInfo | None, partitions: Sequence[str], nodes: Sequence[Node] | None
 ) -> Finding:
-    """Judge whether all sessions fit at the same time, by GPUs and by cores, with each session on one node."""
+    """Assess whether all sessions fit at the same time, by GPUs and by cores, with each session on one node."""
     if not nodes:
         return unknown("The scheduler did not report its nodes.")
     named = expand(reservation.nodes) if reservation and reservation.nodes else None
@@ -150,8 +150,8 @@ def _fitting(request: Request, nodes: Sequence[Node]) -> tuple[int | None, str]:
     return by_cores, "cores"
 
 
-def judge_limits(demand: Demand, limits: Sequence[Limit] | None) -> Finding:
-    """Judge whether the limits that all students share allow all sessions together."""
+def assess_limits(demand: Demand, limits: Sequence[Limit] | None) -> Finding:
+    """Assess whether the limits that all students share allow all sessions together."""
     if limits is None:
         return unknown("The limits of the account and QOS could not be read.", "ask the cluster's support for them")
     for limit in limits:
@@ -170,8 +170,8 @@ def judge_limits(demand: Demand, limits: Sequence[Limit] | None) -> Finding:
     return ok("no limit that the students share is too low for all of them")
 
 
-def judge_sight(hidden: bool | None) -> Finding:
-    """Judge whether the teacher sees the students' jobs. ``hidden``: whether they are hidden; ``None``: not known."""
+def assess_sight(hidden: bool | None) -> Finding:
+    """Assess whether the teacher sees the students' jobs. ``hidden``: whether they are hidden; ``None``: not known."""
     if hidden:
         return warning(
             "This cluster hides other people's jobs (PrivateData=jobs): classroom watch would show nobody.",
@@ -184,8 +184,8 @@ def judge_sight(hidden: bool | None) -> Finding:
     )
 
 
-def judge_class_folder(facts: FolderFacts) -> Finding:
-    """Judge whether students can write their reports to the class folder, and nobody can replace those of others."""
+def assess_class_folder(facts: FolderFacts) -> Finding:
+    """Assess whether students can write their reports to the class folder, and nobody can replace those of others."""
     if facts.problem:
         return fault(f"The class folder {facts.problem}.", "create it: see docs/classroom.md", who=_LESSON)
     hint = f"chmod 3770 {facts.path}"

@@ -29,10 +29,10 @@ PURPOSE = "classroom check"  # shown for the sessions by `list`
 MINUTES = 15  # of walltime; less if the course asks for less
 WITHIN = 600.0  # seconds in which all sessions must be ready
 REPORTS_WITHIN = 10.0  # further seconds in which a report must be in the class folder
-LOOK_EVERY = 2.0
+CHECK_EVERY = 2.0
 # flags that delay a job's start, or that do not matter in a rehearsal, which takes place now
 _NOT_NOW = ("begin", "hold", "dependency", "deadline", "signal", "requeue", "time-min", "mail-type", "mail-user")
-_LOOK = (
+_READ_PROGRESS = (
     "for folder do for file in endpoint exit; do "
     'test ! -e "$folder/$file.json" || printf "%s %s\\n" "$file" "$folder"; done; done'
 )
@@ -73,7 +73,7 @@ def _short(plan: Plan, *, reserved: bool) -> Plan:
     return dataclasses.replace(plan, request=Request(flags), forwards=(), idle_stop=0)
 
 
-class _Quiet:
+class _ProgressOnlyView:
     """A view that shows the progress of the rehearsal, but no events of single sessions."""
 
     def __init__(self, context: Context) -> None:
@@ -92,7 +92,7 @@ class _Rehearsal:
 
     def __init__(self, context: Context, plan: Plan, count: int) -> None:
         self._outer, self._plan, self._count = context, plan, count
-        self._context = dataclasses.replace(context, view=_Quiet(context))
+        self._context = dataclasses.replace(context, view=_ProgressOnlyView(context))
         self.sessions: list[Session] = []
         self._keeps_logs = False
         self._submitted: dict[str, float] = {}
@@ -109,24 +109,24 @@ class _Rehearsal:
         failed: dict[str, None] = {}
         deadline = time.monotonic() + WITHIN
         while len(self._took) + len(failed) < self._count and time.monotonic() < deadline:
-            for what, folder in self._look():
+            for what, folder in self._read_progress():
                 if what == "endpoint":
                     self._took.setdefault(folder, time.monotonic() - self._submitted[folder])
                 elif folder not in self._took:
                     failed[folder] = None
             self._say(f"rehearsal: JupyterLab works in {len(self._took)} of {self._count} sessions")
-            self._stop_if_interrupted(LOOK_EVERY)
-        return self._judge(list(failed))
+            self._stop_if_interrupted(CHECK_EVERY)
+        return self._assess(list(failed))
 
-    def _look(self) -> Iterator[tuple[str, str]]:
+    def _read_progress(self) -> Iterator[tuple[str, str]]:
         folders = [session.directory for session in self.sessions]
-        answer = self._context.host.run(["sh", "-c", _LOOK, "look", *folders])
+        answer = self._context.host.run(["sh", "-c", _READ_PROGRESS, "read-progress", *folders])
         for line in answer.stdout.splitlines():
             what, _, folder = line.partition(" ")
             if what in ("endpoint", "exit") and folder in self._submitted:
                 yield what, folder
 
-    def _judge(self, failed: Sequence[str]) -> Finding:
+    def _assess(self, failed: Sequence[str]) -> Finding:
         took = sorted(self._took.values())
         sessions, times = counted(self._count, "session"), ""
         if took:
@@ -162,7 +162,7 @@ class _Rehearsal:
                 return True
             if time.monotonic() > deadline:
                 return False
-            self._stop_if_interrupted(LOOK_EVERY)
+            self._stop_if_interrupted(CHECK_EVERY)
 
     def end(self) -> Finding | None:
         """End all sessions; return a finding if some may still be running."""

@@ -16,7 +16,7 @@ from notebook_launcher.core.text import printable
 
 MOST_BYTES = 1024 * 1024
 MOST_STUDENTS = 5000
-_LONGEST = 80  # characters of a person's name
+_LONGEST_NAME = 80  # characters of a person's name
 _DELIMITERS = (",", ";", "\t")
 _USER_COLUMNS, _NAME_COLUMN = ("user", "username", "login"), "name"
 #: a valid user name; it becomes part of commands and of comma-separated lists
@@ -102,7 +102,7 @@ def _student(cells: Sequence[str], user_at: int, name_at: int | None, where: str
         what = f"“{user}” is not a user's name on a cluster" if user else "there is no user's name"
         raise RosterInvalid(f"{where}: {what}.", hint=_HINT)
     name = cells[name_at] if name_at is not None and name_at < len(cells) else ""
-    return Student(user, name[:_LONGEST] or user)
+    return Student(user, name[:_LONGEST_NAME] or user)
 
 
 def _missing(path: Path) -> str:

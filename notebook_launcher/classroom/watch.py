@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from notebook_launcher.classroom.class_folder import read_reports
 from notebook_launcher.classroom.class_jobs import ClassJobs
-from notebook_launcher.classroom.find import find_class
+from notebook_launcher.classroom.class_members import find_class
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.classroom.student_states import ClassOf, Report, states_of, totals
 from notebook_launcher.core import events
@@ -77,7 +77,7 @@ def watch(
         )
         watching = _Watching(context, group, options)
         if options.once:
-            watching.look()
+            watching.update()
             return
         # Nothing is changed on the cluster, so Ctrl-C need not wait for a login node that hangs.
         try:
@@ -107,20 +107,20 @@ class _Watching:
         self._lost_since: float | None = None
         self._asked_before = self._refused = 0
 
-    def look(self) -> events.ClassSeen:
+    def update(self) -> events.ClassSeen:
         """Read and show the state once. Raises ``ConnectionLost`` or ``HostCommandFailed``."""
         if self._jobs.jobs is None:
             self._context.view.show(events.Querying("asking the scheduler about the class"))
-        self._jobs.look()
+        self._jobs.query()
         return self._show(self._read_reports())
 
     def go_on(self, act: Callable[[events.ClassSeen], None]) -> NoReturn:
         """Read and show the state repeatedly, and call ``act`` with it; an interrupt ends that."""
         while True:
-            act(self._look_if_possible())
+            act(self._update_if_possible())
             time.sleep(self._options.every * random.uniform(1.0, 1.0 + JITTER))  # noqa: S311
 
-    def _look_if_possible(self) -> events.ClassSeen:
+    def _update_if_possible(self) -> events.ClassSeen:
         """Read and show the state; if that fails, show the last one with the reason.
 
         Raises ``ConnectionLost`` after ``GIVE_UP_AFTER``, and any error that makes another login pointless.
@@ -128,7 +128,7 @@ class _Watching:
         try:
             if self._lost_since is not None:
                 self._context.host.reconnect()
-            seen = self.look()
+            seen = self.update()
         except (ConnectionLost, HostCommandFailed) as error:
             problem: LauncherError = error
         except LauncherError as error:

@@ -136,7 +136,7 @@ def _with_saved_course(where: Where, *, dry_run: bool, checks_request: bool) -> 
     """
     if where.course is None or where.host:
         return where
-    from notebook_launcher.planning.courses import is_course_name, read_course, take_course
+    from notebook_launcher.planning.course_commands import is_course_name, read_course, take_course
     from notebook_launcher.planning.new_default import save_default_course
 
     if is_course_name(where.course):

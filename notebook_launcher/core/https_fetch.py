@@ -20,7 +20,7 @@ from notebook_launcher.core.text import whole_number
 TIMEOUT = 30.0  # seconds for one file, however slow the server
 _READ_TIMEOUT = 10.0  # seconds without any data
 _CHUNK = 64 * 1024  # bytes
-_LONGEST = 300  # characters of a server's message that are shown
+_LONGEST_MESSAGE = 300  # characters of a server's message that are shown
 
 
 class Fetched(Frozen):
@@ -171,4 +171,4 @@ def _error(url: str, error: Exception) -> Exception:
 
 def _short(words: object) -> str:
     text = str(words)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"

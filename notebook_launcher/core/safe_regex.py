@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import regex
 
-LONGEST = 200  # characters of a text that are searched
+LONGEST_TEXT = 200  # characters of a text that are searched
 TIME_LIMIT = 0.2  # seconds for one text; other threads keep running meanwhile
 LINES_TIME_LIMIT = 1.0  # seconds for all lines of a text
 
@@ -31,7 +31,7 @@ def search(
     compiled = regex.compile(expression, regex.IGNORECASE if any_case else 0)
     find = compiled.fullmatch if whole else compiled.search
     try:
-        return find(text[:LONGEST], timeout=timeout)
+        return find(text[:LONGEST_TEXT], timeout=timeout)
     except TimeoutError:
         raise RegexTimeout from None
 

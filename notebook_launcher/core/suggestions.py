@@ -14,7 +14,7 @@ CLOSE = 0.6  # from 0 to 1; difflib's default
 _MOST_COMPARED = 2000  # names; comparing one takes up to 0.1 ms, and a server may send a million
 _MOST_COUNTED, _MOST_NAMED = 20, 3
 _BEGINNING = 2  # letters that are enough for the beginning of a name
-_LONGEST = 64  # characters of a word that are compared
+_LONGEST_WORD = 64  # characters of a word that are compared
 _BY_CHANCE = 0.17  # what a single letter that two names of six letters share by chance adds to their similarity
 _OTHER_PROCESSOR = 0.25  # subtracted from the similarity of a name for the other kind of processor
 _GPU, _CPU = frozenset({"gpu", "cuda"}), frozenset({"cpu"})
@@ -69,7 +69,7 @@ def closeness(word: str, name: str) -> float:
 def _match(word: str, name: str) -> SequenceMatcher[str]:
     from difflib import SequenceMatcher
 
-    return SequenceMatcher(None, name.lower(), word[:_LONGEST].lower())
+    return SequenceMatcher(None, name.lower(), word[:_LONGEST_WORD].lower())
 
 
 def slips(word: str, other: str) -> int:

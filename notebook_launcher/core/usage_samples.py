@@ -29,7 +29,7 @@ COLUMNS = (
 )
 
 
-_LONGEST = 1e9  # seconds since a job's script began: thirty years
+_LONGEST_JOB = 1e9  # seconds since a job's script began: thirty years
 
 
 class GpuSample(Frozen):
@@ -75,7 +75,7 @@ def _sample(row: Sequence[str]) -> Sample | None:
     except ValueError:
         return None
     seconds = _number(row[1])
-    if seconds is None or seconds > _LONGEST or not MINYEAR < time.year < MAXYEAR:
+    if seconds is None or seconds > _LONGEST_JOB or not MINYEAR < time.year < MAXYEAR:
         return None
     gpus = (GpuSample(row[4], row[5], *map(_number, row[6:10])),) if row[4] else ()
     return Sample(time, seconds, _number(row[2]), _number(row[3]), gpus)

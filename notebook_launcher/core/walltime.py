@@ -23,7 +23,7 @@ _IN_UNITS = re.compile(
     r"(?:(?P<days>[0-9]{1,7})\s*d(?:ays?)?\s*)?(?:(?P<hours>[0-9]{1,7})\s*h(?:ours?)?\s*)?"
     r"(?:(?P<minutes>[0-9]{1,7})\s*m(?:in(?:utes?)?)?\s*)?(?:(?P<seconds>[0-9]{1,7})\s*s(?:ec(?:onds?)?)?)?"
 )
-_LONGEST = 100  # characters; no walltime has more
+_LONGEST_VALUE = 100  # characters; no walltime has more
 _UNLIMITED = frozenset({"unlimited", "infinite", "-1"})
 
 
@@ -42,7 +42,7 @@ class Walltime(timedelta):
         value = text.strip().lower()
         if value in _UNLIMITED:
             return UNLIMITED
-        for form in () if len(value) > _LONGEST else (*_FORMS, _IN_UNITS):
+        for form in () if len(value) > _LONGEST_VALUE else (*_FORMS, _IN_UNITS):
             if match := form.fullmatch(value):
                 walltime = cls(**{unit: int(count or 0) for unit, count in match.groupdict().items()})
                 if walltime > timedelta(0):
@@ -59,7 +59,7 @@ class Walltime(timedelta):
     def is_in_units(text: str) -> bool:
         """Whether a walltime is in units (``2h``, ``90m``), which no scheduler accepts."""
         value = text.strip().lower()
-        return value != "" and len(value) <= _LONGEST and _IN_UNITS.fullmatch(value) is not None
+        return value != "" and len(value) <= _LONGEST_VALUE and _IN_UNITS.fullmatch(value) is not None
 
     @classmethod
     def note_on_minutes(cls, text: str) -> str:

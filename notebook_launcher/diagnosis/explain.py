@@ -102,9 +102,9 @@ def _meaning(reason: str | None) -> ReasonMeaning | None:
 
 
 def never_starts(request: Request, evidence: Evidence) -> Explanation | None:
-    """Return why a request can apparently never start, judged from the evidence alone; ``None`` if nothing shows that.
+    """Return why a request can apparently never start, from the evidence alone; ``None`` if nothing shows that.
 
-    Partition limits are not judged with a special QOS, which may override them (sacctmgr's manual: PartitionTimeLimit
+    Partition limits are not assessed with a special QOS, which may override them (sacctmgr's manual: PartitionTimeLimit
     and others), nor other limits with several partitions, each of which may have its own.
     """
     is_ordinary = request.flags.get("qos") in (None, _ORDINARY_QOS)

@@ -113,8 +113,8 @@ def read_image(path: str, text: str) -> Image:
     return Image(path, kind, count, tuple(steps), tuple(beside), shared)
 
 
-def judge_image(image: Image) -> Finding:
-    """Judge whether this user can read the image, and whether it is one."""
+def assess_image(image: Image) -> Finding:
+    """Assess whether this user can read the image, and whether it is one."""
     closed = next((step for step in image.steps if not step.enters), None)
     if closed is not None:
         return fault(

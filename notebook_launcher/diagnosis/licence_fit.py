@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from notebook_launcher.core.finding import Finding, fault
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.diagnosis.choices import name_one, names_for, nearest
+from notebook_launcher.diagnosis.name_suggestions import name_one, names_for, nearest
 from notebook_launcher.schedulers.cluster_info import Licence
 
 # matlab, matlab:2, matlab=2, matlab@server:2; separated by commas, or by ; or | for alternatives
 _ITEM = re.compile(r"\s*(?P<name>[^:=\s]+)(?:[:=](?P<count>\d+))?\s*", re.A)
 
 
-def judge_licences(typed: str | None, licences: Sequence[Licence] | None) -> Finding | None:
+def assess_licences(typed: str | None, licences: Sequence[Licence] | None) -> Finding | None:
     """Return the fault if ``-L`` names a licence that does not exist, or more than there are; else ``None``."""
     if not typed or licences is None:
         return None

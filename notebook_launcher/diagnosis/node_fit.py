@@ -8,7 +8,7 @@ from notebook_launcher.core.finding import Finding, fault
 from notebook_launcher.core.quantities import counted, memory_as_typed
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import listed
-from notebook_launcher.diagnosis.choices import closest_first
+from notebook_launcher.diagnosis.name_suggestions import closest_first
 from notebook_launcher.diagnosis.requirements import amount_requested, cores_of_node, memory_of_node
 from notebook_launcher.schedulers.cluster_info import Node, NodeSize
 
@@ -19,7 +19,7 @@ SIZE_FLAGS = frozenset(
 MOST_OTHERS = 3  # the most other partitions that are suggested
 
 
-def judge_node_size(
+def assess_node_size(
     request: Request, names: Sequence[str], sizes: Sequence[NodeSize], usable: Sequence[str]
 ) -> Finding | None:
     """Return the fault if no node of these partitions is large enough; ``None`` if nothing shows that.
@@ -39,7 +39,9 @@ def judge_node_size(
     return None
 
 
-def judge_cores(request: Request, names: Sequence[str], nodes: Sequence[Node], usable: Sequence[str]) -> Finding | None:
+def assess_cores(
+    request: Request, names: Sequence[str], nodes: Sequence[Node], usable: Sequence[str]
+) -> Finding | None:
     """Return the fault if each of these partitions has fewer cores in total than the request needs; else ``None``."""
     wanted = amount_requested(request, "cpu")
     totals: dict[str, int] = {}

@@ -29,7 +29,8 @@ from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.suggestions import as_hint
 from notebook_launcher.core.text import listed
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.diagnosis.choices import (
+from notebook_launcher.diagnosis.licence_fit import assess_licences
+from notebook_launcher.diagnosis.name_suggestions import (
     MOST_NAMES,
     closest_first,
     name_one,
@@ -39,8 +40,7 @@ from notebook_launcher.diagnosis.choices import (
     own_qos,
     usable_reservations,
 )
-from notebook_launcher.diagnosis.licence_fit import judge_licences
-from notebook_launcher.diagnosis.node_fit import judge_cores, judge_node_size
+from notebook_launcher.diagnosis.node_fit import assess_cores, assess_node_size
 from notebook_launcher.diagnosis.partition_fit import Obstacle, may_use, too_long, wrong_size
 from notebook_launcher.schedulers.cluster_info import (
     Licence,
@@ -114,8 +114,8 @@ class SchedulerReport:
 # --- the parts of a request ---------------------------------------------------------------------------------------
 
 
-def judge_partition(names: Sequence[str], report: SchedulerReport, account: str | None = None) -> Finding:
-    """Judge whether the partitions exist, are open, and accept the request. ``account``: that of the request."""
+def assess_partition(names: Sequence[str], report: SchedulerReport, account: str | None = None) -> Finding:
+    """Assess whether the partitions exist, are open, and accept the request. ``account``: that of the request."""
     known = {partition.name: partition for partition in report.partitions or ()}
     usable, is_shortened = open_partitions(report.partitions or (), account, report.accounts)
     if missing := report.missing(names):
@@ -147,8 +147,8 @@ def judge_partition(names: Sequence[str], report: SchedulerReport, account: str 
     return ok(f"{', '.join(names)}{nodes}: open")
 
 
-def judge_walltime(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
-    """Judge the walltime by the limits of its partitions; it is not checked if one of them does not exist."""
+def assess_walltime(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
+    """Assess the walltime by the limits of its partitions; it is not checked if one of them does not exist."""
     refusal = report.refused(WalltimeRefused)
     if missing := report.missing(names):
         return _not_checked(missing)
@@ -164,15 +164,15 @@ def judge_walltime(request: Request, names: Sequence[str], report: SchedulerRepo
     return ok(f"{walltime} is within the limit")
 
 
-def judge_size(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding | None:
+def assess_size(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding | None:
     """Return the fault if the request is refused because of its number of nodes; ``None`` if nothing shows that."""
     if report.refused(SizeRefused) and (obstacle := _everywhere(wrong_size, request, names, report)):
         return fault(_sentence(obstacle), f"try {obstacle.instead}, or another partition with -p")
     return None
 
 
-def judge_gpus(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
-    """Judge whether the partitions have the GPUs of a request."""
+def assess_gpus(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
+    """Assess whether the partitions have the GPUs of a request."""
     refusal = report.refused(GresRefused)
     request_text = f"{request.gpus} asked for"
     if missing := report.missing(names):
@@ -253,8 +253,8 @@ def account_refusal(request: Request, report: SchedulerReport) -> LauncherError 
     return report.refused(AccountRefused)
 
 
-def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
-    """Judge the account.
+def assess_account(requested: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
+    """Assess the account.
 
     ``yours``: the accounts that the user may use, ``None``: not known. ``refusal``: that of the account, if any.
     """
@@ -278,14 +278,14 @@ def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: L
     return fault(f"{refusal.what} {refusal.why}".strip(), hint)
 
 
-def judge_reservation(
+def assess_reservation(
     name: str,
     reservations: Sequence[ReservationInfo] | None,
     now: datetime,
     refusal: LauncherError | None,
     usable: Sequence[str] | None = None,
 ) -> Finding:
-    """Judge a reservation. ``refusal``: that of a request with this reservation, if the scheduler tested one.
+    """Assess a reservation. ``refusal``: that of a request with this reservation, if the scheduler tested one.
 
     ``usable``: the names of the reservations that the user may use, ``None``: not known.
     """
@@ -314,8 +314,8 @@ def judge_reservation(
     return ok(f"{when}, for {whom(reservation)}{future}")
 
 
-def judge_qos(request: Request, report: SchedulerReport, refusal: LauncherError) -> Finding:
-    """Judge the QOS of a request that was refused because of it."""
+def assess_qos(request: Request, report: SchedulerReport, refusal: LauncherError) -> Finding:
+    """Assess the QOS of a request that was refused because of it."""
     name, places = request.flags.get("qos"), report.partitions_of(request)
     account, yours = own_qos(request.flags.get("account") or report.account, report.own_qos)
     if not name or not yours or "-p" in refusal.hint:  # the QOS is only for one partition
@@ -335,7 +335,7 @@ def judge_qos(request: Request, report: SchedulerReport, refusal: LauncherError)
     return fault(_meaning_of(refusal), hint)
 
 
-def judge_features(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding | None:
+def assess_features(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding | None:
     """Return the fault if the request names a feature that no node there has; ``None`` if nothing shows that."""
     if report.features is None:
         return None
@@ -360,7 +360,7 @@ def judge_features(request: Request, names: Sequence[str], report: SchedulerRepo
 _FEATURES, _SOME = re.compile(r"[^\s&|,!*()\[\]]+"), re.compile(r"[|!\[]")
 
 
-def judge_nodelist(nodelist: str | None, nodes: Sequence[Node] | None) -> Finding | None:
+def assess_nodelist(nodelist: str | None, nodes: Sequence[Node] | None) -> Finding | None:
     """Return the fault if one of the nodes does not exist; ``None`` if nothing shows that."""
     there = [node.name for node in nodes or ()]
     wanted = [name.strip() for name in (nodelist or "").split(",")]
@@ -377,7 +377,7 @@ def judge_nodelist(nodelist: str | None, nodes: Sequence[Node] | None) -> Findin
 _NODE = re.compile(r"[\w.-]+")
 
 
-def judge_clusters(typed: str | None, clusters: Sequence[str] | None) -> Finding | None:
+def assess_clusters(typed: str | None, clusters: Sequence[str] | None) -> Finding | None:
     """Return the fault if ``-M`` names a cluster that does not exist; ``None`` if nothing shows that."""
     names = [name.strip() for name in (typed or "").split(",") if name.strip()]
     there = {name.lower() for name in clusters or ()}  # Slurm also accepts names in capitals
@@ -461,31 +461,31 @@ def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerR
     names, flags = report.partitions_of(request), request.flags
     findings: list[Finding | None] = []
     if account := account_refusal(request, report):
-        findings.append(judge_account(flags.get("account") or report.account, report.accounts, account))
+        findings.append(assess_account(flags.get("account") or report.account, report.accounts, account))
     if isinstance(refusal, PartitionRefused):
-        findings.append(judge_partition(names, report, flags.get("account")))
+        findings.append(assess_partition(names, report, flags.get("account")))
     if isinstance(refusal, QosRefused):
-        findings.append(judge_qos(request, report, named))
+        findings.append(assess_qos(request, report, named))
     if isinstance(refusal, ReservationRefused) and (reserved := flags.get("reservation")):
         usable = usable_reservations(report.reservations or (), report.user, report.accounts, now)
-        findings.append(judge_reservation(reserved, report.reservations, now, named, usable))
+        findings.append(assess_reservation(reserved, report.reservations, now, named, usable))
     if isinstance(refusal, ConstraintRefused):
-        findings.append(judge_nodelist(flags.get("nodelist"), report.nodes))
+        findings.append(assess_nodelist(flags.get("nodelist"), report.nodes))
     if isinstance(refusal, ConstraintRefused | SizeRefused):
-        findings.append(judge_features(request, names, report))
+        findings.append(assess_features(request, names, report))
     if isinstance(refusal, LicenceRefused):
-        findings.append(judge_licences(flags.get("licenses"), report.licences))
+        findings.append(assess_licences(flags.get("licenses"), report.licences))
     if isinstance(refusal, ClusterRefused):
-        findings.append(judge_clusters(flags.get("clusters"), report.clusters))
+        findings.append(assess_clusters(flags.get("clusters"), report.clusters))
     if isinstance(refusal, WalltimeRefused):
-        findings.append(judge_walltime(request, names, report))
+        findings.append(assess_walltime(request, names, report))
     if isinstance(refusal, SizeRefused):
-        findings.append(judge_size(request, names, report))
+        findings.append(assess_size(request, names, report))
         usable, _ = open_partitions(report.partitions or (), flags.get("account"), report.accounts)
-        findings.append(judge_node_size(request, names, report.sizes or (), usable))
-        findings.append(judge_cores(request, names, report.nodes or (), usable))
+        findings.append(assess_node_size(request, names, report.sizes or (), usable))
+        findings.append(assess_cores(request, names, report.nodes or (), usable))
     if isinstance(refusal, SizeRefused | GresRefused) and request.gpus:
-        findings.append(judge_gpus(request, names, report))
+        findings.append(assess_gpus(request, names, report))
     if isinstance(refusal, GresRefused) and "gres" in flags and not request.gpus and report.nodes:
         there = gpus_of(node for node in report.nodes if node.partition in names or not names)
         findings.append(fault(_meaning_of(refusal), f"{_where(names)} has these GPUs: {kinds_of(there)}"))

@@ -205,7 +205,7 @@ class ClusterSurvey(Frozen):
     """The report of a login node. ``None``: not read; ``parts`` say why.
 
     ``cluster``: Slurm's name for it; ``other``: whether it is a cluster other than the login node's own (``-M``).
-    ``strange``: the number of invalid names, which are left out. ``another``: the scheduler if it is not Slurm.
+    ``invalid_names``: how many were left out. ``other_scheduler``: the scheduler if it is not Slurm.
     ``source``: the command that lists the partitions; ``options``: the profile's ``scheduler_options``.
     """
 
@@ -220,12 +220,12 @@ class ClusterSurvey(Frozen):
     default_account: str | None = None
     clusters: tuple[str, ...] | None = None
     groups: frozenset[str] = frozenset()
-    another: Kind | None = None
+    other_scheduler: Kind | None = None
     software: Software = Software()
     home: str | None = None
     quota: tuple[str, ...] = ()
     quota_candidates: tuple[str, ...] = ()
-    strange: int = 0
+    invalid_names: int = 0
     source: str = "sinfo"
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -239,7 +239,7 @@ class ClusterSurvey(Frozen):
         return self.parts.get(name, SurveyPart(name))
 
 
-def _another_scheduler(read: ClusterSurvey) -> Kind | None:
+def _other_scheduler(read: ClusterSurvey) -> Kind | None:
     return kind_by_command([path.rpartition("/")[2] for path in read.part("others").lines])
 
 
@@ -249,8 +249,8 @@ def read_survey(text: str, day: date, other: str | None = None) -> ClusterSurvey
     read = ClusterSurvey(day, parts, other=other is not None)
     config = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in _lines(read, "config"))}
     cluster = other or _first_name([config.get("ClusterName", "")])
-    accounts, default, strange = _accounts(read, cluster)
-    partitions, also_strange = _partitions(read)
+    accounts, default, invalid_accounts = _accounts(read, cluster)
+    partitions, invalid_partitions = _partitions(read)
     clusters = read.part("clusters")
     quota, candidates = _quota(read)
     return replace(
@@ -263,12 +263,12 @@ def read_survey(text: str, day: date, other: str | None = None) -> ClusterSurvey
         default_account=default,
         clusters=tuple(_names(line.partition("|")[0] for line in clusters.lines)) if clusters.ok else None,
         groups=frozenset(" ".join(_lines(read, "groups")).split()),
-        another=None if read.part("version").ok else _another_scheduler(read),
+        other_scheduler=None if read.part("version").ok else _other_scheduler(read),
         software=_software(parts),
         home=_first_line(_lines(read, "home")),
         quota=quota,
         quota_candidates=candidates,
-        strange=strange + also_strange,
+        invalid_names=invalid_accounts + invalid_partitions,
     )
 
 
@@ -317,8 +317,8 @@ def _accounts(survey: ClusterSurvey, cluster: str | None) -> tuple[tuple[str, ..
     names = [row[1] for row in rows if cluster in (None, row[0])]
     accounts = tuple(_names(names))
     default = _first_name(_lines(survey, "default_account"))
-    strange = len({name for name in names if name.strip()} - set(accounts))
-    return accounts, default if default in accounts else None, strange
+    invalid_names = len({name for name in names if name.strip()} - set(accounts))
+    return accounts, default if default in accounts else None, invalid_names
 
 
 # --- partitions --------------------------------------------------------------------------------------------------
@@ -327,18 +327,18 @@ def _accounts(survey: ClusterSurvey, cluster: str | None) -> tuple[tuple[str, ..
 def _partitions(survey: ClusterSurvey) -> tuple[tuple[SurveyedPartition, ...] | None, int]:
     """Return the partitions from both commands' output, and the number of invalid names."""
     seen: dict[str, SurveyedPartition] = {}
-    strange: set[str] = set()
+    invalid_names: set[str] = set()
     for line in _lines(survey, "sinfo"):
         fields = line.split("|")
         if len(fields) == 10 and is_name(fields[0]):
             seen[fields[0]] = _with_nodes(seen.get(fields[0]) or SurveyedPartition(fields[0]), fields)
         elif len(fields) == 10:
-            strange.add(fields[0])
+            invalid_names.add(fields[0])
     answer = CommandResult(0, "\n".join(_lines(survey, "partitions")))
     times = {record.get("PartitionName"): record for record in map(pairs, answer.stdout.splitlines())}
     for partition in SlurmClusterInfo().read_partitions(answer) or ():
         if not is_name(partition.name):
-            strange.add(partition.name)
+            invalid_names.add(partition.name)
             continue
         record = times.get(partition.name, {})
         before = seen.get(partition.name) or SurveyedPartition(partition.name, nodes=partition.nodes or 0)
@@ -361,7 +361,7 @@ def _partitions(survey: ClusterSurvey) -> tuple[tuple[SurveyedPartition, ...] | 
             groups=partition.groups,
             preemptible=partition.preemptible,
         )
-    return tuple(seen.values()) or None, len(strange)
+    return tuple(seen.values()) or None, len(invalid_names)
 
 
 def _with_nodes(partition: SurveyedPartition, fields: Sequence[str]) -> SurveyedPartition:

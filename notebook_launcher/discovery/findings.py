@@ -19,7 +19,7 @@ def findings(draft: Draft) -> Iterator[CheckResult]:
     yield _chosen("partition", draft.partition, "choose one in the profile: remove the # before it in [cpu.flags]")
     yield _gpus(draft)
     yield _chosen("account", draft.account, "add yours to the profile: account = … in [defaults]")
-    if survey.another is None:
+    if survey.other_scheduler is None:
         yield _clusters(survey)
     for name, value in survey.options.items():
         yield CheckResult(name, "ok", f"scheduler_options: {value}")
@@ -38,10 +38,13 @@ def findings(draft: Draft) -> Iterator[CheckResult]:
             "unknown",
             f"not read; these commands may report it: {others}" if others else "no command was found that reports it",
         )
-    if survey.strange:
-        found = f"{survey.strange} names were left out: no partition or account can have such a name"
+    if survey.invalid_names:
+        found = f"{survey.invalid_names} names were left out: no partition or account can have such a name"
         yield CheckResult(
-            "names", "warning", found, f"see: {survey.source}{'' if survey.another else '; sacctmgr show assoc'}"
+            "names",
+            "warning",
+            found,
+            f"see: {survey.source}{'' if survey.other_scheduler else '; sacctmgr show assoc'}",
         )
 
 
@@ -98,7 +101,7 @@ def _scheduler(survey: ClusterSurvey) -> CheckResult:
         return CheckResult(
             "scheduler", "ok", f"Slurm {survey.version}" + (f", {survey.cluster}" if survey.cluster else "")
         )
-    if kind := survey.another:
+    if kind := survey.other_scheduler:
         return CheckResult("scheduler", "ok", f"{kind.title} ({kind.command})")
     return _unknown("scheduler", survey, "version")
 

@@ -62,7 +62,7 @@ from notebook_launcher.profiles.store import checked_profile, config_folder, giv
 from notebook_launcher.schedulers.kinds import Kind
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.schedulers.missing import loading, missing_scheduler, setting
-from notebook_launcher.session.connect import find_scheduler, look_for_schedulers, no_bash, open_context
+from notebook_launcher.session.connect import find_scheduler, find_scheduler_commands, no_bash, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, json_object
@@ -107,14 +107,14 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
     path = _path(request, launch_target)
     with _confirmed(path, request, prompts), open_context(launch_target, view, prompts, interrupts) as context:
         draft = _read(request, path.stem, context)
-        profile = _keep(draft, path)
+        profile = _save(draft, path)
         view.show(events.Saved(f"the profile “{path.stem}”", str(path)))
         kind = _probing(request, draft, prompts)
         if request.probe in ("cpu", "gpu") and not kind:
             view.show(events.Note(f"No job was submitted: {_silent(draft)} did not answer here."))
         if kind:
             draft = replace(draft, probed=_probe(draft, profile, context, with_gpu=kind == "gpu"))
-            _keep(draft, path)
+            _save(draft, path)
             view.show(events.Saved("what the job found", str(path)))
     view.show(events.Note(next_step(draft)))
 
@@ -183,7 +183,7 @@ def _confirmed(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[N
     yield
 
 
-def _keep(draft: Draft, path: Path) -> ClusterProfile:
+def _save(draft: Draft, path: Path) -> ClusterProfile:
     """Validate the profile as a launch would, and write it; an existing file is kept under another name."""
     text = profile_text(draft)
     profile = checked_profile([parse_layer(text.encode(), str(path))])
@@ -241,10 +241,10 @@ def _survey(context: Context, name: str, cluster: str | None) -> ClusterSurvey:
     survey = read_survey(answer.stdout, context.clock().date(), cluster)
     if not survey.parts:
         raise no_bash(context.host, answer)
-    if survey.part("version").code == 127 and not survey.another:
+    if survey.part("version").code == 127 and not survey.other_scheduler:
         _load_scheduler(context, name)
         return _survey(context, name, cluster)
-    return _with_queues(context, survey, survey.another) if survey.another else survey
+    return _with_queues(context, survey, survey.other_scheduler) if survey.other_scheduler else survey
 
 
 def _with_queues(context: Context, survey: ClusterSurvey, kind: Kind) -> ClusterSurvey:
@@ -290,7 +290,7 @@ def _load_scheduler(context: Context, name: str) -> None:
     ``name``: that of the profile. Raises ``SchedulerMissing``.
     """
     host, target = context.host, context.target
-    commands, modules = look_for_schedulers(host)
+    commands, modules = find_scheduler_commands(host)
     if not modules or not host.remote or host.login_setup.lines:
         with _naming_an_address(host):
             find_scheduler(host, target)  # if there is no sbatch either, raises an error with what there is instead
@@ -337,13 +337,13 @@ def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
 
 def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
     """Let Slurm test a short job as the profile requests it; with a GPU, in each spelling until one is accepted."""
-    message, refused = _judged(context, sample_flags(draft))
+    message, refused = _assessed(context, sample_flags(draft))
     context.view.show(accepted("a job without GPUs", None, message, refused))
     if not draft.gpu_partition.value and not draft.gpu_partition.candidates:
         return draft
     first = Spelling()
     for spelling in (first, Spelling("gres")):
-        message, refused = _judged(context, sample_flags(draft, spelling))
+        message, refused = _assessed(context, sample_flags(draft, spelling))
         if not message:
             context.view.show(accepted("a job with a GPU", spelling, "", refused=False))
             return replace(draft, spelling=replace(spelling, confirmed=True))
@@ -352,7 +352,7 @@ def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
     return replace(draft, spelling=first)
 
 
-def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
+def _assessed(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
     """Return Slurm's objection to a job (empty if it would start), and whether the job was refused."""
     cluster_info = context.scheduler.cluster_info
     test = cluster_info.estimate_start(Request(flags)) if cluster_info else None
@@ -369,7 +369,7 @@ def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
 
 def _probing(request: InitRequest, draft: Draft, prompts: Prompts) -> Literal["cpu", "gpu"] | None:
     survey = draft.survey
-    answers = bool(survey.version or (survey.another and survey.partitions))
+    answers = bool(survey.version or (survey.other_scheduler and survey.partitions))
     if request.probe in ("cpu", "gpu") and answers:
         return request.probe
     if request.probe == "no" or not answers or not prompts.asks:
@@ -379,13 +379,13 @@ def _probing(request: InitRequest, draft: Draft, prompts: Prompts) -> Literal["c
 
 
 def _silent(draft: Draft) -> str:
-    kind = draft.survey.another
+    kind = draft.survey.other_scheduler
     return f"{kind.title} ({draft.survey.source})" if kind else "Slurm (sinfo)"
 
 
 def _probe(draft: Draft, profile: ClusterProfile, context: Context, *, with_gpu: bool) -> ProbeResult:
     """Submit the smallest job, find a route to its node, inspect it, and cancel the job. Raises a ``LauncherError``."""
-    kind = draft.survey.another.name if draft.survey.another else context.target.scheduler
+    kind = draft.survey.other_scheduler.name if draft.survey.other_scheduler else context.target.scheduler
     launch_target = replace(context.target, profile=profile, cluster=draft.name, scheduler=kind)
     flags = sample_flags(draft, draft.spelling if with_gpu else None)
     plan = Plan(launch_target, Request(flags), None, Environment(), None)

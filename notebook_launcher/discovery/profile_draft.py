@@ -82,8 +82,8 @@ class Draft(Frozen):
 def choose_account(survey: ClusterSurvey) -> Choice:
     """Choose the account: the user's default one, or the only one."""
     accounts = survey.accounts or ()
-    if survey.another:
-        return Choice(None, f"{survey.another.title} does not report which accounts are yours")
+    if survey.other_scheduler:
+        return Choice(None, f"{survey.other_scheduler.title} does not report which accounts are yours")
     if survey.accounts is None:
         return Choice(None, f"not read: {survey.failure_of('associations')}")
     if not accounts:

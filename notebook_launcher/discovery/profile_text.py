@@ -76,7 +76,7 @@ def _head(doc: Container, draft: Draft) -> None:
         "look at it, and take the # away. Every key: docs/profiles.md",
     )
     doc.add(tomlkit.nl())
-    kind = survey.another.title if survey.another else "Slurm"
+    kind = survey.other_scheduler.title if survey.other_scheduler else "Slurm"
     what = f"{kind} {survey.version}" if survey.version else kind
     _value(doc, "description", f"{survey.cluster or draft.name} ({what}), as read on {survey.day}")
 
@@ -95,8 +95,10 @@ def _place(doc: Container, draft: Draft) -> None:
         _remark(doc, f"login_nodes is not known: hostname -f: {survey.hostname}, as on other clusters too")
     else:
         _remark(doc, f"login_nodes is not known. {_not_read(survey, 'hostname')}")
-    if survey.another:
-        _value(doc, "scheduler", survey.another.name, f"{survey.another.command} was found, and no sinfo")
+    if survey.other_scheduler:
+        _value(
+            doc, "scheduler", survey.other_scheduler.name, f"{survey.other_scheduler.command} was found, and no sinfo"
+        )
         if survey.options:
             options = tomlkit.inline_table()
             options.update(survey.options)
@@ -137,7 +139,7 @@ def _route(doc: Container, draft: Draft) -> None:
             "Not known yet: which route leads to the compute nodes, and which software they have. To find out with a "
             "short job, type launch-notebook init … --probe. Until then, a launch tries the routes in turn.",
         )
-        _suggestion(doc, "route", "node-ssh", f"or {'' if draft.survey.another else 'step, '}reverse, job-sshd")
+        _suggestion(doc, "route", "node-ssh", f"or {'' if draft.survey.other_scheduler else 'step, '}reverse, job-sshd")
         return
     _section(doc)
     closed = f"; not open: {_list(probed.closed)}" if probed.closed else ""
@@ -192,10 +194,10 @@ def _walltimes(doc: Container, draft: Draft) -> None:
     for partition in limits:
         _value(table, partition.name, partition.longest, _of_partition(partition))
     if limits:
-        told = draft.survey.source if draft.survey.another else "scontrol show partition: MaxTime"
+        told = draft.survey.source if draft.survey.other_scheduler else "scontrol show partition: MaxTime"
         _section(doc, f"The longest walltime of each partition ({told}).")
         _table(doc, "max_time", table)
-    elif draft.survey.another and draft.survey.partitions:
+    elif draft.survey.other_scheduler and draft.survey.partitions:
         _section(doc, f"No partition has a longest walltime ({draft.survey.source}).")
     else:
         _section(doc, f"No longest walltime is known. {_not_read(draft.survey, 'partitions', 'sinfo')}")
@@ -223,8 +225,8 @@ def _gpus(doc: Container, draft: Draft) -> None:
     comment = (
         "sbatch --test-only takes it" if spelling.confirmed else f"not confirmed: {spelling.message or 'not asked'}"
     )
-    if draft.survey.another:
-        comment = f"translated for {draft.survey.another.title}"
+    if draft.survey.other_scheduler:
+        comment = f"translated for {draft.survey.other_scheduler.title}"
     _value(flags, spelling.flag, spelling.value(), comment)
     gpu, types = tomlkit.table(is_super_table=True), tomlkit.table(is_super_table=True)
     gpu.add("flags", flags)
@@ -240,12 +242,12 @@ def _gpu_type(draft: Draft, kind: str, partitions: Sequence[SurveyedPartition]) 
     table, flags = tomlkit.table(), tomlkit.table()
     names = ", ".join(f"{partition.name} ({partition.gpus[kind]} a node)" for partition in partitions[:_MOST])
     source = draft.survey.source
-    _value(table, "description", f"in {names}", source if draft.survey.another else "sinfo: GRES")
-    if not draft.survey.another:  # with other schedulers, only a partition selects a type
+    _value(table, "description", f"in {names}", source if draft.survey.other_scheduler else "sinfo: GRES")
+    if not draft.survey.other_scheduler:  # with other schedulers, only a partition selects a type
         _value(flags, draft.spelling.flag, draft.spelling.value(kind))
     own = [partition.name for partition in partitions if partition.only_gpus and not partition.preemptible]
     is_elsewhere = draft.gpu_partition.value not in [partition.name for partition in partitions]
-    if len(own or partitions) == 1 and (is_elsewhere or draft.survey.another):
+    if len(own or partitions) == 1 and (is_elsewhere or draft.survey.other_scheduler):
         _value(flags, "partition", own[0] if own else partitions[0].name, f"{source}: the only one that has it")
     table.add("flags", flags)
     return table

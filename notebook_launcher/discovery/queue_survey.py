@@ -34,7 +34,7 @@ def with_queues(
         partitions=tuple(_surveyed(one, nodes or ()) for one in shown) or None,
         options={name: value for name, value in options.items() if is_name(value)},
         source=command,
-        strange=survey.strange + len(partitions or ()) - len(names),
+        invalid_names=survey.invalid_names + len(partitions or ()) - len(names),
     )
 
 

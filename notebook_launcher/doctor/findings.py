@@ -1,4 +1,4 @@
-"""Judges what the cluster reported: the home, the clock, the path to an image, a reservation. Pure."""
+"""Assesses what the cluster reported: the home, the clock, the path to an image, a reservation. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SOON_FULL = 95  # per cent of a quota
 # --- this machine, the login node ------------------------------------------------------------------------------
 
 
-def judge_keys(modes: Mapping[str, int]) -> Finding | None:
-    """Judge the modes of local private key files; ``None`` if there are none."""
+def assess_keys(modes: Mapping[str, int]) -> Finding | None:
+    """Assess the modes of local private key files; ``None`` if there are none."""
     if not modes:
         return None
     open_ones = [path for path, mode in modes.items() if mode & 0o077]
@@ -35,8 +35,8 @@ def judge_keys(modes: Mapping[str, int]) -> Finding | None:
     return ok(f"private keys are yours alone: {', '.join(modes)}")
 
 
-def judge_clock(there: datetime, here: datetime) -> Finding:
-    """Judge the difference between the cluster's clock and that of this machine; both times have a zone."""
+def assess_clock(there: datetime, here: datetime) -> Finding:
+    """Assess the difference between the cluster's clock and that of this machine; both times have a zone."""
     ahead = there - here
     if abs(ahead) <= SKEW:
         return ok(f"{there:%H:%M:%S %z} there, as here")
@@ -48,8 +48,8 @@ def judge_clock(there: datetime, here: datetime) -> Finding:
     )
 
 
-def judge_login_shell(shell: str, noise: Sequence[str], seconds: float, *, has_setup: bool = False) -> Finding:
-    """Judge the start of a login shell: output does no harm, but slowness does.
+def assess_login_shell(shell: str, noise: Sequence[str], seconds: float, *, has_setup: bool = False) -> Finding:
+    """Assess the start of a login shell: output does no harm, but slowness does.
 
     ``noise``: the lines that it prints; ``seconds``: how long it takes, including ``login_setup`` if ``has_setup``.
     """
@@ -116,8 +116,8 @@ def _folder(values: Mapping[str, str], which: str) -> Folder:
     )
 
 
-def judge_home(home: Folder) -> Finding:
-    """Judge whether the home is writable, and has enough space."""
+def assess_home(home: Folder) -> Finding:
+    """Assess whether the home is writable, and has enough space."""
     if not home.writes:
         return _unwritable("Your home", home)
     if home.free is None:
@@ -128,8 +128,8 @@ def judge_home(home: Folder) -> Finding:
     return ok(f"{home.path} can be written; {room}")
 
 
-def judge_root(root: Folder) -> Finding:
-    """Judge the folder in which session directories are created."""
+def assess_root(root: Folder) -> Finding:
+    """Assess the folder in which session directories are created."""
     if not root.writes:
         return _unwritable("The folder for sessions", root, "; session_root in the profile names another one")
     if re.match(r"d....(w..|...w)|d.......w", root.mode):
@@ -154,8 +154,8 @@ def _unwritable(what: str, folder: Folder, besides: str = "") -> Finding:
     return fault(f"{what} cannot be written: {folder.path} ({why}).", f"see: ls -ld {folder.path}{besides}")
 
 
-def judge_ssh_files(modes: Mapping[str, str]) -> Finding | None:
-    """Judge who may write the user's files that an SSH server reads; ``None`` if nothing was reported."""
+def assess_ssh_files(modes: Mapping[str, str]) -> Finding | None:
+    """Assess who may write the user's files that an SSH server reads; ``None`` if nothing was reported."""
     if not modes:
         return None
     loose = [path for path, mode in modes.items() if len(mode) >= 9 and "w" in (mode[5], mode[8])]
@@ -167,8 +167,8 @@ def judge_ssh_files(modes: Mapping[str, str]) -> Finding | None:
     return ok("yours alone to write: " + ", ".join(modes))
 
 
-def judge_quota(command: Sequence[str], exit_code: int, output: str) -> Finding:
-    """Judge the output of a site's quota command, as far as a program can parse it."""
+def assess_quota(command: Sequence[str], exit_code: int, output: str) -> Finding:
+    """Assess the output of a site's quota command, as far as a program can parse it."""
     name = " ".join(command)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if exit_code != 0 or not lines:
@@ -187,8 +187,8 @@ def judge_quota(command: Sequence[str], exit_code: int, output: str) -> Finding:
 # --- the scheduler ---------------------------------------------------------------------------------------------
 
 
-def judge_programs(paths: Mapping[str, str], version: str) -> Finding:
-    """Judge which of a scheduler's commands exist; the first one is the one that submits."""
+def assess_programs(paths: Mapping[str, str], version: str) -> Finding:
+    """Assess which of a scheduler's commands exist; the first one is the one that submits."""
     first = next(iter(paths), "")
     missing = [name for name, path in paths.items() if not path]
     if first in missing:
@@ -268,8 +268,8 @@ def expand(names: str) -> list[str]:
 # --- an image --------------------------------------------------------------------------------------------------
 
 
-def judge_for_others(image: Image) -> Finding:
-    """Judge whether everybody can read an image, from the modes on the path to it."""
+def assess_for_others(image: Image) -> Finding:
+    """Assess whether everybody can read an image, from the modes on the path to it."""
     groups: list[str] = []
     for step in image.steps:
         needed = "r" if step.path == image.path else "x"

@@ -65,7 +65,7 @@ class EnvironmentReport:
 
     def _add(self, found: Mapping[str, object]) -> None:
         for name, value in found.items():
-            most = _LONGEST if name in _LONG_TEXTS else _LONGEST_VERSION
+            most = _LONGEST_TEXT if name in _LONG_TEXTS else _LONGEST_VERSION
             if name in _TEXTS and isinstance(value, str | int | float) and (text := one_line(value, most)):
                 self.values[name] = text
             elif name in _LISTS and isinstance(value, list):
@@ -80,10 +80,10 @@ _LONG_TEXTS = frozenset({"prefix", "kernel", "torch", "tensorflow"})  # they may
 _LISTS = frozenset({"packages", "conda", "channels"})
 _MOST_OUTPUT = 200  # lines
 _MOST_GPUS = 1024
-_LONGEST, _LONGEST_VERSION = 500, 100  # characters
+_LONGEST_TEXT, _LONGEST_VERSION = 500, 100  # characters
 
 
-def one_line(value: object, most: int = _LONGEST) -> str:
+def one_line(value: object, most: int = _LONGEST_TEXT) -> str:
     """Return a value from another machine as one line that is safe to show and to write."""
     words = " ".join(printable(str(value)).split())
     return words if len(words) <= most else f"{words[:most]}…"

@@ -12,7 +12,7 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts import file_writing
-from notebook_launcher.hosts.handed_over import HandedOver
+from notebook_launcher.hosts.delegated_connection import DelegatedConnection
 from notebook_launcher.hosts.login_setup import NONE, LoginSetup
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
@@ -111,10 +111,12 @@ class Route(ABC):
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         """Open a TCP connection from the far end to an address. Raises ``OSError`` if that fails."""
 
-    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
+    def delegate(
+        self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0
+    ) -> DelegatedConnection | None:
         """Let another process connect ``local`` to an address; return ``None`` if this route has no such process.
 
-        ``local`` must not be read or written from then on, not even after a ``HandOverFailed``. Raises ``OSError``.
+        ``local`` must not be read or written from then on, not even after a ``DelegationFailed``. Raises ``OSError``.
         """
         return None
 

@@ -32,7 +32,7 @@ _PROBE = (
     'text=$(SHLVL=0 trace every bash -x -c ": launch-notebook"; trace login bash -l -x -c ": launch-notebook"); '
     'for to in 1 2; do printf "%s\\n" "$1" "$text" "$2 0" >&"$to"; done'
 )
-_TOLD = re.compile(r"(every|login)%(ends|redirects)%([~/][^%]+)%(\d{1,6})%(.*)", re.ASCII)
+_TRACED = re.compile(r"(every|login)%(ends|redirects)%([~/][^%]+)%(\d{1,6})%(.*)", re.ASCII)
 _HARMLESS_TO_SHOW = re.compile(r"(exec|exit|logout|return)\b")
 _EVERY_SHELL = "~/.bashrc, ~/.zshenv, ~/.cshrc or ~/.tcshrc"
 _LOGIN_SHELL = "~/.bash_profile, ~/.bash_login or ~/.profile"
@@ -58,11 +58,11 @@ def explain(silence: Silence, frame: Frame, stdout: str, stderr: str) -> LoginSh
     # if the probe's standard output arrives, the shell that runs every command works, but the login shell does not
     kind = "login" if answer is not None and silence.login_shell else "every"
     text, _ = answer or frame.read(stderr) or ("", None)
-    told = [found for line in text.splitlines() if (found := _TOLD.fullmatch(line)) and found[1] == kind]
-    if told:
-        return _error(silence.label, *_as_told(told[0]))
-    said = [line.strip() for line in silence.printed.splitlines() if line.strip()]
-    printed = f"Instead of an answer it printed: {printable(said[-1])[:200]}" if said else ""
+    traced = [found for line in text.splitlines() if (found := _TRACED.fullmatch(line)) and found[1] == kind]
+    if traced:
+        return _error(silence.label, *_explained(traced[0]))
+    printed_lines = [line.strip() for line in silence.printed.splitlines() if line.strip()]
+    printed = f"Instead of an answer it printed: {printable(printed_lines[-1])[:200]}" if printed_lines else ""
     return unexplained(silence.label, _LOGIN_SHELL if kind == "login" else _EVERY_SHELL, printed)
 
 
@@ -80,8 +80,8 @@ def _error(label: str, why: str, hint: str) -> LoginShellSilent:
     return LoginShellSilent(f"Your login shell on {label} runs no commands.", why=why, hint=hint)
 
 
-def _as_told(told: re.Match[str]) -> tuple[str, str]:
-    _, how, path, number, command = told.groups()
+def _explained(traced: re.Match[str]) -> tuple[str, str]:
+    _, how, path, number, command = traced.groups()
     does = "redirects its output" if how == "redirects" else "ends or replaces it"
     shown = f": {printable(command)[:60]}" if _HARMLESS_TO_SHOW.match(command) else ""
     return (

@@ -35,7 +35,7 @@ from notebook_launcher.schedulers.base import JobStatus, Scheduler, State
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
-_LONGEST = 3  # times ``Timing.cancel_within`` if the cluster answers slowly; at most ``Timing.cancel_at_most``
+_SLOW_FACTOR = 3  # times ``Timing.cancel_within`` if the cluster answers slowly; at most ``Timing.cancel_at_most``
 # if the job ended much later than it was cancelled, it ended for another reason
 BELIEVED_WITHIN = timedelta(minutes=10)
 _QUICK = 5.0  # seconds to see whether a job had started: a slow file server must not delay the exit
@@ -122,7 +122,7 @@ class JobCancellation:
         self._interrupts = 0
         self._began = time.monotonic()
         self._deadline = self._began + self._timing.cancel_within
-        self._latest = self._began + min(_LONGEST * self._timing.cancel_within, self._timing.cancel_at_most)
+        self._latest = self._began + min(_SLOW_FACTOR * self._timing.cancel_within, self._timing.cancel_at_most)
         self._answer_within = self._timing.answer_within
         self._silence_noted = False
         self._last: dict[str, JobStatus | None] = {}  # what the scheduler reported last, by session

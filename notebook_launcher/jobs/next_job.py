@@ -33,7 +33,7 @@ from notebook_launcher.session.record import SESSION_ID, Session, job_in, new_id
 _WHEN = ("begin", "deadline", "dependency", "hold")
 NEXT_JOB_FILE = "next_job.json"  # in the directory of the session that is continued
 LONGEST_HAND_OVER = timedelta(minutes=5)
-PARTS = 4  # the hand-over takes at most the walltime divided by this
+HAND_OVER_DIVISOR = 4  # the hand-over takes at most the walltime divided by this
 _PANEL_FILE = "panel.json"
 
 
@@ -65,7 +65,7 @@ class NextJob(Frozen):
 
 def hand_over(walltime: Walltime) -> timedelta:
     """Return for how long both jobs may run: five minutes, or a quarter of a short walltime."""
-    return min(LONGEST_HAND_OVER, walltime / PARTS)
+    return min(LONGEST_HAND_OVER, walltime / HAND_OVER_DIVISOR)
 
 
 def begin_of(ends: datetime, walltime: Walltime, now: datetime) -> datetime | None:
@@ -130,7 +130,7 @@ def queue_next_job(
     """
     now = context.clock()
     begin = begin_of(ends, Request(session.record.flags).walltime, now)
-    new = next_session(session, as_told_there(context.host, begin) if begin else "", now)
+    new = next_session(session, as_cluster_time(context.host, begin) if begin else "", now)
     named(new)
     with discarded_if_not_queued(context, new):
         files = _files(context, session, new, token)
@@ -144,15 +144,15 @@ def queue_next_job(
     return new, next_job
 
 
-def as_told_there(host: Host, time: datetime) -> str:
+def as_cluster_time(host: Host, time: datetime) -> str:
     """Return a time as the cluster's clock will show it: its offset may change before then, in spring or autumn."""
     answer = host.run(["date", "-d", f"@{int(time.timestamp())}", "+%Y-%m-%dT%H:%M:%S"])
-    told = answer.stdout.split()[-1:]
-    is_told = answer.exit_code == 0 and told and _TOLD.fullmatch(told[0])
-    return told[0] if is_told else time.strftime("%Y-%m-%dT%H:%M:%S")
+    shown = answer.stdout.split()[-1:]
+    is_time = answer.exit_code == 0 and shown and _LOCAL_TIME.fullmatch(shown[0])
+    return shown[0] if is_time else time.strftime("%Y-%m-%dT%H:%M:%S")
 
 
-_TOLD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
 def withdraw_next_job(host: Host, directory: str, name: str) -> None:

@@ -186,7 +186,7 @@ def _new_name(name: str, day: str) -> str:
 
 def _inspect(host: Host, folder: str, record: str, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the state of the files in the folder, and the record of those that were copied there before."""
-    answer = host.run(["bash", "-c", PLAIN_BASH + _SAFELY + _LOOK, "look", folder, record, *names])
+    answer = host.run(["bash", "-c", PLAIN_BASH + _SAFELY + _INSPECT, "inspect", folder, record, *names])
     *lines, noted = answer.stdout.split("\n", len(names))
     if answer.exit_code or len(lines) != len(names):
         raise _failed(answer.stderr)
@@ -239,7 +239,7 @@ enter() {
   [[ -O . ]] || { echo "The folder $1 is not yours." >&2; exit 1; }
 }
 """
-_LOOK = r"""
+_INSPECT = r"""
 folder=$1 record=$2; shift 2
 if [[ -e $folder || -L $folder ]]; then
   enter "$folder"

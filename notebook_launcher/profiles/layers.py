@@ -24,7 +24,7 @@ _NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
 # values that should be in quotes: words and times, but not numbers
 _BARE = r"""[^\s"'\[{#\d][^"'#]*?|\d+[A-Za-z]+|(?:\d+-)?\d+(?::\d+)+"""
 _DAY = r"(?:(\d\d?)\.(\d\d?)\.(\d{4})|\d+[-/.]\d+[-/.]\d+)"
-_LONGEST = 200  # characters; a mistake in a longer line is not analysed
+_LONGEST_LINE = 200  # characters; a mistake in a longer line is not analysed
 _DEEPEST = 50  # levels of nested tables and lists; no profile has ten
 # parts have a limited length, so that the search takes linear time; a key with longer parts has fewer of them
 _DEEP_KEY = re.compile(
@@ -124,7 +124,7 @@ def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
     position = re.search(r"\(at line (\d+), column \d+\)", words)
     number = min(int(position[1]), len(lines)) if position else len(lines)
     mistake, line = re.sub(r"\s*\(at .*\)", "", words), lines[number - 1].strip()
-    short = line if len(line) <= _LONGEST else ""
+    short = line if len(line) <= _LONGEST_LINE else ""
     bare = re.fullmatch(rf"({_NAME})\s*=\s*({_BARE})\s*(#.*)?", short)
     day = re.fullmatch(rf"({_NAME})\s*=\s*{_DAY}\s*(#.*)?", short)
     if re.match("Cannot (overwrite|declare|mutate)", mistake):

@@ -30,7 +30,7 @@ _MODULES = tuple(name for kind in KINDS for name in kind.modules)
 #: Bash, for a login shell: prints which of the schedulers' commands are found. If none of them is supported, it also
 #: prints the matching modules, listed in a login shell of its own that a timeout can end. It prints an empty line
 #: first, since start-up files may have printed an incomplete one. All on one line: csh cannot quote a newline.
-LOOK = (
+FIND_SCHEDULERS = (
     f"{PLAIN_BASH}"
     f"echo; for one in {' '.join((*_OURS, *OTHERS))}; do type -P $one >/dev/null && echo command $one; done; "
     f"[[ -n $(type -P {' '.join(_OURS)}) ]] || "
@@ -40,8 +40,8 @@ LOOK = (
 _MODULE = re.compile(rf"module ((?:{'|'.join(_MODULES)})(?:/[A-Za-z0-9._+-]{{1,60}})?)(?:\(.*)?")
 
 
-def read_look(text: str) -> tuple[list[str], list[str]]:
-    """Return the commands and the modules (at most three) that ``LOOK`` has found."""
+def read_found(text: str) -> tuple[list[str], list[str]]:
+    """Return the commands and the modules (at most three) that ``FIND_SCHEDULERS`` has found."""
     lines = text.split("\n")
     commands = [name for name in (*_OURS, *OTHERS) if f"command {name}" in lines]
     return commands, [found[1] for line in lines if (found := _MODULE.fullmatch(line))][:3]

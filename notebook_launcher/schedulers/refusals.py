@@ -36,8 +36,8 @@ class RefusalTable(Frozen):
 
     ``title``: the scheduler's name in sentences; ``flags``: what to type to see the command's flags. ``missing``: the
     pattern of messages that say that the scheduler is not installed, or not set up; ``missing_what``,
-    ``missing_hint``: the text and the hint of the error then. ``unheard``: the pattern of messages after which the job
-    may have been queued, since the scheduler was reached and its answer was lost; ``jobs``: the command that shows
+    ``missing_hint``: the text and the hint of the error then. ``answer_lost``: the pattern of messages after which the
+    job may have been queued, since the scheduler was reached and its answer was lost; ``jobs``: the command that shows
     whether it was.
     """
 
@@ -45,7 +45,7 @@ class RefusalTable(Frozen):
     command: str
     rows: Sequence[RefusalMessage]
     flags: str
-    unheard: str
+    answer_lost: str
     jobs: str
     missing: str = r"(?!)"  # matches nothing: then only a submit command that is not found shows it
     missing_what: str = ""
@@ -74,7 +74,7 @@ class RefusalTable(Frozen):
         if row is None:
             return SubmitRefused(f"{self.title} refused the job.", why=why, hint=self.flags)
         meaning, hint = reword(row)
-        if row.kind is SchedulerAway and re.search(self.unheard, text, re.I):
+        if row.kind is SchedulerAway and re.search(self.answer_lost, text, re.I):
             look = f"look with: {self.jobs}   and try again if the job is not there soon"
             error = SchedulerAway(meaning, why=why, hint=look)
             error.may_have_heard = True

@@ -70,23 +70,23 @@ def open_context(
         root = site.expand(target.profile.session_root)
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, target, submits)
         scheduler = make_scheduler(kind, root, target.profile.scheduler_options)
-        with _naming_what_is_there(host, target):
+        with _naming_found_schedulers(host, target):
             yield Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
 
 
 @contextlib.contextmanager
-def _naming_what_is_there(host: Host, target: LaunchTarget) -> Iterator[None]:
+def _naming_found_schedulers(host: Host, target: LaunchTarget) -> Iterator[None]:
     """Add what the host has instead to an error about a scheduler that the profile names and the host lacks."""
     try:
         yield
     except SchedulerMissing as error:
         if not error.names_instead:
             with contextlib.suppress(LauncherError):  # the first error is what matters
-                _look_instead(host, target, error)
+                _add_found(host, target, error)
         raise
 
 
-def _look_instead(host: Host, target: LaunchTarget, error: SchedulerMissing) -> None:
+def _add_found(host: Host, target: LaunchTarget, error: SchedulerMissing) -> None:
     try:
         find_scheduler(host, target)
     except SchedulerMissing as found:
@@ -131,13 +131,13 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
         if asked.count:  # a jump host has asked for a secret, and would ask again each time
             raise
         view.show(events.Querying(_waiting_text(error, timing, is_watched=prompts.asks)))
-        host, choice = _after_the_crowd(log_in, asked, timing, until=deadline if prompts.asks else 0.0)
+        host, choice = _retry_log_in(log_in, asked, timing, until=deadline if prompts.asks else 0.0)
     view.show(events.Connected(host.label, choice.engine, choice.reason))
     host.login_setup = login_setup_of(target)
     return host
 
 
-def _after_the_crowd(log_in: Callable[[], LoggedIn], asked: CountedPrompts, timing: Timing, until: float) -> LoggedIn:
+def _retry_log_in(log_in: Callable[[], LoggedIn], asked: CountedPrompts, timing: Timing, until: float) -> LoggedIn:
     """Log in, trying again while many users log in at once, such as a class (``MaxStartups``).
 
     A server with OpenSSH 9.8 or newer sends the same message when many log in and when it refuses an address. So after
@@ -204,7 +204,7 @@ def find_scheduler(host: Host, target: LaunchTarget) -> str:
     Raises ``SchedulerMissing`` if there is none: the host may be the login node of a cluster with an unknown scheduler,
     where JupyterLab must not start. Raises ``HostCommandFailed`` if the host could not be searched.
     """
-    commands, modules = look_for_schedulers(host)
+    commands, modules = find_scheduler_commands(host)
     if kind := kind_by_command(commands):
         return kind.name
     raise missing.missing_scheduler(
@@ -218,12 +218,12 @@ def find_scheduler(host: Host, target: LaunchTarget) -> str:
     )
 
 
-def look_for_schedulers(host: Host) -> tuple[list[str], list[str]]:
+def find_scheduler_commands(host: Host) -> tuple[list[str], list[str]]:
     """Return the schedulers' commands that a host has, and the modules that may provide some."""
-    answer = host.run(["bash", "-c", missing.LOOK], login_shell=True)
+    answer = host.run(["bash", "-c", missing.FIND_SCHEDULERS], login_shell=True)
     if answer.exit_code != 0:
         raise no_bash(host, answer)
-    return missing.read_look(answer.stdout)
+    return missing.read_found(answer.stdout)
 
 
 def no_bash(host: Host, answer: CommandResult) -> HostCommandFailed:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from notebook_launcher.core.errors import ImageNotMade, ImageUnusable, LauncherError
 from notebook_launcher.core.package_data import container_definitions
-from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, judge_image, read_image
+from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, assess_image, read_image
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.models import Environment
@@ -106,7 +106,7 @@ def _missing_image(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     image = read_image(path, text)
     if image.kind != "missing":
         return None
-    finding = judge_image(image)
+    finding = assess_image(image)
     if same_machine or image.shared:
         if plan.container_typed:
             raise ImageUnusable(finding.found, why="Nothing was submitted.", hint=finding.hint)

@@ -116,7 +116,7 @@ class JupyterSupervisor(Supervisor):
         self._end_check = EndCheck(self._inbox, access.token)
         self._ends_at_once = False  # after SIGTERM, for example: the pages save only once the job is being ended
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
-        self._strangers_ports: set[int] = set()  # of this run: ports of other users, which were not forwarded
+        self._other_users_ports: set[int] = set()  # of this run: ports of other users, which were not forwarded
 
     def close(self) -> None:
         """Close everything here."""
@@ -242,7 +242,7 @@ class JupyterSupervisor(Supervisor):
         ports = read_port(word)
         if ports is None:
             self._note(f"“{word}” is not a port (1 to 65535); for example: f 6006")
-        elif self.attached and ports[0] in self._strangers_ports:
+        elif self.attached and ports[0] in self._other_users_ports:
             self._open_port(ports[0], ports[1] or ports[0], PortOwner.OTHERS)  # requested again
         elif self.attached:
             self._forward(ports)
@@ -277,7 +277,7 @@ class JupyterSupervisor(Supervisor):
         elif item.node != str(self._node):
             self._forward((port, requested))  # it runs on another one by now
         elif item.owner is PortOwner.OTHERS:
-            self._strangers_ports.add(port)
+            self._other_users_ports.add(port)
             numbers = f"{port}" if port == requested else f"{port}:{requested}"
             self._note(
                 f"Port {port} of {item.node} belongs to another user's program, so it is not forwarded: that program "
@@ -346,13 +346,13 @@ class JupyterSupervisor(Supervisor):
         """Close the connection to the node, because the job will run on another one; the local ports stay."""
         if self._node_connection is not None:
             self._node_connection.close()
-        self._tunnel.interrupt()
+        self._tunnel.pause_forwarding()
         self._port.spoil()
         self._node_connection = self._endpoint = None
         self._has_route = self._is_used = self._is_reached = False
         self._sure_until = 0.0  # a request to end the session was for the run that is over
         self._forwarded.clear()
-        self._strangers_ports.clear()
+        self._other_users_ports.clear()
         super()._forget_run(sentence)
 
     # --- the connection to the node

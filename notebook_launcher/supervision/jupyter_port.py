@@ -56,7 +56,7 @@ class JupyterPort:
         if not self._page_port.is_reusable:
             return False
         is_ours = page_port.is_answered(tunnel.jupyter(endpoint), endpoint, token)
-        tunnel.interrupt()
+        tunnel.pause_forwarding()
         return is_ours
 
     def spoil(self) -> None:

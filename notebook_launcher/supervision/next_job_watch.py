@@ -19,10 +19,10 @@ from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.tunnel.forwarding import Endpoint, Tunnel, check_jupyter
 from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, wanted_route
 
-LOOK_EVERY, LONGEST_LOOK = 3.0, 15.0  # seconds between two checks whether JupyterLab answers, once the job may run
+CHECK_EVERY, LONGEST_PAUSE = 3.0, 15.0  # seconds between two checks whether JupyterLab answers, once the job may run
 QUERY_EVERY = 30.0  # seconds between two queries of the scheduler
 QUERY_BEFORE_EVERY = 600.0  # the same before the job may begin: somebody may have cancelled it
-TOLD_AFTER = 120.0  # seconds for which it may be unreachable before a note says so
+NOTE_AFTER = 120.0  # seconds for which it may be unreachable before a note says so
 CANCEL_TIMES, CANCEL_EVERY = 5, 10.0  # attempts to cancel another job, and the seconds between them
 
 
@@ -64,19 +64,19 @@ class NextJobWatch:
         self._begins, self._over = begins, threading.Event()
         self._queried_at = time.monotonic()
         self._failing_since: float | None = None
-        self._is_told = False
-        threading.Thread(target=self._look_on, name="next job", daemon=True).start()
+        self._is_noted = False
+        threading.Thread(target=self._watch, name="next job", daemon=True).start()
 
     def close(self) -> None:
         """Stop watching."""
         self._over.set()
 
-    def _look_on(self) -> None:
-        pause = LOOK_EVERY
+    def _watch(self) -> None:
+        pause = CHECK_EVERY
         found: Answers | Lost | None = self._await_begin()
         while found is None and not self._over.wait(pause):
-            found = self._look()
-            pause = min(1.1 * pause, LONGEST_LOOK)
+            found = self._check()
+            pause = min(1.1 * pause, LONGEST_PAUSE)
         if found is not None and not self._over.is_set():
             self._context.interrupts.inbox.put(found)
 
@@ -90,7 +90,7 @@ class NextJobWatch:
         self._queried_at = time.monotonic() - QUERY_EVERY
         return None
 
-    def _look(self) -> Answers | Lost | None:
+    def _check(self) -> Answers | Lost | None:
         """Check once whether JupyterLab answers; ``None``: check again later."""
         try:
             if self._answers():
@@ -101,15 +101,15 @@ class NextJobWatch:
         except (ConnectionLost, HostCommandFailed):
             pass  # the launcher reconnects meanwhile
         except Exception as error:  # a thread must not die silently
-            self._tell(error.what if isinstance(error, LauncherError) else repr(error))
+            self._note_unreachable(error.what if isinstance(error, LauncherError) else repr(error))
         return self._lost_if_ended(QUERY_EVERY)
 
-    def _tell(self, what: str) -> None:
+    def _note_unreachable(self, what: str) -> None:
         """Show once that the job is unreachable, after it has been so for a while."""
         now = time.monotonic()
         self._failing_since = since = self._failing_since or now
-        if not self._is_told and now - since >= TOLD_AFTER:
-            self._is_told = True
+        if not self._is_noted and now - since >= NOTE_AFTER:
+            self._is_noted = True
             job = job_of(self._session)
             note = events.Note(f"The next job, {job}, cannot be reached yet: {what} It is tried again.")
             self._context.interrupts.inbox.put(Shown(note))

@@ -95,7 +95,7 @@ class _RenewingSupervisor(AppsSupervisor):
         super().__init__(context, session, access, ours=ours, place=place)
         self.renewal = Renewal(context, session, access)
         self._before = before
-        self._interrupting: threading.Timer | None = None
+        self._pausing: threading.Timer | None = None
         if before is not None:
             self._tunnel, self._port = before.tunnel, before.port.lead_to(session)
             self._forwards = [*before.ports]
@@ -149,8 +149,8 @@ class _RenewingSupervisor(AppsSupervisor):
     def _forget_run(self, sentence: str) -> None:
         """Drop the next job, which would begin too early as this one is restarted; hand over if it runs already."""
         has_begun = self.renewal.has_begun()
-        if self._interrupting is not None:
-            self._interrupting.cancel()  # the port will lead to the new run
+        if self._pausing is not None:
+            self._pausing.cancel()  # the port will lead to the new run
         super()._forget_run(sentence)
         if has_begun:
             self._hand_over(still_runs=True)
@@ -161,15 +161,15 @@ class _RenewingSupervisor(AppsSupervisor):
         record = record or exit_record(self._context, self._session)
         self._raise_if_finished(record)
         if record.get("cause") == STOPPED:
-            self._interrupt_tunnel_soon()
+            self._pause_forwarding_soon()
         next_session = self.renewal.next_session
         if next_session is not None and self._is_time_over(record):
             if not self.renewal.has_begun():
                 self._note(
                     f"The walltime of job {self._job} is over. Waiting for the next job, {job_of(next_session)}."
                 )
-            if self._interrupting is not None:
-                self._interrupting.join()
+            if self._pausing is not None:
+                self._pausing.join()
             self._hand_over(still_runs=False)
         try:
             super()._job_ended(record, status)
@@ -188,12 +188,12 @@ class _RenewingSupervisor(AppsSupervisor):
         ended = parse_iso(str(record.get("ended") or ""), now) or now
         return ended >= end - ABOUT_THE_END
 
-    def _interrupt_tunnel_soon(self) -> None:
+    def _pause_forwarding_soon(self) -> None:
         """Stop forwarding once the page has saved: another user of the node could take the port, and get the token."""
-        if self._interrupting is None or not self._interrupting.is_alive():
-            self._interrupting = threading.Timer(SAVED_WITHIN, self._tunnel.interrupt)
-            self._interrupting.daemon = True
-            self._interrupting.start()
+        if self._pausing is None or not self._pausing.is_alive():
+            self._pausing = threading.Timer(SAVED_WITHIN, self._tunnel.pause_forwarding)
+            self._pausing.daemon = True
+            self._pausing.start()
 
     def _raise_exit(self, record: Mapping[str, object], status: JobStatus | None) -> NoReturn:
         if self.renewal.has_begun():
@@ -218,7 +218,7 @@ class _RenewingSupervisor(AppsSupervisor):
         )
         if not is_ours:
             self._port.spoil()
-        self._tunnel.interrupt()
+        self._tunnel.pause_forwarding()
         tunnel, self._tunnel = self._tunnel, Tunnel()
         previous = self._session if still_runs else None
         ports, left = sorted(self._forwarded), self.renewal.left

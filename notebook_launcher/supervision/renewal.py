@@ -107,10 +107,10 @@ class Renewal:
         self._context, self._session, self._access, self.left = context, session, access, 0
         self._inbox = context.interrupts.inbox
         self._end: datetime | None = None
-        self._asked_at = ""  # the time of the page's request that was handled last
+        self._requested_at = ""  # the time of the page's request that was handled last
         self._queueing: threading.Thread | None = None
         self._gone = set[str]()  # the names of the next sessions that ended before they answered
-        self._named: Session | None = None  # the session that the thread is about to queue
+        self._session_to_queue: Session | None = None  # the session that the thread is about to queue
         self._queued: Session | None = None  # the session that the thread has queued, even if not yet reported
         self._is_unwanted = False  # the job that is being queued: it is cancelled once it is queued
         self._page_waits = False  # whether the page has requested a job before the end was known
@@ -175,10 +175,10 @@ class Renewal:
     def _requested(self, data: Mapping[str, object]) -> None:
         """Handle a request from the page's button, unless it is an old one, which the page has already dealt with."""
         at, now = str(data.get("at") or ""), self._context.clock()
-        asked = parse_iso(at, now)
-        if at == self._asked_at or asked is None or abs(now - asked) > RECENT:
+        requested = parse_iso(at, now)
+        if at == self._requested_at or requested is None or abs(now - requested) > RECENT:
             return
-        self._asked_at = at
+        self._requested_at = at
         if self.next_session is not None or self._queueing is not None:
             return
         if Request(self._session.record.flags).walltime.is_unlimited:
@@ -201,7 +201,7 @@ class Renewal:
                 return
             self.put(events.Note("Queueing the next job of this session."))
             token = self._access.token
-            session, next_job = queue_next_job(apart, self._session, end, token, named=self._name)
+            session, next_job = queue_next_job(apart, self._session, end, token, named=self._record_session)
         except Exception as error:  # a thread must not die silently
             failed = error if isinstance(error, LauncherError) else LauncherError("It failed.", why=repr(error))
             self._inbox.put(_NotQueued(self, failed))
@@ -209,8 +209,8 @@ class Renewal:
             self._queued = session
             self._inbox.put(_Queued(self, session, next_job))
 
-    def _name(self, session: Session) -> None:
-        self._named = session
+    def _record_session(self, session: Session) -> None:
+        self._session_to_queue = session
 
     def _is_first(self) -> bool:
         """Remove the page's request; return false if another attached launcher was faster."""
@@ -363,7 +363,7 @@ class Renewal:
         while thread.is_alive() and time.monotonic() < until and interrupts.exit_requests == before:
             thread.join(0.1)
         if thread.is_alive():
-            named, stop = self._named, ""
+            named, stop = self._session_to_queue, ""
             if named is not None:
                 stop = f" If it was, end it with:\n  {launcher_command(self._context, named, 'stop')}"
             self._note(f"It is not known whether the next job was queued.{stop}")

@@ -62,7 +62,7 @@ class _ScriptSupervisor(BatchSupervisor):
         super().__init__(context, session, ours=ours)
         self._paths: list[str] = []  # of the files in ``_printed``
         self._steps = StepUseWatch(context, session, self._inbox)
-        use = "; u and ENTER shows what its steps use." if self._steps.is_told else "."
+        use = "; u and ENTER shows what its steps use." if self._steps.is_available else "."
         self.keys_waiting = (f"{_KEYS_OURS}{use}", f"{_KEYS_CONNECTED}{use}")
         self._seconds = 0.0
 

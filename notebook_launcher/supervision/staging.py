@@ -9,7 +9,7 @@ from notebook_launcher.core.text import printable
 from notebook_launcher.schedulers.base import JobRef
 
 _STATES = ("waiting", "copying", "copied", "kept", "later", "failed")
-_LONGEST = 300  # characters of a text from the node
+_LONGEST_TEXT = 300  # characters of a text from the node
 
 
 def read_staging(job: JobRef, data: Mapping[str, object]) -> events.Staging | None:
@@ -29,7 +29,7 @@ def not_staged_note(event: events.Staging) -> str:
 
 def _line(value: object) -> str:
     words = " ".join(printable(str(value or "")).split())
-    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+    return words if len(words) <= _LONGEST_TEXT else f"{words[:_LONGEST_TEXT]}…"
 
 
 def _count(value: object) -> int | None:

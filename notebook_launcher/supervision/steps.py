@@ -32,7 +32,7 @@ class StepsReported(Frozen):
 
 
 class StepUseWatch:
-    """Shows what the steps use; unless asked, only if one has several tasks, as the status line shows the rest.
+    """Shows what the steps use; unless requested, only if one has several tasks, as the status line shows the rest.
 
     Queries run on threads, and their answers go through the inbox to ``handle``, so that a slow scheduler delays
     nothing.
@@ -42,19 +42,19 @@ class StepUseWatch:
         self._context, self._session, self._inbox = context, session, inbox
         self._command = context.scheduler.running_steps(job_of(session))
         self._before: StepsReported | None = None
-        self._looks = 0
+        self._queries = 0
         self._due: float | None = None  # None: the job does not run
         self._is_waiting = False
-        self._is_asked = False  # by the user, who sees the answer in any case
+        self._is_requested = False  # by the user, who sees the answer in any case
 
     @property
-    def is_told(self) -> bool:
+    def is_available(self) -> bool:
         """Whether the scheduler reports what steps use."""
         return self._command is not None
 
     def job_started(self) -> None:
         """Start to query."""
-        self._before, self._looks = None, 0
+        self._before, self._queries = None, 0
         self._due = time.monotonic() + PAUSES[0]
 
     def job_requeued(self) -> None:
@@ -64,7 +64,7 @@ class StepUseWatch:
     def check(self) -> None:
         """Query if it is time."""
         if self._due is not None and time.monotonic() >= self._due:
-            self._look()
+            self._start_query()
 
     def ask(self) -> str:
         """Query now, for the user; return why that is impossible, else ""."""
@@ -72,15 +72,15 @@ class StepUseWatch:
             return "This scheduler does not report what the steps of a running job use."
         if self._due is None:
             return "The job has not started yet."
-        self._is_asked = True
-        self._look()  # does nothing if an answer is awaited already, which is then shown
+        self._is_requested = True
+        self._start_query()  # does nothing if an answer is awaited already, which is then shown
         return ""
 
-    def _look(self) -> None:
+    def _start_query(self) -> None:
         if self._command is None or self._is_waiting:
             return
-        self._looks, self._is_waiting = self._looks + 1, True
-        self._due = time.monotonic() + PAUSES[min(self._looks, len(PAUSES) - 1)]
+        self._queries, self._is_waiting = self._queries + 1, True
+        self._due = time.monotonic() + PAUSES[min(self._queries, len(PAUSES) - 1)]
         threading.Thread(target=self._query, args=(self._command,), name="ask for steps", daemon=True).start()
 
     def _query(self, command: list[str]) -> None:
@@ -97,17 +97,17 @@ class StepUseWatch:
         """Handle an answer, and show what steps use."""
         if not isinstance(item, StepsReported) or item.by is not self:
             return
-        asked, self._is_asked, self._is_waiting = self._is_asked, False, False
+        requested, self._is_requested, self._is_waiting = self._is_requested, False, False
         if self._due is None:
             return  # the job was requeued meanwhile
         before, self._before = self._before, item
         since = {sample.name: sample for sample in before.samples} if before else {}
         seconds = item.at - before.at if before else 0.0
-        steps = tuple(_uses(item.samples, since, seconds, with_batch=asked))
+        steps = tuple(_uses(item.samples, since, seconds, with_batch=requested))
         has_many = any(step.cores is not None and (step.tasks or 1) > 1 for step in steps)
-        if steps and (asked or has_many):
+        if steps and (requested or has_many):
             self._context.view.show(events.StepsUsed(self._session.id, job_of(self._session).id, steps))
-        elif asked:
+        elif requested:
             self._context.view.show(events.Note("The scheduler has not reported on the job's steps yet."))
 
 

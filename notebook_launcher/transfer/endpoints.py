@@ -22,7 +22,7 @@ from notebook_launcher.transfer.real_folder import Identity
 _CUT_SHORT = "wrote only"  # tar's message for a file that was truncated by a full disk
 _SHUT = re.compile(r"permission denied|not permitted|read-only", re.I)
 _FULL = re.compile(rf"no space left|disk quota|quota exceeded|file too large|{_CUT_SHORT}", re.I)
-_LOOK = "check with ls -ld that you may write there; "
+_CHECK_MODES = "check with ls -ld that you may write there; "
 GOES_ON = "type the same command to continue from there"
 
 
@@ -102,7 +102,7 @@ def tool_failed(label: str, message: str) -> CopyFailed:
     """Return the error for the output of a failed tool."""
     lines = message.strip().splitlines() or ["no reason given"]
     full = [line for line in lines if _FULL.search(line)]
-    hint = "make room there (df -h, quota -s); " if full else _LOOK if _SHUT.search(lines[0]) else ""
+    hint = "make room there (df -h, quota -s); " if full else _CHECK_MODES if _SHUT.search(lines[0]) else ""
     why = (full or lines)[0]
     if _CUT_SHORT in why.lower():
         why += " (the disk may be full, or a quota used up)"
@@ -127,7 +127,7 @@ def os_errors_of(path: str) -> Iterator[None]:
         why = error.strerror or str(error)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) if hasattr(errno, "EDQUOT") else False
         shut = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        hint = "make room here; " if full else _LOOK if shut else ""
+        hint = "make room here; " if full else _CHECK_MODES if shut else ""
         raise CopyFailed(f"The copy broke off at {path} on this machine.", why=why, hint=hint + GOES_ON) from None
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from notebook_launcher.core.errors import JupyterSilent, LauncherError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import ByteStream, Route
-from notebook_launcher.hosts.handed_over import HandedOver, HandOverFailed
+from notebook_launcher.hosts.delegated_connection import DelegatedConnection, DelegationFailed
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -211,7 +211,7 @@ class Tunnel:
         route = self._route
         return route is not None and route.alive
 
-    def interrupt(self) -> None:
+    def pause_forwarding(self) -> None:
         """Make new connections wait, because Jupyter moves to another node, until ``jupyter`` or ``app`` is called."""
         with self._changed:
             for name, servers in self._servers.items():
@@ -224,10 +224,10 @@ class Tunnel:
         local: socket.socket,
         target: Callable[[], tuple[str, int] | None],
         wanted: Callable[[], bool] = lambda: True,
-    ) -> ByteStream | HandedOver:
+    ) -> ByteStream | DelegatedConnection:
         """Open a connection to the node's ``target``, as soon as there is a route and the target is known.
 
-        ``local``: the local connection that it is for, which another process may carry (``Route.hand_over``).
+        ``local``: the local connection that it is for, which another process may carry (``Route.delegate``).
         ``wanted``: whether it is still needed. Raises ``OSError``.
         """
         deadline = time.monotonic() + ROUTE_TIMEOUT
@@ -245,8 +245,8 @@ class Tunnel:
                     self._wait_for_another(route, 1.0)
                 continue
             try:
-                return route.hand_over(local, address) or route.open(address)
-            except (ConnectionRefusedError, PermissionError, HandOverFailed):  # refused, or handed over already
+                return route.delegate(local, address) or route.open(address)
+            except (ConnectionRefusedError, PermissionError, DelegationFailed):  # refused, or delegated already
                 raise
             except OSError:  # the route has just broken, or is silent; it may soon be replaced
                 self._wait_for_another(route, 0.5)

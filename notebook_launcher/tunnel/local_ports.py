@@ -21,7 +21,7 @@ import sshtunnel
 from notebook_launcher.core import local_sockets
 from notebook_launcher.core.errors import NodeUnreachable
 from notebook_launcher.hosts.base import ByteStream, PassesOn
-from notebook_launcher.hosts.handed_over import HandedOver
+from notebook_launcher.hosts.delegated_connection import DelegatedConnection
 
 CHUNK = 256 * 1024  # bytes copied at once
 ATTEMPTS = 20  # to find a number that is free on both loopback addresses
@@ -29,7 +29,9 @@ NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # nobody has an address ``:
 
 #: opens a connection to the node: for which local one, where it leads, and whether anybody still waits for it. Raises
 #: ``OSError``
-Connect = Callable[[socket.socket, Callable[[], tuple[str, int] | None], Callable[[], bool]], ByteStream | HandedOver]
+Connect = Callable[
+    [socket.socket, Callable[[], tuple[str, int] | None], Callable[[], bool]], ByteStream | DelegatedConnection
+]
 
 
 class ConnectionHandler(sshtunnel._ForwardHandler):  # type: ignore[misc]
@@ -51,7 +53,7 @@ class ConnectionHandler(sshtunnel._ForwardHandler):  # type: ignore[misc]
         except OSError:
             _reset(self.request)
         else:
-            _wait(self.request, far) if isinstance(far, HandedOver) else relay(self.request, far)
+            _wait(self.request, far) if isinstance(far, DelegatedConnection) else relay(self.request, far)
 
 
 class PortServer(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
@@ -160,7 +162,7 @@ def _break(far: ByteStream, *, is_written: bool) -> None:
         far.close()
 
 
-def _wait(near: socket.socket, far: HandedOver) -> None:
+def _wait(near: socket.socket, far: DelegatedConnection) -> None:
     """Wait until another process has carried a connection to its end; it is reset if it broke, as ``relay`` does."""
     try:
         far.wait()

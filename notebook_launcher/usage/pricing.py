@@ -230,7 +230,7 @@ def left_of(budget: Budget, account: str | None, output: str) -> float | None:
     """Return what is left of the account, read from the ``output`` of the budget command; ``None`` if that is unclear.
 
     If the pattern contains the account and none is given, the output must be about a single account. Colours in the
-    output are ignored, and so is what follows the first ``safe_regex.LONGEST`` characters of a line.
+    output are ignored, and so is what follows the first ``safe_regex.LONGEST_TEXT`` characters of a line.
     """
     pattern = budget.pattern.replace("{account}", re.escape(account) if account else r"\S+")
     lines = printable(output).splitlines()[:_MOST_LINES]

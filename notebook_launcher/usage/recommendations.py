@@ -1,4 +1,4 @@
-"""What to request next time, judged from what a session used. Pure.
+"""What to request next time, assessed from what a session used. Pure.
 
 It is cautious: a session that is ended by a limit is worse than one that requested too much. Nothing is recommended
 about values that were not measured, nor after a session of a few minutes.
@@ -89,7 +89,7 @@ def next_time(
     takes the recommended numbers of cores and GPUs into account.
     """
     if not bill.run_time or bill.run_time < SHORT or (accounted and accounted.earlier):
-        return ()  # too short to judge, or the last of several runs, which may have had little left to do
+        return ()  # too short to assess, or the last of several runs, which may have had little left to do
     found = [_walltime(bill, accounted)]
     if (accounted.nodes if accounted else None) in (None, 1) and flags.get("nodes") in (None, "1"):
         job = _Job(bill, use, flags, accounted)
@@ -112,7 +112,7 @@ def _walltime(bill: events.Bill, accounted: AccountingRecord | None) -> tuple[st
             f"it ran into its limit of {_walltime_in_words(requested)}",
         )
     if accounted and accounted.state not in (State.COMPLETED, State.CANCELLED, State.UNKNOWN):
-        return None  # it ended too early to judge
+        return None  # it ended too early to assess
     shorter = _rounded(used)
     if requested - shorter < WORTH or shorter > requested / 2:
         return None

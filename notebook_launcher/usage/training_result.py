@@ -15,7 +15,7 @@ from notebook_launcher.session.record import json_object
 
 MARK = "notebook-launcher"  # the key of the line; its value is the version of the format
 VERSION = 1
-LONGEST = 65536  # the most characters of the line
+LONGEST_LINE = 65536  # the most characters of the line
 LARGEST_FILE = 1024 * 1024  # bytes, about 6000 epochs of the bundled trainers
 _MOST = 10**15
 
@@ -41,7 +41,7 @@ def read_result(lines: Iterable[str], file: str = "", job: str = "", *, is_share
             return of_file
     found = TrainingResult()
     for line in lines:
-        if line.lstrip().startswith("{") and len(line) <= LONGEST:
+        if line.lstrip().startswith("{") and len(line) <= LONGEST_LINE:
             found = result_in(json_object(line.strip())) or found
     return found
 

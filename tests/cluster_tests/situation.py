@@ -46,7 +46,7 @@ class Situation:
     ``provoked``: how, in words and commands; ``arguments``: those of launch-notebook, in which ``{}`` is the value
     from the arrangement; ``sees``: a regular expression for each sentence that the user must have seen; ``ends``: the
     error that the launch ends with, ``None`` if it succeeds; ``arranged``: the circumstances; ``acts``: the actions
-    meanwhile, in order; ``each_slurm``: whether generations of Slurm differ in it; ``newest_slurm``: whether it is
+    meanwhile, in order; ``each_slurm``: whether releases of Slurm differ in it; ``newest_slurm``: whether it is
     also tested with the newest one; ``killed``: whether the launcher is killed; ``alone``: whether it and other
     sessions would disturb each other; ``turn``: a resource that only one situation at a time may use (a node, a
     partition, a user's home); ``long``: whether it takes a minute or more.

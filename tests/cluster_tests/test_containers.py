@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 Start = Callable[..., Session]
 NODES = ("node1", "node2", "gpu1")
 
-LOOK = """
+INSPECT = """
 import json, os, sys
 umask = os.umask(0)
 print(json.dumps({"python": sys.executable, "home": os.environ["HOME"], "folder": os.getcwd(), "user": os.getuid(),
@@ -79,7 +79,7 @@ def end(cluster: PracticeCluster, session: Session) -> None:
 
 def assert_it_is_like_the_node(cluster: PracticeCluster, session: Session) -> None:
     """A cell finds the user's home and number, what the environment sets and binds, and the image's Python."""
-    found = json.loads(run_cell(cluster, session, LOOK))
+    found = json.loads(run_cell(cluster, session, INSPECT))
     assert found == {
         "python": "/opt/jupyterlab/bin/python3",
         "home": "/home/alice",

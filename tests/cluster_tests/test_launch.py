@@ -21,7 +21,7 @@ from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
 LAUNCH = in_box.launch
-# run again on other generations of Slurm by `make test`
+# run again on other releases of Slurm by `make test`
 each_slurm, newest_slurm = pytest.mark.each_slurm, pytest.mark.newest_slurm
 each_scheduler = pytest.mark.each_scheduler
 

@@ -19,7 +19,7 @@ from tests.practice_cluster import PracticeCluster
 LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
-# run again on the other generation of Slurm by `make test`
+# run again on the other release of Slurm by `make test`
 each_slurm = pytest.mark.each_slurm
 
 # what sbatch may make of a flag without a value, and with the value 1, which not all can have
@@ -37,7 +37,7 @@ CHANGED = frozenset({"get-user-env", "requeue"})
 def test_this_sbatch_tells_of_every_flag_what_the_launcher_takes_it_for(cluster: PracticeCluster) -> None:
     """It is asked as about a flag that the launcher does not know, with a value and without; and nothing is submitted.
 
-    That ``--segment`` and others are newer than a generation of Slurm is told as well.
+    That ``--segment`` and others are newer than a release of Slurm is told as well.
     """
     trials = [(flag, value) for flag in FLAGS for value in (None, "1")]
     commands = [shlex.join(Slurm().try_flag(flag.name, value)) for flag, value in trials]

@@ -36,10 +36,10 @@ def course() -> None:
 @_json
 def list_(*, as_json: bool) -> int:
     """List the saved courses."""
-    from notebook_launcher.planning import courses
+    from notebook_launcher.planning import course_commands
 
     with _interface(as_json) as (view, _):
-        courses.list_courses(view)
+        course_commands.list_courses(view)
     return view.exit_code
 
 
@@ -48,10 +48,10 @@ def list_(*, as_json: bool) -> int:
 @_name
 def show(name: str, *, as_json: bool) -> int:
     """Show the settings of a course, and its source."""
-    from notebook_launcher.planning import courses
+    from notebook_launcher.planning import course_commands
 
     with _interface(as_json) as (view, _):
-        courses.show_course(name, view)
+        course_commands.show_course(name, view)
     return view.exit_code
 
 
@@ -60,10 +60,10 @@ def show(name: str, *, as_json: bool) -> int:
 @_name
 def update(name: str, *, as_json: bool) -> int:
     """Fetch a saved course again from its source, and show what has changed."""
-    from notebook_launcher.planning import courses
+    from notebook_launcher.planning import course_commands
 
     with _interface(as_json) as (view, prompts):
-        courses.update_course(name, view, prompts)
+        course_commands.update_course(name, view, prompts)
     return view.exit_code
 
 
@@ -72,10 +72,10 @@ def update(name: str, *, as_json: bool) -> int:
 @_name
 def forget(name: str, *, as_json: bool) -> int:
     """Forget a course. Notebooks that were copied to the cluster stay there."""
-    from notebook_launcher.planning import courses
+    from notebook_launcher.planning import course_commands
 
     with _interface(as_json) as (view, _):
-        courses.forget_course(name, view)
+        course_commands.forget_course(name, view)
     return view.exit_code
 
 
@@ -83,8 +83,8 @@ def forget(name: str, *, as_json: bool) -> int:
 @click.argument("file", type=click.Path())
 def digest(file: str) -> int:
     """Print the digest of a course file with all that belongs to it, for the address: URL#sha256=DIGEST."""
-    from notebook_launcher.planning import courses
+    from notebook_launcher.planning import course_commands
 
     with _interface(False) as (view, _):
-        click.echo(courses.digest_of(file, view))
+        click.echo(course_commands.digest_of(file, view))
     return view.exit_code

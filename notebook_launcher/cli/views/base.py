@@ -52,7 +52,7 @@ class BaseView:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._terminal.restore()
         if self._notifier is not None:
-            if self._has_session and (text := notifications.worth_telling_at_the_end(error)):
+            if self._has_session and (text := notifications.notification_of_error(error)):
                 self._notifier.send(text)
             self._notifier.close()
         if self._browser:
@@ -73,7 +73,7 @@ class BaseView:
             self._open(event.url)
         self._opened = self._opened or isinstance(event, events.BrowserOpened)
         self._has_session = self._has_session or isinstance(event, events.Submitted | events.Ready)
-        if self._notifier is not None and (text := notifications.worth_telling(event)):
+        if self._notifier is not None and (text := notifications.notification_of_event(event)):
             self._notifier.send(text)
 
     def _say_of_notifying(self, text: str) -> None:

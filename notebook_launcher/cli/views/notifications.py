@@ -19,7 +19,7 @@ from notebook_launcher.core.text import listed, printable
 
 TITLE = "launch-notebook"
 GONE_WITHIN = 3.0  # seconds that a notification program may still run when the launcher wants to exit
-_LONGEST = 300  # characters of a text
+_LONGEST_TEXT = 300  # characters of a text
 
 _OSASCRIPT = (
     "on run argv",
@@ -40,7 +40,7 @@ $notification = [Windows.UI.Notifications.ToastNotification]::new($toast)
 """
 
 
-def worth_telling(event: events.Event) -> str | None:
+def notification_of_event(event: events.Event) -> str | None:
     """Return the text of the notification for an event; ``None`` if it needs none."""
     if isinstance(event, events.Ready):
         return f"JupyterLab is ready on {event.node}."
@@ -55,7 +55,7 @@ def worth_telling(event: events.Event) -> str | None:
     return None
 
 
-def worth_telling_at_the_end(error: BaseException | None) -> str | None:
+def notification_of_error(error: BaseException | None) -> str | None:
     """Return the text of the notification for an error that ends the command; ``None`` if the user caused it."""
     if isinstance(error, LauncherError) and not isinstance(error, Interrupted | CancelFailed):
         return error.what
@@ -76,7 +76,7 @@ class Notifier:
 
     def send(self, text: str) -> None:
         """Send a notification without waiting for it."""
-        text = " ".join(printable(text).split())[:_LONGEST]
+        text = " ".join(printable(text).split())[:_LONGEST_TEXT]
         command = command_for(sys.platform, text)
         if command is None or not self._run(*command):
             self._send_to_terminal(text)

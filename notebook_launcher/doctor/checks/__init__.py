@@ -1,4 +1,4 @@
 """The checks of ``doctor``, one file for each system that is inspected.
 
-``doctor.findings`` judges the results.
+``doctor.findings`` assesses the results.
 """

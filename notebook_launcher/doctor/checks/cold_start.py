@@ -48,13 +48,13 @@ def check_cold_start(checks: CheckRunner, host: Host, plan: Plan, site: Site) ->
         if not count or micros is None:
             return unknown(f"No files of Python were found in {folder} on the login node.")
         staged = plan.target.profile.stage if plan.environment.stage is None else plan.environment.stage
-        return judge_cold_start(folder, micros / count / 1000, staged=staged)
+        return assess_cold_start(folder, micros / count / 1000, staged=staged)
 
     checks.check(COLD_START, measure, doing=f"opening files in {folder}")
 
 
-def judge_cold_start(folder: str, milliseconds: float, *, staged: bool) -> Finding:
-    """Judge the time that opening a file takes; ``staged``: whether the environment is already copied to the node."""
+def assess_cold_start(folder: str, milliseconds: float, *, staged: bool) -> Finding:
+    """Assess the time that opening a file takes; ``staged``: whether the environment is already copied to the node."""
     seconds = OPENED * milliseconds / 1000
     found = f"opening a file in {folder} takes {milliseconds:.2g} ms on the login node, {OPENED} take {seconds:.2g} s"
     if staged:

@@ -9,7 +9,7 @@ from functools import partial
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.finding import Finding, ok, warning
 from notebook_launcher.core.quantities import counted
-from notebook_launcher.diagnosis.request_check import SchedulerReport, judge_reservation
+from notebook_launcher.diagnosis.request_check import SchedulerReport, assess_reservation
 from notebook_launcher.doctor.checks.queue import ANSWERS, RESERVATION
 from notebook_launcher.doctor.findings import covers
 from notebook_launcher.profiles.courses import saved_course
@@ -56,7 +56,7 @@ def _notebooks(course: CourseProfile) -> Finding:
 def _reservation(reservation: Reservation, report: SchedulerReport, now: datetime, is_reported: bool) -> Finding | None:
     if reservation.last < now.date():
         return ok(f"its days are over: {reservation.first} to {reservation.last}")
-    finding = judge_reservation(reservation.name, report.reservations, now, None)
+    finding = assess_reservation(reservation.name, report.reservations, now, None)
     if finding.result == "fault" and reservation.first > now.date():
         finding = replace(finding, who=f"Students on {reservation.first}")
     known = next((one for one in report.reservations or () if one.name == reservation.name), None)

@@ -20,13 +20,13 @@ from notebook_launcher.core.finding import Finding, fault, of_error, ok
 from notebook_launcher.doctor.findings import (
     Folder,
     Home,
-    judge_clock,
-    judge_home,
-    judge_keys,
-    judge_login_shell,
-    judge_quota,
-    judge_root,
-    judge_ssh_files,
+    assess_clock,
+    assess_home,
+    assess_keys,
+    assess_login_shell,
+    assess_quota,
+    assess_root,
+    assess_ssh_files,
     read_home,
 )
 from notebook_launcher.hosts.base import Host, Prompts
@@ -92,7 +92,7 @@ def _keys(target: LaunchTarget) -> Finding | None:
     if sys.platform == "win32" or target.destination is None:  # file modes mean nothing on Windows
         return None
     files = [file for file in resolve(target.destination).identity_files if file.is_file()]
-    return judge_keys({_from_home(file): file.stat().st_mode & 0o777 for file in files})
+    return assess_keys({_from_home(file): file.stat().st_mode & 0o777 for file in files})
 
 
 def _from_home(path: Path) -> str:
@@ -164,12 +164,12 @@ def check_login_node(checks: CheckRunner, host: Host, target: LaunchTarget) -> t
         return None
     root = site.expand(target.profile.session_root)
     if host.remote:
-        checks.check("clock", lambda: judge_clock(site.clock(), datetime.now(site.now.tzinfo)))
+        checks.check("clock", lambda: assess_clock(site.clock(), datetime.now(site.now.tzinfo)))
     home = _inspect_home(checks, host, root)
     checks.check(LOGIN_SHELL, lambda: _login_shell(host, home.shell), doing="starting a login shell there")
     if host.remote:
-        checks.check("ssh files there", lambda: judge_ssh_files(home.modes or {}), needs=["commands there"])
-    checks.check(HOME, lambda: judge_home(home.home), needs=["commands there"])
+        checks.check("ssh files there", lambda: assess_ssh_files(home.modes or {}), needs=["commands there"])
+    checks.check(HOME, lambda: assess_home(home.home), needs=["commands there"])
     # a full or read-only home is reported once
     needs = ["commands there", *([HOME] if root.startswith(f"{site.home}/") else [])]
     checks.check(ROOT, lambda: _root(host, home.root), needs=needs)
@@ -197,8 +197,8 @@ def _inspect_home(checks: CheckRunner, host: Host, root: str) -> Home:
 
 
 def _root(host: Host, root: Folder) -> Finding:
-    """Judge the folder of sessions as a launch does: it is writable, and nobody else can replace files there."""
-    finding = judge_root(root)
+    """Assess the folder of sessions as a launch does: it is writable, and nobody else can replace files there."""
+    finding = assess_root(root)
     if finding.result != "fault":
         host.refuse_unsafe(root.path)
     return finding
@@ -211,9 +211,9 @@ def _login_shell(host: Host, shell: str) -> Finding:
     seconds = time.monotonic() - began
     result = host.run(["bash", "-l", "-c", ":"], timeout=TIMEOUT)
     noise = [*result.stdout.splitlines(), *result.stderr.splitlines()]
-    return judge_login_shell(shell, noise, seconds, has_setup=bool(host.login_setup.lines))
+    return assess_login_shell(shell, noise, seconds, has_setup=bool(host.login_setup.lines))
 
 
 def _quota(host: Host, site: Site, command: tuple[str, ...]) -> Finding:
     answer = host.run([site.expand(word) for word in command], login_shell=True, timeout=TIMEOUT)
-    return judge_quota(command, answer.exit_code, answer.stdout or answer.stderr)
+    return assess_quota(command, answer.exit_code, answer.stdout or answer.stderr)

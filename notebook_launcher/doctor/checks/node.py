@@ -62,7 +62,7 @@ _BELONGS: tuple[tuple[type[LauncherError], str], ...] = (
 # flags that would delay the job's start, or that matter only later
 _NOT_NOW = ("begin", "hold", "dependency", "deadline", "signal", "requeue", "time-min", "mail-type", "mail-user")
 
-_LOOK = (
+_INSPECT_GPUS = (
     'echo "visible ${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-${GPU_DEVICE_ORDINAL-}}}"; '
     'for device in /dev/nvidia[0-9]* /dev/kfd /dev/dri/renderD*; do test -e "$device" && echo "device $device"; done; '
     'nvidia-smi -L 2>/dev/null | sed "s/ (UUID.*//; s/^/seen /"; exit 0'
@@ -169,7 +169,7 @@ class _Watching:
 
     def _inspect_gpus(self, event: events.Ready) -> Finding:
         context = self._context
-        argv = ["sh", "-c", _LOOK, "look"]
+        argv = ["sh", "-c", _INSPECT_GPUS, "inspect-gpus"]
         step = argv if context.scheduler.same_machine else context.scheduler.step(JobRef(event.job, self.cluster), argv)
         if step is None:
             return unknown("The scheduler cannot look into a running job.")
@@ -177,11 +177,11 @@ class _Watching:
             answer = context.host.run(step, login_shell=True, timeout=STEP_WITHIN)
         except LauncherError as error:
             return unknown(error.what)
-        return judge_gpus(answer.stdout)
+        return assess_gpus(answer.stdout)
 
 
-def judge_gpus(output: str) -> Finding:
-    """Judge from its environment variables and devices whether a job that requested GPUs has any."""
+def assess_gpus(output: str) -> Finding:
+    """Assess from its environment variables and devices whether a job that requested GPUs has any."""
     lines = [line.partition(" ") for line in output.splitlines()]
     seen = [text for word, _, text in lines if word == "seen"]
     devices = [text for word, _, text in lines if word == "device"]

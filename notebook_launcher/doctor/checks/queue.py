@@ -23,30 +23,30 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import as_typed, unlisted
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.diagnosis.choices import usable_reservations
-from notebook_launcher.diagnosis.licence_fit import judge_licences
+from notebook_launcher.diagnosis.licence_fit import assess_licences
+from notebook_launcher.diagnosis.name_suggestions import usable_reservations
 from notebook_launcher.diagnosis.out_of_service import HINT, waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,
     account_refusal,
+    assess_account,
+    assess_clusters,
+    assess_features,
+    assess_gpus,
+    assess_nodelist,
+    assess_partition,
+    assess_qos,
+    assess_reservation,
+    assess_size,
+    assess_walltime,
     gpus_of,
-    judge_account,
-    judge_clusters,
-    judge_features,
-    judge_gpus,
-    judge_nodelist,
-    judge_partition,
-    judge_qos,
-    judge_reservation,
-    judge_size,
-    judge_walltime,
     kinds_of,
 )
+from notebook_launcher.diagnosis.start_before_submission import estimate_before_submission
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
-from notebook_launcher.diagnosis.unqueued import estimate_unqueued
 from notebook_launcher.doctor.findings import (
+    assess_programs,
     expand,
-    judge_programs,
     nodes_in_service,
     sessions_on,
 )
@@ -56,7 +56,7 @@ from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
-from notebook_launcher.session.connect import find_scheduler, look_for_schedulers
+from notebook_launcher.session.connect import find_scheduler, find_scheduler_commands
 from notebook_launcher.session.context import Context
 
 PROGRAMS, ANSWERS = "scheduler", "scheduler answers"
@@ -105,13 +105,13 @@ def _programs(host: Host, scheduler: Scheduler, target: LaunchTarget) -> Finding
     found = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     paths = {name: found.get(name, "").strip() for name in scheduler.programs}
     version = (answer.stdout.splitlines() or [""])[-1].strip()
-    finding = judge_programs(paths, version or scheduler.title)
-    return finding if paths[scheduler.programs[0]] else _naming_what_is_there(finding, host, target)
+    finding = assess_programs(paths, version or scheduler.title)
+    return finding if paths[scheduler.programs[0]] else _with_found_schedulers(finding, host, target)
 
 
-def _naming_what_is_there(finding: Finding, host: Host, target: LaunchTarget) -> Finding:
+def _with_found_schedulers(finding: Finding, host: Host, target: LaunchTarget) -> Finding:
     """Return the fault that the scheduler's commands are missing with a module or another scheduler that was found."""
-    commands, modules = look_for_schedulers(host)
+    commands, modules = find_scheduler_commands(host)
     if not commands and not modules:
         return finding
     try:
@@ -157,18 +157,18 @@ def check_request(
     names = report.partitions_of(request)
     _query_all(host, scheduler, request, names, user, report)
     flags = request.flags
-    checks.check(PARTITION, lambda: judge_partition(names, report, flags.get("account")))
+    checks.check(PARTITION, lambda: assess_partition(names, report, flags.get("account")))
     account = account_refusal(request, report)
-    checks.check(ACCOUNT, lambda: judge_account(flags.get("account") or report.account, report.accounts, account))
+    checks.check(ACCOUNT, lambda: assess_account(flags.get("account") or report.account, report.accounts, account))
     if flags.get("qos") or report.refused(QosRefused):
         checks.check("QOS", lambda: _qos(request, report))
     if reserved := flags.get("reservation"):
         refusal = report.refused(ReservationRefused)
         usable = usable_reservations(report.reservations or (), user, report.accounts, now)
-        checks.check(RESERVATION, lambda: judge_reservation(reserved, report.reservations, now, refusal, usable))
-    checks.check(WALLTIME, lambda: judge_walltime(request, names, report))
+        checks.check(RESERVATION, lambda: assess_reservation(reserved, report.reservations, now, refusal, usable))
+    checks.check(WALLTIME, lambda: assess_walltime(request, names, report))
     if request.gpus or report.refused(GresRefused):
-        checks.check(GPUS, lambda: judge_gpus(request, names, report))
+        checks.check(GPUS, lambda: assess_gpus(request, names, report))
     checks.check(START, lambda: _start(request, names, report, now), needs=[*_BELONGS.values()])
     return report
 
@@ -179,7 +179,7 @@ def _answers(host: Host, cluster_info: ClusterInfo, request: Request, report: Sc
     if report.partitions is None:
         if (named := request.clusters) and (command := cluster_info.clusters()):
             clusters = cluster_info.read_clusters(run_query(host, command))
-            if unknown_cluster := judge_clusters(named, clusters):
+            if unknown_cluster := assess_clusters(named, clusters):
                 return unknown_cluster
         message = (answer.stderr.strip() or answer.stdout.strip() or "it printed nothing").splitlines()[-1]
         return fault(
@@ -202,7 +202,7 @@ def _query_all(
     if commands:
         report.tests = [(one, cluster_info.read_start_estimate(test)) for one, test in zip(each, tests, strict=True)]
     else:
-        report.tests = [(request, estimate_unqueued(request, report, None, scheduler.title))]
+        report.tests = [(request, estimate_before_submission(request, report, None, scheduler.title))]
 
 
 # --- the parts of the request ----------------------------------------------------------------------------------
@@ -210,19 +210,19 @@ def _query_all(
 
 def _qos(request: Request, report: SchedulerReport) -> Finding:
     refusal = report.refused(QosRefused)
-    return judge_qos(request, report, refusal) if refusal else ok(f"{request.flags.get('qos') or 'none'} is accepted")
+    return assess_qos(request, report, refusal) if refusal else ok(f"{request.flags.get('qos') or 'none'} is accepted")
 
 
 def _start(request: Request, names: Sequence[str], report: SchedulerReport, now: datetime) -> Finding:
-    """Judge when the request would start, or why it never would."""
+    """Assess when the request would start, or why it never would."""
     if text := waits_for_nodes(report.refusal, request, report, now):
         return warning(text, HINT)
     if report.refusal is not None:
         flags, by_licence = request.flags, report.refused(LicenceRefused)
-        missing = judge_nodelist(flags.get("nodelist"), report.nodes) or judge_features(request, names, report)
+        missing = assess_nodelist(flags.get("nodelist"), report.nodes) or assess_features(request, names, report)
         if by_licence and not missing:
-            missing = judge_licences(flags.get("licenses"), report.licences)
-        return missing or judge_size(request, names, report) or of_error(report.refusal)
+            missing = assess_licences(flags.get("licenses"), report.licences)
+        return missing or assess_size(request, names, report) or of_error(report.refusal)
     rules = StartConstraints(report.partitions, lambda _: report.limits, report.account, report.qos)
     open_ones = [(one, would) for one, would in report.tests if would.refusal is None]
     nevers = [rules.never(one, would.partition) for one, would in open_ones]

@@ -13,10 +13,10 @@ from notebook_launcher.core.errors import HostCommandFailed, LauncherError
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.package_data import LIBRARY, job_script
 from notebook_launcher.diagnosis import exit_causes
-from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, judge_image, read_image
+from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, assess_image, read_image
 from notebook_launcher.doctor.bounded_command import CommandTimeout, run_bounded
 from notebook_launcher.doctor.checks.login import HOME, ROOT
-from notebook_launcher.doctor.findings import judge_for_others
+from notebook_launcher.doctor.findings import assess_for_others
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.preflight import image_hint
@@ -49,12 +49,12 @@ def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_
         nonlocal text
         text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=PATH_TIMEOUT).stdout
         image = read_image(path, text)
-        finding, hint = judge_image(image), image_hint(plan)
+        finding, hint = assess_image(image), image_hint(plan)
         return replace(finding, hint=hint) if hint and image.kind == "missing" else finding
 
     well = checks.check(IMAGE, inspect, doing="looking for the image")
     if well and for_others:
-        checks.check("image for all", lambda: judge_for_others(read_image(path, text)))
+        checks.check("image for all", lambda: assess_for_others(read_image(path, text)))
     if digest := plan.environment.digest:
         checks.check(DIGEST, lambda: _digest(host, path, digest), needs=[IMAGE], doing=f"reading all of {path}")
 
@@ -105,7 +105,7 @@ def check_environment(
                 "is it slow, or does it ask for something? Try its lines by hand there"
                 + ("" if checks_node else "; check on a node with: launch-notebook doctor --node"),
             )
-        found.extend(_judged(plan, name, passed, cause, sentence, checks_node=checks_node))
+        found.extend(_assessed(plan, name, passed, cause, sentence, checks_node=checks_node))
         return found[0][1]
 
     checks.check(ENVIRONMENT, inspect, doing=f"trying {name} on the login node")
@@ -113,7 +113,7 @@ def check_environment(
         checks.report(other, finding)
 
 
-def _judged(
+def _assessed(
     plan: Plan, name: str, passed: list[str], cause: str, sentence: str, *, checks_node: bool
 ) -> list[tuple[str, Finding]]:
     """Return the findings on the environment, and on JupyterLab in it if that was reached."""

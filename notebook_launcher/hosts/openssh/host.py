@@ -33,8 +33,8 @@ from notebook_launcher.hosts.base import (
     Route,
 )
 from notebook_launcher.hosts.commands import bound_to_stdin, relay_command
+from notebook_launcher.hosts.delegated_connection import DelegatedConnection
 from notebook_launcher.hosts.framing import Frame, FramedLines, NoFrame, command_line
-from notebook_launcher.hosts.handed_over import HandedOver
 from notebook_launcher.hosts.login_setup import LoginSetup
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master, Refused
@@ -204,11 +204,11 @@ class OpenSshHost(RemoteHost):
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
         return self._master.connect(address, timeout)
 
-    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float) -> HandedOver | None:
+    def delegate(self, local: socket.socket, address: tuple[str, int], timeout: float) -> DelegatedConnection | None:
         """Let the master carry a local connection; ``None`` if the login node forbids that."""
         if self._may_forward:
             with contextlib.suppress(PermissionError):
-                return self._master.hand_over(local, address, timeout)
+                return self._master.delegate(local, address, timeout)
             self._may_forward = False
         return None
 
@@ -269,8 +269,10 @@ class _LoginRoute(HostRoute):
         super().__init__(host)
         self._login = host
 
-    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
-        return self._login.hand_over(local, address, timeout)
+    def delegate(
+        self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0
+    ) -> DelegatedConnection | None:
+        return self._login.delegate(local, address, timeout)
 
 
 class _SessionStream(LineStream):
@@ -453,8 +455,8 @@ class _OpenSshRoute(Route):
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         return self._master.connect(address, timeout)
 
-    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver:
-        return self._master.hand_over(local, address, timeout)
+    def delegate(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> DelegatedConnection:
+        return self._master.delegate(local, address, timeout)
 
     @property
     def alive(self) -> bool:

@@ -32,7 +32,7 @@ LOGIN_TIMEOUT = 130.0  # seconds without a message while logging in; servers tim
 
 _PREFIX = "nl-ssh-"
 _STALE = 60.0  # seconds after which a folder without a lock counts as left behind
-_LONGEST = 60  # characters of a folder; a socket's path may have about 100, and ssh temporarily adds 17
+_LONGEST_FOLDER = 60  # characters of a folder; a socket's path may have about 100, and ssh temporarily adds 17
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/+-]+")  # nothing that ssh or a shell would interpret
 
 
@@ -69,7 +69,7 @@ def _base_for_sockets() -> Path:
     for folder in (tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/var/tmp"):  # noqa: S108
         with contextlib.suppress(OSError):
             runs_programs = not os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)
-            if len(folder) <= _LONGEST and _PLAIN_PATH.fullmatch(folder) and runs_programs:
+            if len(folder) <= _LONGEST_FOLDER and _PLAIN_PATH.fullmatch(folder) and runs_programs:
                 return Path(folder)
     raise ConnectionFailed(
         "There is no folder for the sockets of ssh.", hint="set TMPDIR to a folder with a short, plain name"

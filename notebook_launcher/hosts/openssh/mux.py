@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from notebook_launcher.hosts.handed_over import HandedOver, HandOverFailed
+from notebook_launcher.hosts.delegated_connection import DelegatedConnection, DelegationFailed
 from notebook_launcher.hosts.output import Output, lines_of
 
 LOCAL_TIMEOUT = 10.0  # seconds; a master answers from memory within milliseconds
@@ -146,8 +146,8 @@ class Master:
         except Refused as error:
             raise self._why_not(error) from None
 
-    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float) -> Carried:
-        """Let the master connect ``local`` to an address. Raises what ``connect`` raises, and ``HandOverFailed``."""
+    def delegate(self, local: socket.socket, address: tuple[str, int], timeout: float) -> Carried:
+        """Let the master connect ``local`` to an address. Raises what ``connect`` raises, and ``DelegationFailed``."""
         try:
             return Carried(self, local, _text("") + _text(address[0]) + _number(address[1]), timeout)
         except Refused as error:
@@ -177,7 +177,7 @@ class Master:
         self._control.close()
 
 
-class Carried(HandedOver):
+class Carried(DelegatedConnection):
     """A local connection that the master itself reads from and writes to.
 
     When the far end has finished sending, the master stops sending, too, and drops the connection.
@@ -188,10 +188,10 @@ class Carried(HandedOver):
         self._control = _Control(master.path, timeout)
         try:
             if self._control.request(_CONNECT, request, (local.fileno(), local.fileno())) != _OPENED:
-                raise HandOverFailed("the ssh master gave an invalid answer")
+                raise DelegationFailed("the ssh master gave an invalid answer")
         except TimeoutError as error:  # the master may still start to carry the connection
             self._control.close()
-            raise HandOverFailed(str(error)) from None
+            raise DelegationFailed(str(error)) from None
         except BaseException:
             self._control.close()
             local.setblocking(True)  # ssh has changed it, for every process that shares the socket

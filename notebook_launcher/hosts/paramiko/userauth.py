@@ -20,7 +20,7 @@ _REQUEST, _FAILURE, _SUCCESS, _BANNER = 50, 51, 52, 53
 _METHOD_SPECIFIC, _INFO_RESPONSE = 60, 61
 _CERTIFICATE = "-cert-v01@"  # between the key type and the domain
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
-_LONGEST = 600.0  # seconds without a reply; a push to a telephone may take that long
+_LONGEST_SILENCE = 600.0  # seconds without a reply; a push to a telephone may take that long
 
 Sign = Callable[[bytes, str], bytes]
 
@@ -158,7 +158,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
             raise ServerHungUp(self._last_message or str(error)) from None
 
     def _receive(self) -> tuple[int, paramiko.Message]:
-        deadline = time.monotonic() + _LONGEST
+        deadline = time.monotonic() + _LONGEST_SILENCE
         while time.monotonic() < deadline:
             try:
                 heard = self._received.get(timeout=0.5)  # repeated: on Windows, an endless wait ignores Ctrl-C
@@ -170,7 +170,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
                 error = self.transport.get_exception()
                 raise ServerHungUp(self._last_message or str(error or "it closed the connection"))
             return heard
-        raise ServerHungUp(f"no reply came within {_LONGEST:.0f} s")
+        raise ServerHungUp(f"no reply came within {_LONGEST_SILENCE:.0f} s")
 
     def _reply(self) -> Verdict | InfoRequest | Expired | Acceptable:
         number, message = self._receive()

@@ -88,7 +88,7 @@ _TABLE = RefusalTable(
     missing_what="qsub is not found there, or Grid Engine is not set up.",
     missing_hint="check that this is the cluster's login node; name another one with --host or in a profile; "
     "Grid Engine's settings.sh may have to be read first: login_setup",
-    unheard=r"Error reading answer list|failed receiving gdi|got (?:read|receive|syncron) error|timeout",
+    answer_lost=r"Error reading answer list|failed receiving gdi|got (?:read|receive|syncron) error|timeout",
     jobs="qstat",
 )
 

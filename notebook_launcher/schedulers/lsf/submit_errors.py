@@ -90,7 +90,7 @@ _TABLE = RefusalTable(
     flags="see the flags of bsub: bsub -h",
     missing=r"Unable to open file lsf\.conf",
     missing_what="bsub is not found there, or LSF is not set up.",
-    unheard=r"daemon not responding|Cannot connect to LSF",
+    answer_lost=r"daemon not responding|Cannot connect to LSF",
     jobs="bjobs",
 )
 # Names in LSF's messages could match a pattern by accident, so they are removed: those in angle brackets, and that of

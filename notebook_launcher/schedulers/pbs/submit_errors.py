@@ -86,7 +86,7 @@ _TABLE = RefusalTable(
     command="qsub",
     rows=_ROWS,
     flags="see the flags of qsub: man qsub",
-    unheard=r"timed out|End of File|Premature end of message|Protocol",
+    answer_lost=r"timed out|End of File|Premature end of message|Protocol",
     jobs="qstat -u $USER",
 )
 

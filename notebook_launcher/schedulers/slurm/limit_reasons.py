@@ -64,7 +64,7 @@ RESOURCES = {
     "wall": Resource("walltime", "walltime", counted=False),
 }
 
-_PARTS = re.compile(
+_LIMIT_REASON = re.compile(
     r"(?P<by>Assoc|QOS)?(?P<kind>Grp|Max|Min)"
     r"(?P<resource>Cpu|Node|Mem(?:ory)?|GRES|License|BB|Billing|Energy|Unknown|SubmitJobs?|Jobs|Wall(?:Duration)?)"
     r"(?P<measure>Minutes|RunMin(?:ute)?s)?(?:Per(?P<per>Job|Node|User|Account))?(?:Limit|NotSatisfied)?",
@@ -75,7 +75,7 @@ _PER: dict[str, Per] = {"job": "job", "node": "node", "user": "user", "account":
 
 def parse_limit_reason(word: str) -> LimitReason | None:
     """Return the limit that a reason names, ``None`` if it names none."""
-    found = _PARTS.fullmatch(word)
+    found = _LIMIT_REASON.fullmatch(word)
     if found is None:
         return None
     kind, measure = found["kind"].lower(), (found["measure"] or "").lower()

@@ -28,7 +28,8 @@ _TABLE = RefusalTable(
     command="sbatch",
     rows=REFUSAL_MESSAGES,
     flags="see the flags of sbatch: sbatch --help",
-    unheard=r"timed out|receive failure|\(shutdown failure\)|Zero Bytes were transmitted|Insane message|Header lengths",
+    answer_lost=r"timed out|receive failure|\(shutdown failure\)|Zero Bytes were transmitted|"
+    r"Insane message|Header lengths",
     jobs="squeue --me",
 )
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from notebook_launcher.classroom import end as end_module
-from notebook_launcher.classroom.end import EndOptions, _Ending
+from notebook_launcher.classroom.end import EndOptions, _ClassEnding
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import AnswerMissing, CancelFailed, ConnectionLost, HostCommandFailed, UsageError
@@ -26,7 +26,7 @@ BEAT = {"version": 1, "job": "7", "state": "running", "written": "2026-11-24T13:
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("BEFORE_THE_END", 0), ("LOOK_EVERY", 0.001), ("GONE_WITHIN", 0.01)):
+    for name, seconds in (("BEFORE_THE_END", 0), ("QUERY_EVERY", 0.001), ("GONE_WITHIN", 0.01)):
         monkeypatch.setattr(end_module, name, seconds)
 
 
@@ -50,7 +50,7 @@ def gone_after_scancel(slurm: Cluster, *jobs: str) -> None:
 
 def run(context: Context, options: EndOptions = AT_ONCE, **others: object) -> events.ClassEnded:
     group = others.get("group", LAB)
-    _Ending(context, group, options).run()  # type: ignore[arg-type]
+    _ClassEnding(context, group, options).run()  # type: ignore[arg-type]
     return context.view.one(events.ClassEnded)  # type: ignore[attr-defined,no-any-return]
 
 
@@ -88,12 +88,12 @@ def test_ctrl_c_takes_it_back(class_of_two: Cluster) -> None:
     context = context_of(class_of_two, view)
     context.interrupts.defer()
     context.interrupts.inbox.put(Interrupt("end"))
-    _Ending(context, LAB, EndOptions(minutes=5, sure=True)).run()
+    _ClassEnding(context, LAB, EndOptions(minutes=5, sure=True)).run()
     assert "Nothing was ended, and the notice is withdrawn." in view.notes
     assert not [one for one in class_of_two.ran if "scancel" in one]
 
 
-def told_then_interrupted(slurm: Cluster, remove: Answer | list[Answer]) -> tuple[_Ending, RecordingView]:
+def notified_then_interrupted(slurm: Cluster, remove: Answer | list[Answer]) -> tuple[_ClassEnding, RecordingView]:
     """A class that is told, and Ctrl-C at once. ``remove``: what happens when the notice is removed."""
     lines = "\n".join(map(json.dumps, (FOLDER, {"user": "alice", "text": json.dumps(BEAT)})))
     context = context_of(slurm, view := RecordingView(), more=[("python3", lines)])
@@ -106,18 +106,18 @@ def told_then_interrupted(slurm: Cluster, remove: Answer | list[Answer]) -> tupl
 
     context.host.answer = answer  # type: ignore[attr-defined]
     context.host.reconnect = lambda: None  # type: ignore[method-assign]
-    return _Ending(context, HERS, EndOptions(minutes=5, sure=True)), view
+    return _ClassEnding(context, HERS, EndOptions(minutes=5, sure=True)), view
 
 
 def test_ctrl_c_while_the_notice_is_written_takes_it_back_over_a_new_connection(class_of_two: Cluster) -> None:
-    ending_, view = told_then_interrupted(class_of_two, [ConnectionLost("It broke."), CommandResult(0)])
+    ending_, view = notified_then_interrupted(class_of_two, [ConnectionLost("It broke."), CommandResult(0)])
     ending_.run()
     assert "Nothing was ended, and the notice is withdrawn." in view.notes
 
 
 @pytest.mark.parametrize("remove", [CommandResult(1, "", "rm: read-only"), HostCommandFailed("It took too long.")])
 def test_a_notice_that_stands_is_not_said_to_be_taken_back(class_of_two: Cluster, remove: Answer) -> None:
-    ending_, view = told_then_interrupted(class_of_two, remove)
+    ending_, view = notified_then_interrupted(class_of_two, remove)
     with pytest.raises(HostCommandFailed, match="could not be withdrawn") as raised:
         ending_.run()
     assert raised.value.hint.endswith("rm /class/end") and "taken back" not in view.notes

@@ -74,13 +74,13 @@ def test_what_was_seen_last_is_shown_while_the_login_node_is_away(slurm: Cluster
     slurm.rows = [row("7", "alice", "RUNNING")]
     context = context_of(slurm, RecordingView())
     one = _Watching(context, LAB, WatchOptions())
-    one.look()
+    one.update()
     context.host.answer = ConnectionLost("The connection to login is lost.")  # type: ignore[attr-defined]
-    shown = one._look_if_possible()
+    shown = one._update_if_possible()
     assert shown.problem == "The connection to login is lost. It is tried again; these are the last known states."
     assert shown.counts == {"not_started": 1, "running": 1}
     context.host.answer, context.host.reconnect = slurm.answer, lambda: None  # type: ignore[attr-defined,method-assign]
-    assert one._look_if_possible().problem == ""
+    assert one._update_if_possible().problem == ""
 
 
 @pytest.mark.parametrize(("asks", "logins"), [(False, 5), (True, 1)])
@@ -88,7 +88,7 @@ def test_a_login_that_is_refused_again_and_again_is_the_end(slurm: Cluster, asks
     slurm.rows = [row("7", "alice", "RUNNING")]
     context = context_of(slurm, RecordingView())
     one = _Watching(context, LAB, WatchOptions())
-    one.look()
+    one.update()
     tried: list[None] = []
 
     def refuse() -> None:
@@ -98,11 +98,11 @@ def test_a_login_that_is_refused_again_and_again_is_the_end(slurm: Cluster, asks
         raise AuthenticationFailed("login does not let you in.")
 
     context.host.answer, context.host.reconnect = ConnectionLost("It broke."), refuse  # type: ignore[attr-defined,method-assign]
-    one._look_if_possible()
+    one._update_if_possible()
     context.host.alive = False  # type: ignore[misc]
     with pytest.raises(AuthenticationFailed):
         for _ in range(20):
-            one._look_if_possible()
+            one._update_if_possible()
     assert len(tried) == logins
 
 

@@ -15,8 +15,8 @@ from notebook_launcher.cli.views.json_view import JsonView
 from notebook_launcher.cli.views.notifications import (
     Notifier,
     command_for,
-    worth_telling,
-    worth_telling_at_the_end,
+    notification_of_error,
+    notification_of_event,
 )
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events
@@ -67,10 +67,10 @@ def test_the_desktop_is_told_what_matters_and_no_address(
 
 
 def test_what_the_user_does_is_not_news() -> None:
-    assert worth_telling(events.Ended(SESSION, "7", "Job 7 has ended.")) is None
-    assert worth_telling(events.Ended(SESSION, "7", "JupyterLab was shut down.", by_itself=True))
-    assert worth_telling_at_the_end(Interrupted("x")) is worth_telling_at_the_end(CancelFailed("x")) is None
-    assert worth_telling_at_the_end(KeyboardInterrupt()) is worth_telling_at_the_end(None) is None
+    assert notification_of_event(events.Ended(SESSION, "7", "Job 7 has ended.")) is None
+    assert notification_of_event(events.Ended(SESSION, "7", "JupyterLab was shut down.", by_itself=True))
+    assert notification_of_error(Interrupted("x")) is notification_of_error(CancelFailed("x")) is None
+    assert notification_of_error(KeyboardInterrupt()) is notification_of_error(None) is None
 
 
 def test_a_desktop_that_hangs_holds_nothing_up(desktop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

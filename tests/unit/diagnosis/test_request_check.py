@@ -22,13 +22,13 @@ from notebook_launcher.core.errors import (
     WalltimeRefused,
 )
 from notebook_launcher.core.request import Request
-from notebook_launcher.diagnosis.choices import names_for, nearest
+from notebook_launcher.diagnosis.name_suggestions import names_for, nearest
 from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,
+    assess_gpus,
+    assess_walltime,
     explain_refusal,
-    judge_gpus,
-    judge_walltime,
     reword_refusal,
 )
 from notebook_launcher.schedulers.cluster_info import Node, Partition, ReservationInfo
@@ -62,17 +62,17 @@ def why(refusal: SubmitRefused, report: SchedulerReport, **flags: str) -> tuple[
 
 def test_a_walltime_is_not_judged_by_a_partition_that_does_not_exist(report: SchedulerReport) -> None:
     request = Request({"time": "30-0", "partition": "nope", "gpus": "1"})
-    for finding in (judge_walltime(request, ["nope"], report), judge_gpus(request, ["nope"], report)):
+    for finding in (assess_walltime(request, ["nope"], report), assess_gpus(request, ["nope"], report)):
         assert (finding.result, finding.found) == ("skipped", "not checked: there is no partition nope")
-    assert judge_walltime(request, ["core", "nope"], report).result == "skipped"
-    assert judge_walltime(request, ["core"], report).result == "fault"
-    assert judge_walltime(Request({"time": "1:00:00"}), ["core"], report).result == "ok"
+    assert assess_walltime(request, ["core", "nope"], report).result == "skipped"
+    assert assess_walltime(request, ["core"], report).result == "fault"
+    assert assess_walltime(Request({"time": "1:00:00"}), ["core"], report).result == "ok"
 
 
 def test_a_walltime_without_a_partition_is_not_said_to_fit() -> None:
     no_default = SchedulerReport((Partition("thin"), Partition("gpu")))
     request = Request({"time": "30-0"})
-    assert judge_walltime(request, no_default.partitions_of(request), no_default).result == "unknown"
+    assert assess_walltime(request, no_default.partitions_of(request), no_default).result == "unknown"
 
 
 def test_too_many_nodes_are_named(report: SchedulerReport) -> None:

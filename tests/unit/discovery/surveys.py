@@ -24,8 +24,8 @@ from tests import paths
 
 RECORDED = paths.RECORDED / "survey"
 DAY = date(2026, 11, 22)
-GENERATIONS = ("22.05", "24.11", "26.05")
-each = pytest.mark.parametrize("generation", GENERATIONS)
+RELEASES = ("22.05", "24.11", "26.05")
+each = pytest.mark.parametrize("release", RELEASES)
 
 
 def draft_of(text: str, other: str | None = None, probed: ProbeResult | None = None) -> Draft:
@@ -44,8 +44,8 @@ def draft_of(text: str, other: str | None = None, probed: ProbeResult | None = N
     )
 
 
-def recorded(name: str, generation: str) -> str:
-    return (RECORDED / f"{name}-{generation}.txt").read_text()
+def recorded(name: str, release: str) -> str:
+    return (RECORDED / f"{name}-{release}.txt").read_text()
 
 
 def profile_of(draft: Draft) -> ClusterProfile:

@@ -106,7 +106,7 @@ def test_the_full_name_of_the_login_node_is_taken() -> None:
 def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "clusters").write_text("a file")
     with pytest.raises(ProfileError, match=r"uni\.toml cannot be written"):
-        init._keep(draft_of(recorded("lmod", "24.11")), tmp_path / "clusters" / "uni.toml")
+        init._save(draft_of(recorded("lmod", "24.11")), tmp_path / "clusters" / "uni.toml")
 
 
 def test_what_a_start_up_file_prints_before_is_passed_over() -> None:

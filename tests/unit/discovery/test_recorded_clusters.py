@@ -1,4 +1,4 @@
-"""What recorded clusters of each generation report becomes a profile that can be read."""
+"""What recorded clusters of each release report becomes a profile that can be read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ DOCS = paths.DOCS / "clusters.md"
 
 
 @each
-def test_a_cluster_that_tells_everything(generation: str) -> None:
-    draft = draft_of(recorded("lmod", generation))
+def test_a_cluster_that_tells_everything(release: str) -> None:
+    draft = draft_of(recorded("lmod", release))
     profile = profile_of(draft)
     assert (profile.host, profile.user, profile.login_nodes) == ("login.uni.example", "alice", ())
     assert profile.defaults == {"account": "proj1"}
@@ -34,12 +34,12 @@ def test_a_cluster_that_tells_everything(generation: str) -> None:
     assert '# account = "proj2"' in text
     assert "urgent" not in text.partition("[gpu.flags]")[2], "it is open to another account only"
     assert "snowy" in text
-    assert f"Slurm {generation}" in text
+    assert f"Slurm {release}" in text
 
 
 @each
-def test_another_cluster_of_the_same_slurm(generation: str) -> None:
-    profile = profile_of(draft_of(recorded("snowy", generation), other="snowy"))
+def test_another_cluster_of_the_same_slurm(release: str) -> None:
+    profile = profile_of(draft_of(recorded("snowy", release), other="snowy"))
     assert profile.defaults == {"account": "proj1", "clusters": "snowy"}
     assert profile.cpu.flags == {"partition": "core"}, "every node has a GPU, and jobs without one still go there"
     assert profile.gpu.flags["partition"] == "core"
@@ -47,8 +47,8 @@ def test_another_cluster_of_the_same_slurm(generation: str) -> None:
 
 
 @each
-def test_what_could_not_be_read_stands_there_as_a_comment(generation: str) -> None:
-    draft = draft_of(recorded("no-accounting", generation))
+def test_what_could_not_be_read_stands_there_as_a_comment(release: str) -> None:
+    draft = draft_of(recorded("no-accounting", release))
     assert profile_of(draft).defaults == {}
     told = "not read: sacctmgr show assoc said: You are not running a supported accounting_storage plugin"
     assert f"# account: {told}" in profile_text(draft)
@@ -72,8 +72,8 @@ def test_a_controller_that_does_not_answer() -> None:
 
 
 @each
-def test_environment_modules_are_read_as_well(generation: str) -> None:
-    draft = draft_of(recorded("environment-modules", generation))
+def test_environment_modules_are_read_as_well(release: str) -> None:
+    draft = draft_of(recorded("environment-modules", release))
     assert draft.survey.software.module_system is not None
     assert draft.survey.software.module_system.startswith("Modules Release")
     assert "jupyterlab/4" in draft.survey.software.modules
@@ -88,10 +88,10 @@ def test_no_container_command_is_said() -> None:
 
 
 @each
-def test_what_a_job_found_out_is_filled_in(generation: str) -> None:
-    software = read_node(recorded("node", generation))
+def test_what_a_job_found_out_is_filled_in(release: str) -> None:
+    software = read_node(recorded("node", release))
     assert software is not None
-    draft = draft_of(recorded("lmod", generation), probed=ProbeResult("gpu1", "step", ("node-ssh",), software))
+    draft = draft_of(recorded("lmod", release), probed=ProbeResult("gpu1", "step", ("node-ssh",), software))
     profile = profile_of(draft)
     assert (profile.route, profile.container.command) == ("step", "apptainer")
     assert "not open: node-ssh" in profile_text(draft)

@@ -10,7 +10,7 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.request import Request
-from notebook_launcher.doctor.checks.cold_start import check_cold_start, judge_cold_start
+from notebook_launcher.doctor.checks.cold_start import assess_cold_start, check_cold_start
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
@@ -51,7 +51,7 @@ def test_a_folder_is_measured_and_an_image_in_one_file_is_not(tmp_path: Path) ->
     ],
 )
 def test_what_follows(milliseconds: float, staged: bool, result: str, text: str) -> None:
-    found = judge_cold_start("/proj/env", milliseconds, staged=staged)
+    found = assess_cold_start("/proj/env", milliseconds, staged=staged)
     assert found.result == result
     assert text in found.found
     assert ("stage = true" in found.hint) == (result == "warning")

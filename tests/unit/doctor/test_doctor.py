@@ -15,7 +15,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.doctor.checks import login
-from notebook_launcher.doctor.checks.node import judge_gpus
+from notebook_launcher.doctor.checks.node import assess_gpus
 from notebook_launcher.doctor.command import doctor
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
@@ -32,7 +32,7 @@ from tests.unit.doctor.check_results import results
     ],
 )
 def test_whether_a_job_sees_its_gpus(told: str, result: str, said: str) -> None:
-    found = judge_gpus(told)
+    found = assess_gpus(told)
     assert found.result == result and said in found.found
 
 

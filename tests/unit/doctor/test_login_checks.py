@@ -24,13 +24,13 @@ from notebook_launcher.core.finding import ok
 from notebook_launcher.doctor.checks import login
 from notebook_launcher.doctor.checks.login import INSPECT_HOME
 from notebook_launcher.doctor.findings import (
-    judge_clock,
-    judge_home,
-    judge_keys,
-    judge_login_shell,
-    judge_quota,
-    judge_root,
-    judge_ssh_files,
+    assess_clock,
+    assess_home,
+    assess_keys,
+    assess_login_shell,
+    assess_quota,
+    assess_root,
+    assess_ssh_files,
     read_home,
 )
 from notebook_launcher.hosts.local import LocalHost
@@ -73,22 +73,22 @@ def test_a_login_that_fails_is_told_where_it_failed(
 )
 def test_two_clocks(ahead: timedelta, result: str, said: str) -> None:
     there = (NOW + ahead).astimezone(timezone(timedelta(hours=9)))  # another zone is no other time
-    found = judge_clock(there, NOW)
+    found = assess_clock(there, NOW)
     assert found.result == result and said in found.found
 
 
 def test_keys_that_others_may_read() -> None:
-    found = judge_keys({"~/.ssh/id_rsa": 0o644, "~/.ssh/id_ed25519": 0o600})
+    found = assess_keys({"~/.ssh/id_rsa": 0o644, "~/.ssh/id_ed25519": 0o600})
     assert found and found.result == "warning" and found.hint == "chmod 600 ~/.ssh/id_rsa"
-    assert judge_keys({}) is None
+    assert assess_keys({}) is None
 
 
 def test_login_shells() -> None:
-    noisy = judge_login_shell("tcsh", ["Welcome", "to the site"], 0.4)
+    noisy = assess_login_shell("tcsh", ["Welcome", "to the site"], 0.4)
     assert noisy.result == "ok" and "2 lines at each login" in noisy.found
-    assert judge_login_shell("bash", [], 12.0).result == "warning"
-    assert judge_login_shell("bash", [], 0.4, has_setup=True).found == "bash, ready within 0.4 s, login_setup included"
-    assert judge_login_shell("bash", [], 12.0, has_setup=True).hint.startswith("look into login_setup in the profile")
+    assert assess_login_shell("bash", [], 12.0).result == "warning"
+    assert assess_login_shell("bash", [], 0.4, has_setup=True).found == "bash, ready within 0.4 s, login_setup included"
+    assert assess_login_shell("bash", [], 12.0, has_setup=True).hint.startswith("look into login_setup in the profile")
 
 
 def test_nothing_that_others_planted_is_written_to(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_a_home_is_looked_at_as_it_is(tmp_path: Path) -> None:
                           env={**os.environ, "HOME": str(home)})  # fmt: skip
     seen = read_home(told.stdout)
     assert seen.home.path == str(home) and seen.home.writes and seen.home.free and seen.root.mode == ""
-    assert judge_home(seen.home).result == "ok"
-    assert judge_root(seen.root) == ok(f"{root} can be made")
+    assert assess_home(seen.home).result == "ok"
+    assert assess_root(seen.root) == ok(f"{root} can be made")
     assert list(home.iterdir()) == [home / ".ssh"]  # nothing stays
-    loose = judge_ssh_files(seen.modes or {})
+    loose = assess_ssh_files(seen.modes or {})
     assert loose and loose.result == "warning" and loose.hint.endswith(f"chmod go-w {home}")
 
 
@@ -132,13 +132,13 @@ def test_a_home_is_looked_at_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_why_a_home_cannot_be_written(said: str, result: str, words: str) -> None:
-    found = judge_home(read_home(f"home-path /home/a\nhome-disk 1000 900\nhome-write {said}\n").home)
+    found = assess_home(read_home(f"home-path /home/a\nhome-disk 1000 900\nhome-write {said}\n").home)
     assert found.result == result and words in found.found and bool(found.hint) == (result == "fault")
 
 
 def test_a_home_with_little_room_and_one_that_is_small_by_itself() -> None:
-    assert judge_home(read_home("home-path /h\nhome-disk 50000000 1000\nhome-write ok").home).result == "warning"
-    assert judge_home(read_home("home-path /h\nhome-disk 8192 4000\nhome-write ok").home).result == "ok"
+    assert assess_home(read_home("home-path /h\nhome-disk 50000000 1000\nhome-write ok").home).result == "warning"
+    assert assess_home(read_home("home-path /h\nhome-disk 8192 4000\nhome-write ok").home).result == "ok"
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -165,7 +165,7 @@ def test_a_session_folder_that_a_launch_refuses_is_refused_in_the_same_words(tmp
     ("mode", "result"), [("drwxr-xr-x", "ok"), ("drwxrwxr-x", "warning"), ("drwx----w-", "warning")]
 )
 def test_who_may_write_where_sessions_lie(mode: str, result: str) -> None:
-    assert judge_root(read_home(f"root-path /r\nroot-mode {mode}\nroot-write ok").root).result == result
+    assert assess_root(read_home(f"root-path /r\nroot-mode {mode}\nroot-write ok").root).result == result
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_who_may_write_where_sessions_lie(mode: str, result: str) -> None:
      (0, "", "unknown")],
 )  # fmt: skip
 def test_what_a_site_says_of_quotas(code: int, said: str, result: str) -> None:
-    assert judge_quota(["myquota"], code, said).result == result
+    assert assess_quota(["myquota"], code, said).result == result

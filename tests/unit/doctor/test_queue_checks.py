@@ -20,13 +20,13 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.finding import fault, ok
 from notebook_launcher.core.request import Request
-from notebook_launcher.diagnosis.request_check import SchedulerReport, gpu_types, judge_account, judge_reservation
+from notebook_launcher.diagnosis.request_check import SchedulerReport, assess_account, assess_reservation, gpu_types
 from notebook_launcher.doctor.checks.course import check_reservations
 from notebook_launcher.doctor.checks.queue import check_request, check_scheduler
 from notebook_launcher.doctor.findings import (
+    assess_programs,
     covers,
     expand,
-    judge_programs,
     nodes_in_service,
     sessions_on,
 )
@@ -62,9 +62,9 @@ def test_where_no_start_is_estimated_the_limits_are_judged(walltime: str, start:
 
 
 def test_commands_that_are_not_found() -> None:
-    assert judge_programs({"sbatch": "", "squeue": ""}, "").result == "fault"
-    assert judge_programs({"sbatch": "/usr/bin/sbatch", "sacct": ""}, "slurm 24.11").result == "warning"
-    assert judge_programs({"sbatch": "/usr/bin/sbatch"}, "slurm 24.11") == ok("slurm 24.11: sbatch")
+    assert assess_programs({"sbatch": "", "squeue": ""}, "").result == "fault"
+    assert assess_programs({"sbatch": "/usr/bin/sbatch", "sacct": ""}, "slurm 24.11").result == "warning"
+    assert assess_programs({"sbatch": "/usr/bin/sbatch"}, "slurm 24.11") == ok("slurm 24.11: sbatch")
 
 
 def test_where_a_module_may_bring_the_commands_it_is_named() -> None:
@@ -82,28 +82,28 @@ def test_where_a_module_may_bring_the_commands_it_is_named() -> None:
 
 def test_accounts() -> None:
     refusal = AccountRefused("There is no such account.", why="Invalid account", hint="sacctmgr show assoc")
-    assert judge_account("proj1", ("proj1",), None).result == "ok"
-    assert judge_account("from-a-plugin", ("proj1",), None).result == "ok"  # the scheduler takes it: it knows better
-    near = judge_account("prj1", ("proj1", "other"), refusal)
+    assert assess_account("proj1", ("proj1",), None).result == "ok"
+    assert assess_account("from-a-plugin", ("proj1",), None).result == "ok"  # the scheduler takes it: it knows better
+    near = assess_account("prj1", ("proj1", "other"), refusal)
     assert (
         near.found == "The account prj1 is not yours. Yours are: proj1, other."
         and near.hint == "did you mean -A proj1?"
     )
-    assert judge_account("proj1", None, refusal).hint == "sacctmgr show assoc"
+    assert assess_account("proj1", None, refusal).hint == "sacctmgr show assoc"
 
 
 LAB = ReservationInfo("lab1", "2026-11-20T08:00:00+0000", "2026-11-27T18:00:00+0000", "gpu[1-2]", "alice,bob")
 
 
 def test_reservations() -> None:
-    assert judge_reservation("lab1", (LAB,), NOW, None).result == "ok"
-    assert "for users alice,bob" in judge_reservation("lab1", (LAB,), NOW, None).found
-    assert judge_reservation("lab", (LAB,), NOW, None).hint == "did you mean lab1?"
-    assert judge_reservation("lab1", (LAB,), NOW + timedelta(days=9), None).found.startswith("The reservation is over")
-    refused = judge_reservation("lab1", (LAB,), NOW, ReservationRefused("Access denied."))
+    assert assess_reservation("lab1", (LAB,), NOW, None).result == "ok"
+    assert "for users alice,bob" in assess_reservation("lab1", (LAB,), NOW, None).found
+    assert assess_reservation("lab", (LAB,), NOW, None).hint == "did you mean lab1?"
+    assert assess_reservation("lab1", (LAB,), NOW + timedelta(days=9), None).found.startswith("The reservation is over")
+    refused = assess_reservation("lab1", (LAB,), NOW, ReservationRefused("Access denied."))
     assert refused.result == "fault" and "alice,bob" in refused.hint
-    assert judge_reservation("lab1", None, NOW, None).result == "unknown"
-    early = judge_reservation("lab1", (LAB,), NOW - timedelta(days=9), None)
+    assert assess_reservation("lab1", None, NOW, None).result == "unknown"
+    early = assess_reservation("lab1", (LAB,), NOW - timedelta(days=9), None)
     assert early.result == "ok" and "waits until then" in early.found
 
 

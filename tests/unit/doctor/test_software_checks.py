@@ -12,11 +12,11 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.request import Request
-from notebook_launcher.diagnosis.image_check import INSPECT_IMAGE, Image, Step, judge_image, read_image
+from notebook_launcher.diagnosis.image_check import INSPECT_IMAGE, Image, Step, assess_image, read_image
 from notebook_launcher.doctor.bounded_command import run_bounded
 from notebook_launcher.doctor.checks import software
 from notebook_launcher.doctor.checks.software import check_environment, check_image
-from notebook_launcher.doctor.findings import judge_for_others
+from notebook_launcher.doctor.findings import assess_for_others
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.launch import session_env
 from notebook_launcher.planning.plan import Plan
@@ -71,27 +71,27 @@ def test_an_image_is_known_by_its_beginning(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     kinds = [look_at_image(tmp_path / name, tmp_path).kind for name in ("good.sif", "bad.sif", "it is.sqsh", "folder")]
     assert kinds == ["sif", "other", "squashfs", "folder"]
-    assert judge_image(look_at_image("good.sif", tmp_path)).result == "ok"
-    assert judge_image(look_at_image(tmp_path / "bad.sif", tmp_path)).result == "fault"
+    assert assess_image(look_at_image("good.sif", tmp_path)).result == "ok"
+    assert assess_image(look_at_image(tmp_path / "bad.sif", tmp_path)).result == "fault"
 
 
 def test_the_way_to_an_image_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
-    found = judge_image(look_at_image(tmp_path / "images/2026/tf.sif", tmp_path))
+    found = assess_image(look_at_image(tmp_path / "images/2026/tf.sif", tmp_path))
     assert found.result == "fault" and found.found.endswith(f"path exists only as far as {tmp_path}/images.")
 
 
 def test_an_image_with_a_name_like_it_is_offered(tmp_path: Path) -> None:
     (tmp_path / "jupyterlab.sif").touch()
-    found = judge_image(look_at_image(tmp_path / "jupyterlabb.sif", tmp_path))
+    found = assess_image(look_at_image(tmp_path / "jupyterlabb.sif", tmp_path))
     assert found.hint.startswith(f"did you mean {tmp_path}/jupyterlab.sif?")
-    assert judge_image(look_at_image("jupyterlabb.sif", tmp_path)).hint.startswith("did you mean")
-    assert judge_image(look_at_image(tmp_path / "quite-another", tmp_path)).hint.startswith(f"see: ls {tmp_path}")
+    assert assess_image(look_at_image("jupyterlabb.sif", tmp_path)).hint.startswith("did you mean")
+    assert assess_image(look_at_image(tmp_path / "quite-another", tmp_path)).hint.startswith(f"see: ls {tmp_path}")
 
 
 def test_the_folder_that_keeps_a_user_out_is_named() -> None:
     steps = (Step("/proj", "drwxr-xr-x", "root", "root"), Step("/proj/lab", "drwxr-x---", "eva", "lab", enters=False))
-    found = judge_image(Image("/proj/lab/tf.sif", "unknown", None, steps))
+    found = assess_image(Image("/proj/lab/tf.sif", "unknown", None, steps))
     assert found.found.startswith("You may not enter /proj/lab, where") and "ask eva" in found.hint
 
 
@@ -108,7 +108,7 @@ def test_the_folder_that_keeps_a_user_out_is_named() -> None:
 )
 def test_whether_a_whole_course_can_read_an_image(folder: str, image: str, result: str, hint: str) -> None:
     steps = (Step("/proj/lab", folder, "eva", "lab"), Step("/proj/lab/tf.sif", image, "eva", "lab"))
-    found = judge_for_others(Image("/proj/lab/tf.sif", "sif", 1, steps))
+    found = assess_for_others(Image("/proj/lab/tf.sif", "sif", 1, steps))
     assert found.result == result and hint in found.hint
 
 

@@ -116,7 +116,7 @@ class Keeper(paramiko.ServerInterface):
     def get_allowed_auths(self, username: str) -> str:
         return self.door.stages[self.context]
 
-    def _judge(self, right: bool) -> int:
+    def _result(self, right: bool) -> int:
         if not right:
             return AUTH_FAILED
         self.context += 1
@@ -131,14 +131,14 @@ class Keeper(paramiko.ServerInterface):
 
     def check_auth_password(self, username: str, password: str) -> int:
         self.door.got.append(password)
-        return self._judge(password == self.door.password)
+        return self._result(password == self.door.password)
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         self.door.got.append(key.get_base64())
         wanted = self.door.key
         right = wanted is not None and key.get_base64() == wanted.get_base64()
         # asked about a key, and then given its signature: it counts once
-        return self._judge(right) if len(self.door.stages) > 1 else (AUTH_SUCCESSFUL if right else AUTH_FAILED)
+        return self._result(right) if len(self.door.stages) > 1 else (AUTH_SUCCESSFUL if right else AUTH_FAILED)
 
     def check_auth_interactive(self, username: str, submethods: str) -> InteractiveQuery | int:
         self.round, self.wrong = 0, False
@@ -146,7 +146,7 @@ class Keeper(paramiko.ServerInterface):
 
     def _ask(self) -> InteractiveQuery | int:
         if self.round == len(self.door.rounds):
-            return self._judge(not self.wrong)
+            return self._result(not self.wrong)
         this = self.door.rounds[self.round]
         return InteractiveQuery(this.title, this.instructions, *((text, this.shown) for text in this.questions))
 

@@ -16,12 +16,12 @@ from notebook_launcher.hosts.openssh.askpass import AskpassServer
 from notebook_launcher.hosts.ssh_config import SshSettings
 from tests.doubles import FakePrompts
 
-PARTS = st.sampled_from(
+QUESTION_PARTS = st.sampled_from(
     ["alice@login", "'s password: ", "(alice@login) ", "Password:", "Enter passphrase for ", "key '/x': ", "\n",
      " ", "@", "code", "\x1b[2J", "\0", "é", "Are you sure you want to continue connecting (yes/no", "(yes/no)",
      "Please type 'yes'"]
 ) | st.text(max_size=4)  # fmt: skip
-QUESTIONS = st.lists(PARTS, max_size=6).map("".join)
+QUESTIONS = st.lists(QUESTION_PARTS, max_size=6).map("".join)
 SECRET = "the password of another login"
 
 

@@ -44,7 +44,7 @@ def test_schedulers_are_found(host: LocalHost, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "qsub").write_text("#!/bin/sh\n")
     (tmp_path / "qsub").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert "qsub" in missing.read_look(host.run(["bash", "-c", missing.LOOK]).stdout)[0]
+    assert "qsub" in missing.read_found(host.run(["bash", "-c", missing.FIND_SCHEDULERS]).stdout)[0]
 
 
 def test_files_are_read_and_written(host: LocalHost, tmp_path: Path) -> None:

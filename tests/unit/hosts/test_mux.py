@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from notebook_launcher.hosts.handed_over import HandOverFailed
+from notebook_launcher.hosts.delegated_connection import DelegationFailed
 from notebook_launcher.hosts.openssh import mux
 from notebook_launcher.hosts.output import TooMuchOutput
 
@@ -158,9 +158,9 @@ def test_a_connection_that_the_master_may_have_is_lost(act: Callable[[socket.soc
         known.path = other
         os.set_blocking(ours.fileno(), False)  # as ssh does
         with pytest.raises(OSError) as caught:
-            known.hand_over(ours, ("127.0.0.1", 1), 0.3)
+            known.delegate(ours, ("127.0.0.1", 1), 0.3)
         assert os.get_blocking(ours.fileno()) is not may_have_it, "it is used as before, or left alone"
-    assert isinstance(caught.value, HandOverFailed) is may_have_it
+    assert isinstance(caught.value, DelegationFailed) is may_have_it
 
 
 @given(ANSWERS, st.binary(max_size=9), st.binary(max_size=9))

@@ -98,7 +98,7 @@ def test_the_jobs_own_cluster_and_partition_are_asked_about(needs: set[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("asked", "told", "judged"),
+    ("asked", "told", "expected"),
     [
         ({}, {}, {"partition": "gpu", "account": "proj1", "qos": "normal", "time": "1:00:00"}),
         (
@@ -124,10 +124,10 @@ def test_the_jobs_own_cluster_and_partition_are_asked_about(needs: set[str]) -> 
     ],
 )
 def test_it_judges_by_the_job_and_not_by_what_was_asked_for(
-    needs: set[str], asked: dict[str, str | None], told: dict[str, str | None], judged: dict[str, str | None]
+    needs: set[str], asked: dict[str, str | None], told: dict[str, str | None], expected: dict[str, str | None]
 ) -> None:
     evidence = gather_evidence(Told(), CLUSTER_INFO, replace(STATUS, **told), Request(asked), "alice")
-    assert evidence.request == Request(judged)
+    assert evidence.request == Request(expected)
 
 
 @pytest.mark.parametrize("unknown", ["account", "qos"])

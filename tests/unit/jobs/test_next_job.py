@@ -11,7 +11,7 @@ import pytest
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs.next_job import NextJob, as_told_there, begin_of, hand_over, next_session
+from notebook_launcher.jobs.next_job import NextJob, as_cluster_time, begin_of, hand_over, next_session
 from notebook_launcher.schedulers.base import JobRef, Submission
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.session.record import Session, SessionRecord
@@ -69,7 +69,7 @@ def test_it_begins_by_the_clock_that_is_valid_then(monkeypatch: pytest.MonkeyPat
     """In the night when summer time ends, the offset that was read is not that of the begin time."""
     monkeypatch.setenv("TZ", "Europe/Stockholm")
     begins = datetime(2026, 10, 25, 4, 0, tzinfo=timezone(timedelta(hours=2)))
-    assert as_told_there(LocalHost(), begins) == "2026-10-25T03:00:00"
+    assert as_cluster_time(LocalHost(), begins) == "2026-10-25T03:00:00"
 
 
 @pytest.mark.parametrize("job", [JobRef("7"), JobRef("7", "snowy")])

@@ -101,7 +101,7 @@ def test_old_pythons_can_read_it() -> None:
 
 def test_lines_to_follow_are_whole_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute_outputs.LineFile, "MOST", 60)
-    monkeypatch.setattr(execute_outputs.LineFile, "LONGEST", 20)
+    monkeypatch.setattr(execute_outputs.LineFile, "LONGEST_LINE", 20)
     path = tmp_path / "printed"
     lines = execute_outputs.LineFile(path)
     for stream, text in (("stdout", "a\nb"), ("stderr", "an error\n"), ("stdout", "c\n1 %\r2"), ("stdout", " %\r")):

@@ -18,70 +18,70 @@ MINUTE = 60.0
 
 
 def test_half_an_hour_without_use_is_warned_of_and_ends() -> None:
-    judge = rules.Judge(1800, False, 0.0)
-    assert judge.look(24.9 * MINUTE, busy=False, at_most=1e9) is None
-    word = judge.look(25 * MINUTE, busy=False)
+    timer = rules.IdleTimer(1800, False, 0.0)
+    assert timer.check(24.9 * MINUTE, busy=False, at_most=1e9) is None
+    word = timer.check(25 * MINUTE, busy=False)
     assert (word.why, word.since, word.ends, word.is_over) == ("unused", 0.0, 30 * MINUTE, False)
     assert word.message == (
         "Nobody has used JupyterLab for 25 minutes: the session ends in 5 minutes unless somebody does."
     )
-    word = judge.look(30 * MINUTE, busy=False, at_most=1e9)
+    word = timer.check(30 * MINUTE, busy=False, at_most=1e9)
     assert word.is_over
     assert word.sentence == ("Nobody used JupyterLab for 30 minutes, so the session was ended, as --idle-stop asked.")
 
 
 def test_use_takes_the_warning_back_and_the_time_begins_anew() -> None:
-    judge = rules.Judge(1800, False, 0.0)
-    assert judge.look(26 * MINUTE, busy=False, at_most=1e9) is not None
-    judge.use(27 * MINUTE)
-    assert judge.look(27 * MINUTE, busy=False) is None
-    assert judge.look(51 * MINUTE, busy=False, at_most=1e9) is None
-    assert judge.look(52 * MINUTE, busy=False, at_most=1e9).ends == 57 * MINUTE
+    timer = rules.IdleTimer(1800, False, 0.0)
+    assert timer.check(26 * MINUTE, busy=False, at_most=1e9) is not None
+    timer.use(27 * MINUTE)
+    assert timer.check(27 * MINUTE, busy=False) is None
+    assert timer.check(51 * MINUTE, busy=False, at_most=1e9) is None
+    assert timer.check(52 * MINUTE, busy=False, at_most=1e9).ends == 57 * MINUTE
 
 
 def test_a_week_of_one_silent_cell_is_use() -> None:
-    judge = rules.Judge(60, True, 0.0)
+    timer = rules.IdleTimer(60, True, 0.0)
     for minute in range(1, 7 * 24 * 60):
-        assert judge.look(minute * MINUTE, busy=True, at_most=61) is None
-    assert judge.look(7 * 24 * 60 * MINUTE, busy=False, at_most=61).is_over is False
+        assert timer.check(minute * MINUTE, busy=True, at_most=61) is None
+    assert timer.check(7 * 24 * 60 * MINUTE, busy=False, at_most=61).is_over is False
 
 
 def test_a_job_that_was_suspended_was_not_idle_meanwhile() -> None:
-    judge = rules.Judge(1800, False, 0.0)
-    assert judge.look(10.0, busy=False) is None
-    assert judge.look(10.0 + 3600, busy=False) is None
-    assert judge.look(20.0 + 3600, busy=False) is None
+    timer = rules.IdleTimer(1800, False, 0.0)
+    assert timer.check(10.0, busy=False) is None
+    assert timer.check(10.0 + 3600, busy=False) is None
+    assert timer.check(20.0 + 3600, busy=False) is None
 
 
 @pytest.mark.parametrize(("idle_stop", "grace"), [(6, 3), (60, 60), (100, 60), (600, 300), (1200, 600), (7200, 600)])
 def test_an_unused_gpu_ends_after_a_further_grace(idle_stop: int, grace: int) -> None:
-    judge = rules.Judge(idle_stop, True, 0.0)
-    judge.use(float(idle_stop))  # somebody writes
-    word = judge.look(float(idle_stop), busy=False, gpus=1, gpu_idle_since=0.0, at_most=1e9)
+    timer = rules.IdleTimer(idle_stop, True, 0.0)
+    timer.use(float(idle_stop))  # somebody writes
+    word = timer.check(float(idle_stop), busy=False, gpus=1, gpu_idle_since=0.0, at_most=1e9)
     assert (word.why, word.ends, word.is_over) == ("gpu", idle_stop + grace, False)
     assert word.message.startswith("The GPU has done nothing for ")
-    judge.use(float(idle_stop + grace))
-    word = judge.look(float(idle_stop + grace), busy=False, gpus=1, gpu_idle_since=0.0, at_most=1e9)
+    timer.use(float(idle_stop + grace))
+    word = timer.check(float(idle_stop + grace), busy=False, gpus=1, gpu_idle_since=0.0, at_most=1e9)
     assert word.is_over
     assert word.sentence.endswith("so the session was ended, as gpu_idle asked.")
 
 
 def test_an_unused_gpu_is_only_warned_of_where_that_is_asked_for() -> None:
-    judge = rules.Judge(600, False, 0.0)
+    timer = rules.IdleTimer(600, False, 0.0)
     for minute in range(10, 1000):
-        judge.use(minute * MINUTE)
-        word = judge.look(minute * MINUTE, busy=False, gpus=2, gpu_idle_since=0.0, at_most=61)
+        timer.use(minute * MINUTE)
+        word = timer.check(minute * MINUTE, busy=False, gpus=2, gpu_idle_since=0.0, at_most=61)
         assert (word.why, word.ends, word.is_over) == ("gpu", None, False)
     assert word.message == "The 2 GPUs have done nothing for 10 minutes: others may wait for them."
 
 
 def test_an_unused_gpu_ends_nothing_while_something_runs() -> None:
-    judge = rules.Judge(600, True, 0.0)
+    timer = rules.IdleTimer(600, True, 0.0)
     for minute in range(10, 100):
-        word = judge.look(minute * MINUTE, busy=True, gpus=1, gpu_idle_since=0.0, at_most=61)
+        word = timer.check(minute * MINUTE, busy=True, gpus=1, gpu_idle_since=0.0, at_most=61)
         assert (word.ends, word.is_over) == (None, False)
     # and the grace begins when that has ended
-    word = judge.look(101 * MINUTE, busy=False, gpus=1, gpu_idle_since=0.0, at_most=1e9)
+    word = timer.check(101 * MINUTE, busy=False, gpus=1, gpu_idle_since=0.0, at_most=1e9)
     assert word.ends == 99 * MINUTE + 300
 
 

@@ -259,7 +259,7 @@ def test_every_script_begins_with_the_same_lines() -> None:
     Those beside jupyterlab.sh are the learner's own, who may set such options.
     """
     scripts = [JOBSCRIPTS / "jupyterlab.sh", *JOBSCRIPTS.glob("*/*.sh")]
-    begin = re.compile(r"^# Shell options as bash has them by itself.*?\n\n", re.M | re.S)
+    begin = re.compile(r"^# Bash's default shell options, .*?\n\n", re.M | re.S)
     found = {path.name: begin.search(path.read_text()) for path in scripts}
     runs = {path.name for path in scripts if path.read_text().startswith("#!")}
     assert {name for name, match in found.items() if match} == runs

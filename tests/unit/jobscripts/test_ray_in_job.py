@@ -139,7 +139,7 @@ def test_a_ray_that_cannot_keep_others_out_is_not_started(job: Job) -> None:
 def test_a_node_joins_once_the_first_one_is_there_and_is_started_again(job: Job) -> None:
     runtime = job.dir / "runtime"
     runtime.mkdir()
-    for name, path in {name: job_script(name) for name in PARTS}.items():
+    for name, path in {name: job_script(name) for name in RAY_FILES}.items():
         (job.dir / name).write_bytes(path.read_bytes())
     name = os.uname().nodename
     shared = Path("/tmp") / f"nl-ray-{os.urandom(4).hex()}"
@@ -184,7 +184,7 @@ def test_a_container_sees_the_folder_wherever_it_is(image: str, folder: str, bin
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{binds}\n"
 
 
-PARTS = (
+RAY_FILES = (
     "worker_node.sh",
     "lib.sh",
     "containers.sh",

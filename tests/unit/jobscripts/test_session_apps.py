@@ -208,8 +208,8 @@ def test_the_page_learns_where_a_launcher_has_opened_it(app: App) -> None:
     assert app.facts()["url"] == told["apps"][0]["url"]
 
 
-def judge(request: str) -> tuple[bytes | None, bytes | None]:
-    answer: tuple[bytes | None, bytes | None] = requests.judge(request.replace("\n", "\r\n").encode(), "s3cret", 7)
+def authorize(request: str) -> tuple[bytes | None, bytes | None]:
+    answer: tuple[bytes | None, bytes | None] = requests.authorize(request.replace("\n", "\r\n").encode(), "s3cret", 7)
     return answer
 
 
@@ -217,7 +217,7 @@ def test_a_websocket_is_passed_on_as_it_is() -> None:
     head = (
         "GET /ws HTTP/1.1\nHost: port-7.localhost:7\nUpgrade: websocket\nConnection: Upgrade\nCookie: nl-app-7=s3cret"
     )
-    answer, passed = judge(f"{head}\n\n")
+    answer, passed = authorize(f"{head}\n\n")
     assert answer is None and passed is not None
     lines = passed.decode().split("\r\n")
     assert lines == [
@@ -248,7 +248,7 @@ def test_a_websocket_is_passed_on_as_it_is() -> None:
     ],
 )
 def test_odd_requests(head: str) -> None:
-    answer, passed = judge(f"{head}\n\n")
+    answer, passed = authorize(f"{head}\n\n")
     assert passed is None and answer is not None and answer.startswith(b"HTTP/1.1 400")
 
 
@@ -273,12 +273,12 @@ def test_a_page_at_another_port_of_the_same_name_may_only_lead_to_it(
     site: str, mode: str, goal: str, is_let_in: bool
 ) -> None:
     fetch = f"Sec-Fetch-Site: {site}\nSec-Fetch-Mode: {mode}\nSec-Fetch-Dest: {goal}"
-    _, passed = judge(f"GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\n{fetch}\n\n")
+    _, passed = authorize(f"GET / HTTP/1.1\nHost: port-7.localhost:7\nCookie: nl-app-7=s3cret\n{fetch}\n\n")
     assert (passed is not None) is is_let_in
 
 
 def test_the_rest_of_the_address_is_kept() -> None:
-    answer, _ = judge("GET /tree?a=1&nl-token=s3cret&a=2&b= HTTP/1.1\nHost: port-7.localhost:7\n\n")
+    answer, _ = authorize("GET /tree?a=1&nl-token=s3cret&a=2&b= HTTP/1.1\nHost: port-7.localhost:7\n\n")
     assert answer is not None and b"\r\nLocation: /tree?a=1&a=2&b=\r\n" in answer
 
 
@@ -328,7 +328,7 @@ class Small:
 
 def test_a_body_of_unknown_length_is_refused() -> None:
     head = "POST / HTTP/1.1\nHost: port-7.localhost:7\nContent-Length: 5\nTransfer-Encoding: chunked\n\n"
-    answer, passed = judge(head)
+    answer, passed = authorize(head)
     assert passed is None and answer is not None and answer.startswith(b"HTTP/1.1 411")
 
 
@@ -336,7 +336,7 @@ UPGRADE = b"Upgrade: websocket\r\nConnection: upgrade\r\n"
 
 
 @pytest.mark.parametrize("upgrade", [b"", UPGRADE, b"Upgrade: h2c\r\nConnection: upgrade\r\n"])
-def test_no_second_request_passes_unjudged(tmp_path: Path, upgrade: bytes) -> None:
+def test_no_second_request_passes_unchecked(tmp_path: Path, upgrade: bytes) -> None:
     """A browser sends the next one over a connection that it may keep, with no cookies, perhaps, and for others."""
     answer = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nconnection: keep-alive\r\nContent-Length: 0\r\n\r\n"
     small, body = Small(tmp_path), b"" if upgrade else b"12345"

@@ -1,4 +1,4 @@
-"""What Slurm tells beyond one's own job: recorded answers of each generation, and damaged ones."""
+"""What Slurm tells beyond one's own job: recorded answers of each release, and damaged ones."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests import paths
 
 CLUSTER_INFO = Slurm.cluster_info
-GENERATIONS = ("22.05", "24.11", "26.05")
+RELEASES = ("22.05", "24.11", "26.05")
 RECORDED = paths.RECORDED  # what alice was told on the practice cluster
 
-each_generation = pytest.mark.parametrize("generation", GENERATIONS)
+each_release = pytest.mark.parametrize("release", RELEASES)
 
 
-def recorded(generation: str, name: str) -> CommandResult:
-    return CommandResult(0, (RECORDED / generation / f"{name}.txt").read_text())
+def recorded(release: str, name: str) -> CommandResult:
+    return CommandResult(0, (RECORDED / release / f"{name}.txt").read_text())
 
 
-def said(generation: str, name: str, code: int) -> CommandResult:
-    return CommandResult(code, "", recorded(generation, name).stdout)
+def said(release: str, name: str, code: int) -> CommandResult:
+    return CommandResult(code, "", recorded(release, name).stdout)
 
 
 # --- commands --------------------------------------------------------------------------------------------------
@@ -76,10 +76,10 @@ def test_what_needs_a_shell_is_one_line_and_passes_names_as_words(command: list[
 # --- who goes first --------------------------------------------------------------------------------------------
 
 
-@each_generation
-def test_ahead_are_those_that_compete_and_go_first(generation: str) -> None:
+@each_release
+def test_ahead_are_those_that_compete_and_go_first(release: str) -> None:
     """Of bob's: eight tasks of an array; not one on hold, nor one that waits for a limit; nor alice's own."""
-    assert CLUSTER_INFO.read_ahead("9", recorded(generation, "ahead")) == 8
+    assert CLUSTER_INFO.read_ahead("9", recorded(release, "ahead")) == 8
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_ahead_of_a_failing_squeue_is_not_known() -> None:
 # --- partitions ------------------------------------------------------------------------------------------------
 
 
-@each_generation
-def test_partitions(generation: str) -> None:
-    found = CLUSTER_INFO.read_partitions(recorded(generation, "partitions"))
+@each_release
+def test_partitions(release: str) -> None:
+    found = CLUSTER_INFO.read_partitions(recorded(release, "partitions"))
     assert found == (
         Partition("core", True, False, Walltime(days=10), 0, 2, 3),
         Partition(
@@ -176,8 +176,8 @@ def test_partitions_that_are_hidden_are_not_none_at_all() -> None:
 # --- limits ----------------------------------------------------------------------------------------------------
 
 
-def limits(generation: str, **flags: str | None) -> set[Limit]:
-    found = CLUSTER_INFO.read_limits(Request(dict(flags)), recorded(generation, "limits"))
+def limits(release: str, **flags: str | None) -> set[Limit]:
+    found = CLUSTER_INFO.read_limits(Request(dict(flags)), recorded(release, "limits"))
     assert found is not None
     return set(found)
 
@@ -190,10 +190,10 @@ OF_PROJ1 = {
 }
 
 
-@each_generation
-def test_limits_of_the_default_account_and_of_the_partitions_qos(generation: str) -> None:
+@each_release
+def test_limits_of_the_default_account_and_of_the_partitions_qos(release: str) -> None:
     """The partition's QOS has not been used: its limits for each user are in the database alone."""
-    found = limits(generation, partition="gpu")
+    found = limits(release, partition="gpu")
     assert {limit for limit in found if limit.on != "walltime"} == {
         *OF_PROJ1,
         Limit("account proj1", "jobs", "user", "4", "1"),
@@ -206,9 +206,9 @@ def test_limits_of_the_default_account_and_of_the_partitions_qos(generation: str
     }
 
 
-@each_generation
-def test_a_limit_of_the_qos_takes_the_place_of_the_same_one_of_the_account(generation: str) -> None:
-    found = limits(generation, account="proj1", qos="short")
+@each_release
+def test_a_limit_of_the_qos_takes_the_place_of_the_same_one_of_the_account(release: str) -> None:
+    found = limits(release, account="proj1", qos="short")
     assert {limit for limit in found if limit.on in ("gres/gpu", "jobs", "cpu", "node")} == {
         Limit("account proj1", "jobs", "group", "5", "1"),
         Limit("account proj1", "gres/gpu", "job", "2"),
@@ -223,16 +223,16 @@ def test_a_limit_of_the_qos_takes_the_place_of_the_same_one_of_the_account(gener
     assert Limit("QOS short", "cpu minutes", "job", "6000") in found
 
 
-@each_generation
-def test_another_account_has_other_limits(generation: str) -> None:
-    found = limits(generation, account="proj2", qos="short")
+@each_release
+def test_another_account_has_other_limits(release: str) -> None:
+    found = limits(release, account="proj2", qos="short")
     assert {limit.of for limit in found} == {"QOS short"}
     assert Limit("QOS short", "cpu", "account", "16", "0") in found
 
 
-@each_generation
-def test_the_limits_on_another_cluster_are_its_own(generation: str) -> None:
-    assert CLUSTER_INFO.read_limits(Request({"clusters": "snowy"}), recorded(generation, "snowy-limits")) == ()
+@each_release
+def test_the_limits_on_another_cluster_are_its_own(release: str) -> None:
+    assert CLUSTER_INFO.read_limits(Request({"clusters": "snowy"}), recorded(release, "snowy-limits")) == ()
 
 
 @pytest.mark.parametrize(("flags", "of"), [("", "partition gpu (QOS courses)"), ("OverPartQOS", "QOS short")])
@@ -244,7 +244,7 @@ def test_the_partitions_qos_counts_more_unless_the_jobs_qos_says_otherwise(flags
     assert [limit.of for limit in found or () if (limit.on, limit.per) == ("walltime", "job")] == [of]
 
 
-@each_generation
+@each_release
 @pytest.mark.parametrize(
     ("flags", "defaults"),
     [
@@ -255,9 +255,9 @@ def test_the_partitions_qos_counts_more_unless_the_jobs_qos_says_otherwise(flags
     ],
 )
 def test_the_account_and_the_qos_that_are_meant(
-    generation: str, flags: dict[str, str | None], defaults: tuple[str, str | None]
+    release: str, flags: dict[str, str | None], defaults: tuple[str, str | None]
 ) -> None:
-    assert CLUSTER_INFO.read_defaults(Request(flags), recorded(generation, "limits")) == defaults
+    assert CLUSTER_INFO.read_defaults(Request(flags), recorded(release, "limits")) == defaults
 
 
 def test_what_is_told_of_somebody_else_only_is_nothing() -> None:
@@ -268,9 +268,9 @@ def test_what_is_told_of_somebody_else_only_is_nothing() -> None:
 # --- nodes -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("generation", "state"), [("22.05", "mixed"), ("24.11", "mixed-"), ("26.05", "mixed-")])
-def test_nodes(generation: str, state: str) -> None:
-    nodes = CLUSTER_INFO.read_nodes(recorded(generation, "nodes"))
+@pytest.mark.parametrize(("release", "state"), [("22.05", "mixed"), ("24.11", "mixed-"), ("26.05", "mixed-")])
+def test_nodes(release: str, state: str) -> None:
+    nodes = CLUSTER_INFO.read_nodes(recorded(release, "nodes"))
     assert nodes is not None
     assert {(node.name, node.partition) for node in nodes} == {
         ("gpu1", "core"),
@@ -283,9 +283,9 @@ def test_nodes(generation: str, state: str) -> None:
     assert by_name["node2"] == Node("node2", "core", "maint", False, 20, 0, {}, {})
 
 
-@each_generation
-def test_nodes_of_another_cluster(generation: str) -> None:
-    nodes = CLUSTER_INFO.read_nodes(recorded(generation, "snowy-nodes"))
+@each_release
+def test_nodes_of_another_cluster(release: str) -> None:
+    nodes = CLUSTER_INFO.read_nodes(recorded(release, "snowy-nodes"))
     assert nodes is not None
     assert nodes[0] == Node("s1", "core", "idle", True, 16, 0, {"t4": 1}, {})
 
@@ -334,9 +334,9 @@ def test_gpus_of_a_node(gres: str, used: str, gpus: dict[str, int], gpus_used: d
 # --- who waits -------------------------------------------------------------------------------------------------
 
 
-@each_generation
-def test_waiting(generation: str) -> None:
-    jobs = CLUSTER_INFO.read_pending_jobs(recorded(generation, "waiting"))
+@each_release
+def test_waiting(release: str) -> None:
+    jobs = CLUSTER_INFO.read_pending_jobs(recorded(release, "waiting"))
     assert jobs is not None
     assert {(job.id, job.user, job.partition, job.reason, job.cores, job.gpus, job.tasks) for job in jobs} == {
         ("4", "bob", "gpu", "QOSMaxWallDurationPerJobLimit", 1, 2, 1),
@@ -348,9 +348,9 @@ def test_waiting(generation: str) -> None:
     }
 
 
-@each_generation
-def test_an_empty_queue_is_told_apart_from_none(generation: str) -> None:
-    assert CLUSTER_INFO.read_pending_jobs(recorded(generation, "snowy-waiting")) == ()
+@each_release
+def test_an_empty_queue_is_told_apart_from_none(release: str) -> None:
+    assert CLUSTER_INFO.read_pending_jobs(recorded(release, "snowy-waiting")) == ()
     assert (
         CLUSTER_INFO.read_pending_jobs(
             CommandResult(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
@@ -394,17 +394,17 @@ def test_whether_jobs_are_hidden(text: str, hidden: bool | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("generation", "start"),
+    ("release", "start"),
     [("22.05", "2026-11-22T03:12:20"), ("24.11", "2026-11-22T03:12:03"), ("26.05", "2026-11-24T02:20:27")],
 )
-def test_would_start(generation: str, start: str) -> None:
-    told = said(generation, "starts", 0)
+def test_would_start(release: str, start: str) -> None:
+    told = said(release, "starts", 0)
     assert CLUSTER_INFO.read_start_estimate(told) == StartEstimate(start, "gpu", "gpu1", message=told.stderr.strip())
 
 
-@each_generation
-def test_would_be_refused(generation: str) -> None:
-    answer = CLUSTER_INFO.read_start_estimate(said(generation, "refused", 1))
+@each_release
+def test_would_be_refused(release: str) -> None:
+    answer = CLUSTER_INFO.read_start_estimate(said(release, "refused", 1))
     assert isinstance(answer.refusal, SubmitRefused)
     assert answer.start is None
     assert "Requested node configuration is not available" in answer.refusal.why

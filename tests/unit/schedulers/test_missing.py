@@ -17,7 +17,7 @@ from notebook_launcher.core.errors import HostCommandFailed, SchedulerMissing
 from notebook_launcher.hosts.login_setup import NONE
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, load_profile
-from notebook_launcher.schedulers.missing import LOOK, missing_scheduler, read_look
+from notebook_launcher.schedulers.missing import FIND_SCHEDULERS, missing_scheduler, read_found
 from notebook_launcher.session.connect import find_scheduler
 
 
@@ -86,7 +86,7 @@ NAMES = "/sw/modules: gcc/12 slurm/ 'slurm/24.05(default)' slurm-drmaa lsf/10 's
 
 
 def looked(folder: Path, *commands: str, modules: bool = False) -> tuple[list[str], list[str]]:
-    """Run ``LOOK`` with these commands alone on the PATH, and a login file that makes up what it needs."""
+    """Run ``FIND_SCHEDULERS`` with these commands alone on the PATH, and a login file that makes up what it needs."""
     tools = folder / "tools"
     tools.mkdir(parents=True)
     for command in commands:
@@ -98,8 +98,10 @@ def looked(folder: Path, *commands: str, modules: bool = False) -> tuple[list[st
     (folder / ".bash_profile").write_text(f"PATH={folder}:{tools}\n{module}")
     noise = "printf 'half a line'; "  # of a start-up file
     env = {"PATH": f"{folder}:{tools}", "HOME": str(folder)}
-    done = subprocess.run(["/bin/bash", "-c", noise + LOOK], env=env, capture_output=True, text=True, check=True)
-    return read_look(done.stdout)
+    done = subprocess.run(
+        ["/bin/bash", "-c", noise + FIND_SCHEDULERS], env=env, capture_output=True, text=True, check=True
+    )
+    return read_found(done.stdout)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a Bash script")
@@ -118,7 +120,7 @@ def test_nothing_else_is_taken_for_a_module() -> None:
         "module slurm/24",
         "module slurm/\x1b[2J",
     ]
-    assert read_look("\n".join(lines + ["module lsf"] * 9)) == ([], ["slurm/24", "lsf", "lsf"])
+    assert read_found("\n".join(lines + ["module lsf"] * 9)) == ([], ["slurm/24", "lsf", "lsf"])
 
 
 class Answers:

@@ -18,13 +18,13 @@ from tests.unit.usage.usage_facts import (
     ID,
     RECORDED,
     SLURM,
-    each_generation,
+    each_release,
     record,
 )
 
 
-def recorded(generation: str, job: str, name: str = "accounting") -> AccountingRecord:
-    text = (RECORDED / generation / f"{name}.txt").read_text()
+def recorded(release: str, job: str, name: str = "accounting") -> AccountingRecord:
+    text = (RECORDED / release / f"{name}.txt").read_text()
     told = SLURM.read_accounting(JobRef(job), CommandResult(0, text))
     assert told is not None
     return told
@@ -38,13 +38,13 @@ def test_the_command_of_the_accounting() -> None:
     assert "SLURM_CLUSTERS" in words  # a user's own variable would send it elsewhere
 
 
-@each_generation
-def test_a_job_with_gpus_counts_them_once(generation: str) -> None:
-    told = recorded(generation, "1")
+@each_release
+def test_a_job_with_gpus_counts_them_once(release: str) -> None:
+    told = recorded(release, "1")
     assert (told.gpus, told.gpu_type, told.cores, told.nodes, told.partition) == (2, "a100", 2, 1, "gpu")
-    wall = {"22.05": 6, "24.11": 6, "26.05": 7}[generation]
+    wall = {"22.05": 6, "24.11": 6, "26.05": 7}[release]
     assert (told.wall, told.walltime, told.state) == (wall, 2 * HOUR, State.COMPLETED)
-    assert told.cpu_used == pytest.approx({"22.05": 3.831, "24.11": 4.976, "26.05": 1.001}[generation])
+    assert told.cpu_used == pytest.approx({"22.05": 3.831, "24.11": 4.976, "26.05": 1.001}[release])
     assert told.cpu_reserved == 2 * wall  # CPUTime, of 2 cores
     assert told.memory_limit == 400
     assert told.memory_peak == pytest.approx(4, abs=2)
@@ -52,31 +52,31 @@ def test_a_job_with_gpus_counts_them_once(generation: str) -> None:
     assert told.joules is None
 
 
-@each_generation
-def test_a_job_with_several_steps(generation: str) -> None:
-    told = recorded(generation, "2")
-    assert told.cpu_used == pytest.approx({"22.05": 0.749, "24.11": 1.767, "26.05": 0.423}[generation])
+@each_release
+def test_a_job_with_several_steps(release: str) -> None:
+    told = recorded(release, "2")
+    assert told.cpu_used == pytest.approx({"22.05": 0.749, "24.11": 1.767, "26.05": 0.423}[release])
     assert (told.gpus, told.memory_limit, told.memory_peak) == (0, 400, None)
 
 
-@each_generation
-def test_a_job_that_was_put_back_into_the_queue_has_earlier_runs(generation: str) -> None:
-    told = recorded(generation, "4")
-    earlier = {"22.05": 3, "24.11": 4, "26.05": 3}[generation]
+@each_release
+def test_a_job_that_was_put_back_into_the_queue_has_earlier_runs(release: str) -> None:
+    told = recorded(release, "4")
+    earlier = {"22.05": 3, "24.11": 4, "26.05": 3}[release]
     assert (told.wall, told.earlier, told.state, told.complete) == (12, earlier, State.COMPLETED, True)
     assert told.partition == "scavenge"
 
 
-@each_generation
-def test_a_job_that_was_cancelled_while_it_waited_for_another_run(generation: str) -> None:
-    told = recorded(generation, "5")
+@each_release
+def test_a_job_that_was_cancelled_while_it_waited_for_another_run(release: str) -> None:
+    told = recorded(release, "5")
     assert told.wall in (2, 3)
     assert (told.earlier, told.complete) == (0, True)
 
 
-@each_generation
-def test_a_job_of_another_cluster(generation: str) -> None:
-    assert recorded(generation, "5001", "snowy-accounting").wall == 2
+@each_release
+def test_a_job_of_another_cluster(release: str) -> None:
+    assert recorded(release, "5001", "snowy-accounting").wall == 2
 
 
 @pytest.mark.parametrize(

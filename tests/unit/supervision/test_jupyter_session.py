@@ -362,7 +362,7 @@ def test_a_session_that_ends_otherwise_leaves_no_port(
 def test_the_port_is_left_only_when_it_is_closed(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no new connection is led to the node once the job is being cancelled."""
     monkeypatch.setattr(personal_machine, "is_personal_machine", lambda: True)
-    left, order, interrupt = PagePort.left, list[str](), Tunnel.interrupt
+    left, order, pause = PagePort.left, list[str](), Tunnel.pause_forwarding
     launcher.launch()
     launcher.attach()
     (tunnel,) = launcher.tunnels
@@ -371,15 +371,15 @@ def test_the_port_is_left_only_when_it_is_closed(launcher: Launcher, monkeypatch
         order.append("left while open" if tunnel.alive else "left")
         left(self)
 
-    def interrupted(self: Tunnel) -> None:
-        order.append(f"interrupted after {launcher.host.count('scancel')} scancel")
-        interrupt(self)
+    def paused(self: Tunnel) -> None:
+        order.append(f"paused after {launcher.host.count('scancel')} scancel")
+        pause(self)
 
     monkeypatch.setattr(PagePort, "left", left_now)
-    monkeypatch.setattr(Tunnel, "interrupt", interrupted)
+    monkeypatch.setattr(Tunnel, "pause_forwarding", paused)
     launcher.types("")
     launcher.well()
-    assert order == ["interrupted after 0 scancel", "left"]
+    assert order == ["paused after 0 scancel", "left"]
 
 
 def test_a_port_that_a_stranger_has_taken_meanwhile_is_warned_of(launcher: Launcher) -> None:

@@ -50,7 +50,7 @@ class Node:
             host_timing=SimpleNamespace(answer_within=5.0),
             clock=lambda: NOW,
         )
-        monkeypatch.setattr(next_job_watch, "LOOK_EVERY", 0.005)
+        monkeypatch.setattr(next_job_watch, "CHECK_EVERY", 0.005)
         monkeypatch.setattr(next_job_watch, "QUERY_EVERY", 0.01)
         monkeypatch.setattr(next_job_watch, "find_route", self.find_route)
         monkeypatch.setattr(next_job_watch, "check_jupyter", lambda *_: None)
@@ -126,7 +126,7 @@ def test_a_node_of_somebody_else_is_given_up_and_the_job_is_cancelled(node: Node
 
 
 def test_that_it_cannot_be_reached_is_said_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_job_watch, "TOLD_AFTER", 0.01)
+    monkeypatch.setattr(next_job_watch, "NOTE_AFTER", 0.01)
     node.failures = [NodeUnreachable("No route to gpu2 was found.")] * 10
     watch, told = node.watched(), node.told()
     assert isinstance(told, Shown) and "job, 8, cannot be reached yet: No route to gpu2 was found." in str(told.event)

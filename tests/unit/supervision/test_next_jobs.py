@@ -40,9 +40,9 @@ class Attached(_RenewingSupervisor):
         self._context: Any = SimpleNamespace(clock=lambda: NOW, view=self.view)
         self._session, self._job, self._run = session("first", "7"), JobRef("7"), {}
         self._attached_status: Any = SimpleNamespace(end=end)
-        self.interrupted = 0
-        self._tunnel: Any = SimpleNamespace(interrupt=self.interrupt)
-        self._interrupting = self._before = None
+        self.pauses = 0
+        self._tunnel: Any = SimpleNamespace(pause_forwarding=self.pause_forwarding)
+        self._pausing = self._before = None
         self.attached = True
         self.calls: list[str] = []
         self.renewal: Any = SimpleNamespace(
@@ -58,8 +58,8 @@ class Attached(_RenewingSupervisor):
         monkeypatch.setattr(next_jobs, "SAVED_WITHIN", 0.01)
         monkeypatch.setattr(supervisor, "final_status", final_status)
 
-    def interrupt(self) -> None:
-        self.interrupted += 1
+    def pause_forwarding(self) -> None:
+        self.pauses += 1
 
     def _hand_over(self, *, still_runs: bool) -> Any:
         raise HandedOver(self._session, None, SimpleNamespace(jupyter_port=0), None, [], None, still_runs)  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def test_at_the_walltime_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, begun:
         attached._job_ended(record, failed)
     assert attached.calls == []
     assert ("Waiting for the next job, 8." in attached.view.notes) != begun
-    assert attached.interrupted == (record is STOPPED)
+    assert attached.pauses == (record is STOPPED)
 
 
 @pytest.mark.parametrize("begun", [True, False])

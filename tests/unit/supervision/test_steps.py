@@ -115,5 +115,5 @@ def test_a_scheduler_that_does_not_tell_is_not_asked(monkeypatch: pytest.MonkeyP
     watched = Watched(monkeypatch, Lsf())
     watched.watch.job_started()
     watched.passes(60, BATCH)
-    assert not watched.watch.is_told and watched.asked == 0
+    assert not watched.watch.is_available and watched.asked == 0
     assert watched.watch.ask().startswith("This scheduler does not report")

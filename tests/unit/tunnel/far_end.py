@@ -17,7 +17,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from notebook_launcher.hosts.base import ByteStream, Route
-from notebook_launcher.hosts.handed_over import HandedOver
+from notebook_launcher.hosts.delegated_connection import DelegatedConnection
 from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
@@ -193,8 +193,10 @@ class OpenSshRoute(Route):
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         return self._link.open(address, timeout)
 
-    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
-        return self._link.hand_over(local, address, timeout)
+    def delegate(
+        self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0
+    ) -> DelegatedConnection | None:
+        return self._link.delegate(local, address, timeout)
 
     @property
     def alive(self) -> bool:

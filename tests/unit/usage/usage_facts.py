@@ -23,7 +23,7 @@ ID = "20261121-014455-k3f9"
 BEGAN = datetime(2026, 11, 21, 1, 45, tzinfo=timezone.utc)
 HOUR = 3600
 
-each_generation = pytest.mark.parametrize("generation", ["22.05", "24.11", "26.05"])
+each_release = pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
 
 
 def sample(seconds: float, cores: float = 0.5, memory: float = 3174.0, gpus: tuple[GpuSample, ...] = ()) -> Sample:

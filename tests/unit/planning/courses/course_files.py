@@ -8,8 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from notebook_launcher.planning import courses
-from notebook_launcher.planning.courses import take_course
+from notebook_launcher.planning import course_commands
+from notebook_launcher.planning.course_commands import take_course
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles.courses import choose_course
@@ -90,4 +90,4 @@ def plan_on(day: str = "2026-11-24", **ask: Any) -> Any:
 
 
 def digest_of(path: Path) -> str:
-    return courses.digest_of(str(path), RecordingView())
+    return course_commands.digest_of(str(path), RecordingView())

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from notebook_launcher.core.errors import FetchFailed, LauncherError
 from notebook_launcher.core.https_fetch import fetch
 from notebook_launcher.core.text import printable
-from notebook_launcher.planning.courses import forget_course
+from notebook_launcher.planning.course_commands import forget_course
 from tests.doubles import RecordingView, wait_until
 from tests.unit.planning.courses.course_files import take
 

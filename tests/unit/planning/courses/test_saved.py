@@ -23,7 +23,7 @@ from notebook_launcher.core.errors import (
     UsageError,
 )
 from notebook_launcher.jobs.submit import name_profile_in_refusal
-from notebook_launcher.planning.courses import forget_course, take_course
+from notebook_launcher.planning.course_commands import forget_course, take_course
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles.courses import saved_course, saved_courses

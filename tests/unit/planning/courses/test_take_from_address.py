@@ -23,7 +23,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.https_fetch import fetch
 from notebook_launcher.planning import course_source
-from notebook_launcher.planning.courses import forget_course, take_course, update_course
+from notebook_launcher.planning.course_commands import forget_course, take_course, update_course
 from notebook_launcher.profiles.courses import saved_course, saved_courses
 from tests.doubles import FakePrompts, RecordingView
 from tests.unit.planning.conftest import LaunchNotebook

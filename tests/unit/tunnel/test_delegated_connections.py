@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.hosts.base import ByteStream
-from notebook_launcher.hosts.handed_over import HandedOver, HandOverFailed
+from notebook_launcher.hosts.delegated_connection import DelegatedConnection, DelegationFailed
 from notebook_launcher.hosts.openssh import mux
 from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.login import Credentials
@@ -45,9 +45,9 @@ def test_where_forwarding_is_forbidden_a_command_carries_it(
 ) -> None:
     """ssh has made the socket non-blocking by then, and the browser's request comes later than the answer to that."""
     tried = []
-    real = mux.Master.hand_over
+    real = mux.Master.delegate
 
-    def counted(*args: object) -> HandedOver:
+    def counted(*args: object) -> DelegatedConnection:
         tried.append(args)
         return real(*args)  # type: ignore[arg-type]
 
@@ -58,7 +58,7 @@ def test_where_forwarding_is_forbidden_a_command_carries_it(
         for piece in blocks(4):
             connection.sendall(piece)
 
-    monkeypatch.setattr(mux.Master, "hand_over", counted)
+    monkeypatch.setattr(mux.Master, "delegate", counted)
     ours.run_over(closed.open_route())
     port = ours.jupyter(Endpoint(far(act).port))
     for _ in range(2):
@@ -99,9 +99,11 @@ class Silent(SocketRoute):
         super().__init__()
         self.tries = 0
 
-    def hand_over(self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0) -> HandedOver | None:
+    def delegate(
+        self, local: socket.socket, address: tuple[str, int], timeout: float = 20.0
+    ) -> DelegatedConnection | None:
         self.tries += 1
-        raise HandOverFailed("the ssh master does not finish its reply")
+        raise DelegationFailed("the ssh master does not finish its reply")
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         raise AssertionError("two would read the same connection")

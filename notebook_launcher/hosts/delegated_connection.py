@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 
-class HandedOver(ABC):
+class DelegatedConnection(ABC):
     """A local connection that another process carries, which has its own descriptor of the socket."""
 
     @abstractmethod
@@ -13,5 +13,5 @@ class HandedOver(ABC):
         """Wait until it has ended. Raises ``OSError`` if it broke before its end."""
 
 
-class HandOverFailed(OSError):
+class DelegationFailed(OSError):
     """The other process got a connection but did not confirm that it carries it, so nobody else may use it."""

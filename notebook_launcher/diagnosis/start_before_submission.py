@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from notebook_launcher.core.errors import LauncherError, PartitionRefused, WalltimeRefused
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request
-from notebook_launcher.diagnosis.request_check import SchedulerReport, judge_partition, judge_walltime
+from notebook_launcher.diagnosis.request_check import SchedulerReport, assess_partition, assess_walltime
 from notebook_launcher.diagnosis.requirements import amount_requested
 from notebook_launcher.schedulers.cluster_info import Node, QueuedJob, StartEstimate
 
 
-def estimate_unqueued(
+def estimate_before_submission(
     request: Request, report: SchedulerReport, waiting: Sequence[QueuedJob] | None, scheduler: str
 ) -> StartEstimate:
     """Return why the request would be refused, or a message that says what is free for it now.
@@ -30,10 +30,10 @@ def estimate_unqueued(
 
 
 def _refusal(request: Request, names: Sequence[str], report: SchedulerReport) -> LauncherError | None:
-    partition = judge_partition(names, report, request.flags.get("account"))
+    partition = assess_partition(names, report, request.flags.get("account"))
     if partition.result == "fault":
         return PartitionRefused(partition.found, hint=partition.hint)
-    walltime = judge_walltime(request, names, report)
+    walltime = assess_walltime(request, names, report)
     if walltime.result == "fault":
         return WalltimeRefused(walltime.found, hint=walltime.hint)
     return None
