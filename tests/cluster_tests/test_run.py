@@ -98,7 +98,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
 ) -> None:
     """``connect`` follows it, from a home that knows nothing of it; ``results`` gets what there is, while it runs."""
     run = start("run", "lab/train.ipynb", "-p", "SECONDS", "200", "--with", "lab/data.txt", "--detach", *ENV)
-    run.expect(r"results: +launch-notebook results \d")
+    run.expect(r"results: +launch-notebook results \w")
     assert run.end() == 0
     name = run.session_id  # its end may be digits alone, which are a job's number
     other = "mkdir -p other && cd other && exec launch-notebook"
