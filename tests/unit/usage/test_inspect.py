@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,24 +20,7 @@ from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events
 from tests.conftest import plain
 from tests.unit.usage.home import Home
-
-NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
-FOLDER = "/home/alice/.notebook-launcher/sessions/20261121-120000-k3fa"
-SEEN = events.SessionEntry(
-    session="20261121-120000-k3fa",
-    state="running",
-    job="7",
-    cluster=None,
-    node="gpu1",
-    environment="tf-gpu",
-    program="jupyterlab",
-    created=NOW.replace(hour=12).isoformat(),
-    ends=NOW.replace(hour=14).isoformat(),
-    seconds_left=3600,
-    walltime="2 hours",
-    launched_from="laptop",
-    directory=FOLDER,
-)
+from tests.unit.usage.usage_facts import FOLDER, NOW, SEEN
 
 
 def series(label: str, unit: str, most: float | None, *values: float | None) -> events.Series:

@@ -13,22 +13,7 @@ from notebook_launcher.jobs.follow import FileLine
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.usage import inspect
 from tests.doubles import RecordingView
-
-SEEN = events.SessionEntry(
-    session="20261121-120000-k3fa",
-    state="running",
-    job="7",
-    cluster=None,
-    node="gpu1",
-    environment="tf-gpu",
-    program="jupyterlab",
-    created="2026-11-21T12:00:00+00:00",
-    ends="2026-11-21T14:00:00+00:00",
-    seconds_left=3600,
-    walltime="2 hours",
-    launched_from="laptop",
-    directory="/s",
-)
+from tests.unit.usage.usage_facts import SEEN
 
 
 def watched(

@@ -22,6 +22,24 @@ RECORDED = paths.RECORDED  # what alice was told on the practice cluster
 ID = "20261121-014455-k3f9"
 BEGAN = datetime(2026, 11, 21, 1, 45, tzinfo=timezone.utc)
 HOUR = 3600
+#: a session that runs, as it is seen at this time
+NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
+FOLDER = "/home/alice/.notebook-launcher/sessions/20261121-120000-k3fa"
+SEEN = events.SessionEntry(
+    session="20261121-120000-k3fa",
+    state="running",
+    job="7",
+    cluster=None,
+    node="gpu1",
+    environment="tf-gpu",
+    program="jupyterlab",
+    created=NOW.replace(hour=12).isoformat(),
+    ends=NOW.replace(hour=14).isoformat(),
+    seconds_left=3600,
+    walltime="2 hours",
+    launched_from="laptop",
+    directory=FOLDER,
+)
 
 each_release = pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
 
