@@ -11,7 +11,6 @@ from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import THIS_MACHINE, LaunchTarget, leads_to
 from notebook_launcher.profiles import load_configuration
 from notebook_launcher.profiles.courses import choose_course
-from notebook_launcher.profiles.edit import save_default_cluster
 
 
 def with_default_saved(plan: Plan, view: View) -> Plan:
@@ -54,9 +53,9 @@ def save_default_course(name: str, view: View) -> None:
 
 
 def _save_cluster(name: str, view: View) -> None:
-    path = save_default_cluster(name)
-    readable = "this machine" if name == THIS_MACHINE else f"“{name}”"
-    view.show(events.Saved(f"{readable} is the default cluster", str(path)))
+    from notebook_launcher.planning.profile_commands import save_as_default  # once in a user's life
+
+    save_as_default(name, view)
     view.show(
         events.Note(
             "To make another one the default, or none, so that the next launch asks again:\n"

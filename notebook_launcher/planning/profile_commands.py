@@ -193,10 +193,15 @@ def use_cluster(name: str, view: View) -> None:
         if profile.status == "retired":
             instead = f"; its successor is {profile.successor}" if profile.successor else ""
             view.show(events.Note(f"{name} is retired{instead}."))
+    save_as_default(name, view)
+    _note_course(view)
+
+
+def save_as_default(name: str, view: View) -> None:
+    """Save the default cluster, or this machine, without checking it, and say so. Raises ``ProfileError``."""
     path = save_default_cluster(name)
     what = "this machine" if name == THIS_MACHINE else f"“{name}”"
     view.show(events.Saved(f"{what} is the default cluster", str(path)))
-    _note_course(view)
 
 
 def unset_cluster(view: View) -> None:
