@@ -400,20 +400,6 @@ unset nbl_parts
 
 # ----------------------------------------------------------------------------------------------------- processes
 
-# list_session: set members to the ids of all other processes in the session that this shell leads; to none if it leads
-# none, as in a terminal. A scheduler starts every batch job as the leader of a session.
-list_session() {
-  local file line fields
-  members=()
-  for file in /proc/[0-9]*/stat; do
-    line=''
-    { IFS= read -r -d '' line <"$file"; } 2>/dev/null
-    # after the name, which may contain anything, even newlines: state, parent, process group, session
-    read -r -a fields <<<"${line##*) }"
-    [[ ${fields[3]-} == "$$" && ${line%% *} != "$$" ]] && members+=("${line%% *}")
-  done
-}
-
 # end_writers FILE: kill all processes whose standard error is FILE, and those they start meanwhile. Without /proc, none
 # is found.
 end_writers() {

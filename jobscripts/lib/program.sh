@@ -152,7 +152,8 @@ end_containers() {
 
 # Kernels run in their own sessions, and outlive a JupyterLab that is killed; schedulers find them. The process that
 # mounts a container's image has its own process group and an empty environment, and outlives a container command that
-# is stopped while starting; not every scheduler finds that one, or the process that supervises a Podman container.
+# is stopped while starting; not every scheduler finds that one (Slurm without cgroups does not), or the process that
+# supervises a Podman container.
 end_stragglers() {
   local how
   for how in TERM KILL KILL; do
@@ -177,6 +178,34 @@ list_stragglers() {
   fi
   list_session
   stragglers+=("${members[@]}")
+}
+
+# Set members to the ids of all other processes of this job's session; to none if the session is not the job's alone, as
+# in a terminal. Schedulers start a batch job as the leader of a session; with Slurm, this script's parent, slurmstepd,
+# has started the session.
+list_session() {
+  local file session
+  members=()
+  find_session_of "/proc/$$/stat"
+  session=$REPLY
+  [[ $session == "$$" ]] || is_started_by_slurmstepd || return 0
+  for file in /proc/[0-9]*/stat; do
+    find_session_of "$file"
+    [[ $REPLY == "$session" ]] || continue
+    file=${file#/proc/} file=${file%/stat}
+    [[ $file == "$$" || $file == "$PPID" ]] || members+=("$file")
+  done
+}
+
+is_started_by_slurmstepd() { read_line "/proc/$PPID/comm" && [[ $REPLY == slurmstepd ]]; }
+
+# find_session_of FILE: set REPLY to the session in a stat file of /proc; to nothing if the process has ended.
+find_session_of() {
+  local line='' fields
+  { IFS= read -r -d '' line <"$1"; } 2>/dev/null
+  # after the name, which may contain anything, even newlines: state, parent, process group, session
+  read -r -a fields <<<"${line##*) }"
+  REPLY=${fields[3]-}
 }
 
 wait_for_program() {

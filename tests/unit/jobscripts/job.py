@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -107,10 +108,11 @@ class Job:
         path.chmod(0o755)
         return path
 
-    def start(self, *, umask: int = 0o027) -> None:
+    def start(self, *, umask: int = 0o027, under: Sequence[str] = ()) -> None:
+        """Start it in a session of its own; ``under``: the command that runs it."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [BASH, str(self.script), str(self.dir)],
+                [*under, BASH, str(self.script), str(self.dir)],
                 cwd=self.work,
                 env=self.env,
                 stdin=subprocess.DEVNULL,

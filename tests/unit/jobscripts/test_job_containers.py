@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from notebook_launcher.core.package_data import job_script
 from tests.doubles import wait_until
-from tests.unit.jobscripts.job import Job, called, image, library, read_json, set_up
+from tests.unit.jobscripts.job import Job, called, command_of, image, library, read_json, set_up
 
 pytestmark = pytest.mark.real_time
 
@@ -99,6 +101,45 @@ def test_nothing_of_podman_is_left_by_a_scheduler_that_does_not_wait_for_the_end
     boxed.send(signal.SIGKILL)
     assert boxed.process is not None and boxed.process.wait(30) == -signal.SIGKILL
     wait_until(lambda: boxed.processes() == [], what="all of it ends")
+
+
+# As Apptainer is stopped while it starts: the process that mounts the image is left, in a process group of its own.
+STOPPED_WHILE_STARTING = """#!/bin/bash
+set -m
+env -i sleep 302 </dev/null >/dev/null 2>&1 &
+exit 255
+"""
+# What starts the job's script in a session of its own, in which it runs something else, too.
+STARTER = """\
+printf %s "$1" >/proc/$$/comm; shift
+sleep 303 </dev/null >/dev/null 2>&1 &
+"$@"
+exit $?
+"""
+
+
+@pytest.mark.parametrize(
+    ("starter", "left"),
+    [("", []), ("slurmstepd", []), ("a shell in a terminal", ["sleep 302", "sleep 303"])],
+    ids=["the job leads its session", "slurmstepd leads it", "a terminal's"],
+)
+def test_what_mounts_an_image_ends_with_the_job_alone(boxed: Job, starter: str, left: list[str]) -> None:
+    boxed.tool("apptainer", STOPPED_WHILE_STARTING)
+    boxed.ask(image(boxed))
+    boxed.start(under=("bash", "-c", STARTER, "starter", starter) if starter else ())
+    assert boxed.exit()["cause"] == "container-failed"
+    assert boxed.process is not None
+    members = [one for one in psutil.process_iter() if is_in_session(one, boxed.process.pid)]
+    found = sorted(" ".join(command_of(one)) for one in members)
+    for one in members:
+        one.kill()
+    assert found == left
+
+
+def is_in_session(process: psutil.Process, leader: int) -> bool:
+    with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+        return os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.mark.parametrize(("script", "ends"), [("lives on", ""), ("is gone", "NBL_RUN=7")])
