@@ -16,7 +16,7 @@ from statistics import median
 
 from notebook_launcher.bench.run_usage import RunUsage
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
@@ -148,8 +148,7 @@ def _joules(value: object) -> float | None:
 
 def _text(value: object) -> str:
     """Return a value as a short text on one line, without control characters."""
-    text = " ".join(printable(str(value)).split())
-    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+    return one_line(str(value), _LONGEST_NAME)
 
 
 def _flat(data: object, before: str = "", depth: int = 3) -> dict[str, str]:

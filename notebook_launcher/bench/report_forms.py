@@ -27,7 +27,7 @@ from notebook_launcher.bench.report import (
     shared,
     summary,
 )
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line, printable
 
 if TYPE_CHECKING:
     import jinja2
@@ -138,12 +138,12 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 
 def _plain(text: str) -> str:
     """Return text that no Markdown renderer takes for markup, HTML or the end of a cell."""
-    return re.sub(r"([\\`*_\[\]<>|#~!$&])", r"\\\1", " ".join(printable(text).split()))
+    return re.sub(r"([\\`*_\[\]<>|#~!$&])", r"\\\1", one_line(text))
 
 
 def _code(text: str) -> str:
     """Return text as inline code, delimited by more backticks than the text contains."""
-    text = " ".join(printable(text).split())
+    text = one_line(text)
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence} {text} {fence}" if "`" in text or not text else f"{fence}{text}{fence}"
 
@@ -254,5 +254,5 @@ def _cell(value: object) -> object:
     """Return a value for a cell; a spreadsheet would take a text that begins with one of these for a formula."""
     if not isinstance(value, str):
         return "" if value is None else value
-    text = " ".join(printable(value).split())
+    text = one_line(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) and not re.fullmatch(r"[+-]?[\d.]+", text) else text

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line, printable
 
 SIZE = 13.0  # of text, in pixels
 LINE = 17.0  # from one line of text to the next
@@ -89,7 +89,7 @@ class Canvas:
     ) -> None:
         """Write a text with its baseline at ``y``; ``anchor``: which point of it is at ``x``: start, middle or end."""
         weight = {"font_weight": "600"} if bold else {}
-        words = " ".join(printable(text).split())
+        words = one_line(text)
         self._add("text", x=x, y=y, fill=colour, text_anchor=anchor, **weight).text = _NOT_IN_XML.sub("\ufffd", words)
 
     def paragraph(self, text: str, *, colour: str = INK, bold: bool = False, margin: float = 0.0) -> None:

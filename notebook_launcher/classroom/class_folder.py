@@ -14,7 +14,7 @@ from notebook_launcher.classroom.student_states import Report
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import job_script
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 from notebook_launcher.core.timestamps import parse_on_clock_of
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.session.record import json_object
@@ -103,7 +103,7 @@ def _files(lines: Sequence[Mapping[str, object]]) -> Iterator[StudentFile]:
 
 
 def _short(value: object) -> str:
-    return " ".join(printable(str(value or "")).split())[:_LONGEST_REASON]
+    return one_line(str(value or ""), _LONGEST_REASON)
 
 
 # --- reports of sessions -------------------------------------------------------------------------------------------

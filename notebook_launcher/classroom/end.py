@@ -31,7 +31,7 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
 from notebook_launcher.core.quantities import counted, duration_text, time_left
-from notebook_launcher.core.text import listed, printable
+from notebook_launcher.core.text import listed, one_line, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.target import LaunchTarget
@@ -171,7 +171,7 @@ class _ClassEnding:
         )
 
     def _write(self, folder: str, live: Sequence[UserJob]) -> None:
-        message = " ".join(printable(self._options.message).split())[:_LONGEST_MESSAGE]
+        message = one_line(self._options.message, _LONGEST_MESSAGE)
         jobs = " ".join(job.id for job in live)
         text = f"version=1\nends={int(self._ends_at().timestamp())}\njobs={jobs}\nmessage={message}\n"
         self._notice_may_exist = True

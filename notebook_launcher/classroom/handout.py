@@ -23,7 +23,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import CopyFailed, ProfileError, UsageError
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import gpus_in
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.planning.course_source import ADDRESS
 from notebook_launcher.planning.target import LaunchTarget
@@ -297,7 +297,7 @@ def as_markdown(handout: Handout) -> str:
         lines += [f"## {_escaped(section.heading)}", ""]
         for place, line in enumerate(section.lines):
             text = "".join(f"`{part}`" if is_code else _escaped(part) for is_code, part in line.parts)
-            shown = {"item": f"- {text}", "command": f"    {_plain(line.text)}"}
+            shown = {"item": f"- {text}", "command": f"    {one_line(line.text)}"}
             lines.append(shown.get(line.kind, text))
             following = section.lines[place + 1 : place + 2]
             if line.kind != "item" or not following or following[0].kind != "item":
@@ -305,13 +305,9 @@ def as_markdown(handout: Handout) -> str:
     return "\n".join(lines)
 
 
-def _plain(text: str) -> str:
-    return " ".join(printable(text).split())
-
-
 def _spaced(text: str) -> str:
     """Return a part of a line, with a space before the next one."""
-    return f"{' ' * text.startswith(' ')}{_plain(text)}{' ' * (text.endswith(' ') and not text.isspace())}"
+    return f"{' ' * text.startswith(' ')}{one_line(text)}{' ' * (text.endswith(' ') and not text.isspace())}"
 
 
 def _escaped(text: str) -> str:
@@ -320,7 +316,7 @@ def _escaped(text: str) -> str:
 
 def as_html(handout: Handout) -> str:
     """Return the page as self-contained HTML."""
-    return _template().render(handout=handout, plain=_plain, spaced=_spaced)
+    return _template().render(handout=handout, plain=one_line, spaced=_spaced)
 
 
 @functools.cache

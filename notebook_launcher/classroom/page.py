@@ -16,7 +16,7 @@ from notebook_launcher.classroom.student_states import STATES
 from notebook_launcher.core.events import ClassSeen, StudentNow
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import counted, time_left
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 from notebook_launcher.core.timestamps import parse_iso
 
 if TYPE_CHECKING:
@@ -70,23 +70,19 @@ def _row(one: StudentNow, shown: str | None, now: datetime | None) -> ClassRow:
     if one.seconds_left is not None:
         when = f"{time_left(one.seconds_left)} left"
     return ClassRow(
-        shown or _one_line(name),
+        shown or one_line(name),
         one.state,
-        _one_line(WORDS.get(one.state, one.state)),
+        one_line(WORDS.get(one.state, one.state)),
         when,
-        _one_line(one.detail),
-        _one_line(one.node or ""),
-        _one_line(one.job or ""),
+        one_line(one.detail),
+        one_line(one.node or ""),
+        one_line(one.job or ""),
     )
 
 
 def _clock(at: datetime, now: datetime) -> str:
     at = at.astimezone(now.tzinfo)
     return f"{at:%H:%M}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(printable(text).split())
 
 
 def counts_in_words(seen: ClassSeen) -> Iterator[tuple[str, str, int]]:
@@ -126,10 +122,10 @@ def class_page(seen: ClassSeen, *, anonymous: bool = False, refresh: int | None 
     """Return the page. ``refresh``: seconds after which a browser reloads it; ``None``: never."""
     at, rows = parse_iso(seen.as_of), class_rows(seen, anonymous=anonymous)
     return _template().render(
-        title=_one_line(seen.title),
+        title=one_line(seen.title),
         as_of=f"{at:%Y-%m-%d %H:%M:%S}" if at else "",
         refresh=refresh,
-        problem=_one_line(seen.problem),
+        problem=one_line(seen.problem),
         gpus=gpus_in_words(seen),
         rows=rows,
         anonymous=anonymous,

@@ -12,7 +12,7 @@ from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import RosterInvalid
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.suggestions import as_hint, similar
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 
 MOST_BYTES = 1024 * 1024
 MOST_STUDENTS = 5000
@@ -81,7 +81,7 @@ def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(text.splitlines(), delimiter=delimiter, skipinitialspace=True)
     try:
         for row in reader:
-            cells = [" ".join(printable(cell).split()) for cell in row]
+            cells = [one_line(cell) for cell in row]
             if any(cells) and not cells[0].startswith("#"):
                 yield reader.line_num, cells
     except csv.Error as error:

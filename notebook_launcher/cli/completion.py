@@ -156,10 +156,10 @@ def _offered(named: Iterable[tuple[str, str | None]], incomplete: str) -> list[C
     """Offer names with descriptions, made printable: some come from a cluster, and the shell shows them unchanged."""
     from click.shell_completion import CompletionItem
 
-    from notebook_launcher.core.text import printable
+    from notebook_launcher.core.text import one_line
 
     return [
-        CompletionItem(name, help=" ".join(printable(about or "").split()) or None)
+        CompletionItem(name, help=one_line(about or "") or None)
         for name, about in named
         if name.startswith(incomplete) and name.isprintable()
     ]

@@ -32,6 +32,12 @@ def printable(text: str) -> str:
     return _CONTROLS.sub("", _COMMANDS.sub("", text.replace("\r\n", "\n")))
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """Return text as one printable line with single spaces; if it is longer than ``most``, its end becomes “…”."""
+    line = " ".join(printable(text).split())
+    return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
+
+
 def without_cursor_keys(line: str) -> str:
     """Return a typed line without the escape sequences of keys such as the arrows."""
     return _CURSOR_KEYS.sub("", line)

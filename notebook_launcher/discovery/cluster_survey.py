@@ -13,7 +13,7 @@ from datetime import date
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.kinds import Kind, kind_by_command
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
@@ -23,7 +23,7 @@ from notebook_launcher.schedulers.slurm.limits import pairs
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,127}")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/-]{0,127}")
 _GPUS = re.compile(r"(?:^|,)gpu(?::(?P<type>[^:,()=]+))?:(?P<count>\d{1,4})(?=,|$)", re.A)
-_MESSAGE_LENGTH = 200  # the most characters of a command's message
+LONGEST_MESSAGE = 200  # characters of a command's message
 
 #: the command of each part, as a user would type it
 COMMANDS = {
@@ -112,7 +112,7 @@ class SurveyPart(Frozen):
             return f"{command} took too long"
         if self.code == 127:
             return f"there is no {command.split()[0]}"
-        message = one_line(self.message or " ".join(self.lines))
+        message = one_line(self.message or " ".join(self.lines), LONGEST_MESSAGE)
         return f"{command} said: {message}" if message else f"{command} ended with exit code {self.code}"
 
 
@@ -141,12 +141,6 @@ def _part(name: str, lines: Sequence[str]) -> SurveyPart:
         tuple(line[1:] for line in lines if line.startswith("|")),
         "\n".join(line[1:] for line in lines if line.startswith("!")).strip(),
     )
-
-
-def one_line(text: str, most: int = _MESSAGE_LENGTH) -> str:
-    """Return untrusted text as one line for a comment or a terminal."""
-    line = " ".join(printable(text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def is_name(text: str) -> bool:
@@ -284,7 +278,7 @@ def _lines(survey: ClusterSurvey, name: str) -> tuple[str, ...]:
 
 
 def _first_line(lines: Iterable[str]) -> str | None:
-    return next((text for line in lines if (text := one_line(line))), None)
+    return next((text for line in lines if (text := one_line(line, LONGEST_MESSAGE))), None)
 
 
 def _first_name(lines: Iterable[str]) -> str | None:

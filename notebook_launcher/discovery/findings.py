@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from notebook_launcher.core.events import CheckResult
-from notebook_launcher.discovery.cluster_survey import ClusterSurvey, one_line
+from notebook_launcher.core.text import one_line
+from notebook_launcher.discovery.cluster_survey import LONGEST_MESSAGE, ClusterSurvey
 from notebook_launcher.discovery.profile_draft import Choice, Draft, ProbeResult, Spelling, gpu_types
 
 _CHECK_PROFILE = "see the comment in the profile"
@@ -53,7 +54,9 @@ def accepted(what: str, spelling: Spelling | None, message: str, refused: bool) 
     requested = f"--{spelling.flag}={spelling.value().format(count=1)}" if spelling else "a short job"
     if not message:
         return CheckResult(what, "ok", f"sbatch --test-only accepts {requested}")
-    return CheckResult(what, "warning" if refused else "unknown", f"{requested}: {one_line(message)}", _CHECK_PROFILE)
+    return CheckResult(
+        what, "warning" if refused else "unknown", f"{requested}: {one_line(message, LONGEST_MESSAGE)}", _CHECK_PROFILE
+    )
 
 
 def probe_findings(probed: ProbeResult, draft: Draft) -> Iterator[CheckResult]:

@@ -30,9 +30,16 @@ from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.text import listed, printable
+from notebook_launcher.core.text import listed, one_line
 from notebook_launcher.core.view import View
-from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, is_name, read_node, read_survey
+from notebook_launcher.discovery.cluster_survey import (
+    LONGEST_MESSAGE,
+    ClusterSurvey,
+    Software,
+    is_name,
+    read_node,
+    read_survey,
+)
 from notebook_launcher.discovery.findings import accepted, findings, probe_findings
 from notebook_launcher.discovery.profile_draft import (
     Choice,
@@ -447,7 +454,7 @@ def _software(context: Context, session: Session, node: str) -> Software | None:
             if text := context.host.read_file(f"{session.directory}/runtime/survey"):
                 return read_node(text.decode(errors="replace"))
         if ended:
-            why = " ".join(printable(str(ended.get("message") or "")).split())
+            why = one_line(str(ended.get("message") or ""), LONGEST_MESSAGE)
             context.view.show(
                 events.Note(f"The job ended before it had looked at {node}: {why or 'no reason is given.'}")
             )

@@ -13,7 +13,8 @@ import tomlkit
 from tomlkit.container import Container
 from tomlkit.items import Table
 
-from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, SurveyedPartition, one_line
+from notebook_launcher.core.text import one_line
+from notebook_launcher.discovery.cluster_survey import LONGEST_MESSAGE, ClusterSurvey, Software, SurveyedPartition
 from notebook_launcher.discovery.profile_draft import Choice, Draft, gpu_types, usable_partitions
 
 _WIDTH = 110  # the most columns of a comment
@@ -52,13 +53,13 @@ def _remark(body: _Body, text: str) -> None:
 
 def _value(body: _Body, key: str, value: object, why: str = "") -> None:
     item = tomlkit.item(value)
-    body.add(key, item.comment(one_line(why)) if why else item)
+    body.add(key, item.comment(one_line(why, LONGEST_MESSAGE)) if why else item)
 
 
 def _suggestion(body: _Body, key: str, value: object, why: str = "") -> None:
     """Add a setting that is commented out."""
     assignment = f"{key} = {tomlkit.item(value).as_string()}"
-    body.add(tomlkit.comment(f"{assignment}  # {one_line(why)}" if why else assignment))
+    body.add(tomlkit.comment(f"{assignment}  # {one_line(why, LONGEST_MESSAGE)}" if why else assignment))
 
 
 def _section(doc: Container, title: str = "") -> None:

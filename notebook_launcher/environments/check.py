@@ -14,7 +14,7 @@ from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.package_data import job_files, job_script
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 from notebook_launcher.core.view import View
 from notebook_launcher.environments.job_command import run_directly, run_in_job
 from notebook_launcher.environments.listing import describe_software
@@ -59,17 +59,17 @@ class EnvironmentReport:
         self.where = where
         if line.startswith(f"{self.mark} "):
             self._add(json_object(line[len(self.mark) :]))
-        elif text := one_line(line):
+        elif text := one_line(line, LONGEST_TEXT):
             self.output.append(text)
         return self.complete
 
     def _add(self, found: Mapping[str, object]) -> None:
         for name, value in found.items():
-            most = _LONGEST_TEXT if name in _LONG_TEXTS else _LONGEST_VERSION
-            if name in _TEXTS and isinstance(value, str | int | float) and (text := one_line(value, most)):
+            most = LONGEST_TEXT if name in _LONG_TEXTS else _LONGEST_VERSION
+            if name in _TEXTS and isinstance(value, str | int | float) and (text := one_line(str(value), most)):
                 self.values[name] = text
             elif name in _LISTS and isinstance(value, list):
-                self.values[name] = [one_line(item) for item in value if isinstance(item, str)]
+                self.values[name] = [one_line(item, LONGEST_TEXT) for item in value if isinstance(item, str)]
             elif name == "gpus" and type(value) is int and 0 <= value <= _MOST_GPUS:
                 self.values[name] = value
         self.complete = self.complete or "end" in found
@@ -80,13 +80,7 @@ _LONG_TEXTS = frozenset({"prefix", "kernel", "torch", "tensorflow"})  # they may
 _LISTS = frozenset({"packages", "conda", "channels"})
 _MOST_OUTPUT = 200  # lines
 _MOST_GPUS = 1024
-_LONGEST_TEXT, _LONGEST_VERSION = 500, 100  # characters
-
-
-def one_line(value: object, most: int = _LONGEST_TEXT) -> str:
-    """Return a value from another machine as one line that is safe to show and to write."""
-    words = " ".join(printable(str(value)).split())
-    return words if len(words) <= most else f"{words[:most]}…"
+LONGEST_TEXT, _LONGEST_VERSION = 500, 100  # characters
 
 
 def probe_environment(plan: Plan, context: Context, what: str, *, node: bool) -> EnvironmentReport:

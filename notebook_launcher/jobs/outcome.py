@@ -11,7 +11,7 @@ from datetime import datetime
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, LauncherError, SchedulerSilent
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 from notebook_launcher.core.timestamps import parse_on_clock_of
 from notebook_launcher.diagnosis import exit_causes, explain
 from notebook_launcher.jobs.status import NoAnswer, query_status
@@ -53,7 +53,7 @@ def idle_message(record: Mapping[str, object]) -> str:
 
 def notice_text(notice: Mapping[str, object], now: datetime) -> str:
     """Return what the teacher of a course says to the session, on one line. ``now``: on the cluster's clock."""
-    text = " ".join(printable(str(notice.get("message") or "")).split())[:_LONGEST_NOTICE]
+    text = one_line(str(notice.get("message") or ""), _LONGEST_NOTICE)
     ends = parse_on_clock_of(str(notice.get("ends") or ""), now)
     end = f" The session ends at {ends:%H:%M}: save what you need." if ends else ""
     return f"The teacher ends the class{f': {text}' if text else '.'}{end}"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo
 
 from notebook_launcher.core.file_model import FileModel
-from notebook_launcher.core.text import log_lines, printable
+from notebook_launcher.core.text import log_lines, one_line
 
 MOST_APPS = 20
 _MOST_RESTARTS = 10**6
@@ -19,7 +19,7 @@ _LONGEST_TITLE, _LONGEST_MESSAGE = 60, 500  # characters
 
 
 def _line(text: object, longest: int) -> str:
-    return " ".join(printable(text).split())[:longest] if isinstance(text, str) else ""
+    return one_line(text, longest) if isinstance(text, str) else ""
 
 
 def _title(text: object, known: ValidationInfo) -> str:

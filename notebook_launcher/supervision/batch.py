@@ -10,7 +10,7 @@ from typing import NoReturn
 from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import Interrupted, JobCancelled, LauncherError, NotebookFailed
 from notebook_launcher.core.interrupts import HungUp
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.cancel import (
     cancel_job,
@@ -150,10 +150,9 @@ class _RunSupervisor(BatchSupervisor):
         cells, done, cell = (data.get(key) for key in ("cells", "done", "cell"))
         if not _is_count(cells) or not _is_count(done) or not (cell is None or _is_count(cell)):
             return None
-        title = " ".join(printable(str(data.get("title") or "")).split())
-        shown = title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"
+        title = one_line(str(data.get("title") or ""), _LONGEST_TITLE)
         seconds = self._seconds(data)
-        return events.NotebookProgress(self._session.id, self._job.id, cell, done, cells, shown, seconds)  # type: ignore[arg-type]
+        return events.NotebookProgress(self._session.id, self._job.id, cell, done, cells, title, seconds)  # type: ignore[arg-type]
 
     def _seconds(self, data: Mapping[str, object]) -> float:
         """Return how long the notebook has run; after reconnecting during a long cell, only the clock shows that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from notebook_launcher.core import events
-from notebook_launcher.core.text import printable
+from notebook_launcher.core.text import one_line
 from notebook_launcher.schedulers.base import JobRef
 
 _STATES = ("waiting", "copying", "copied", "kept", "later", "failed")
@@ -17,7 +17,7 @@ def read_staging(job: JobRef, data: Mapping[str, object]) -> events.Staging | No
     state = data.get("state")
     if state not in _STATES:
         return None
-    node, path, why = (_line(data.get(key)) for key in ("node", "path", "why"))
+    node, path, why = (one_line(str(data.get(key) or ""), _LONGEST_TEXT) for key in ("node", "path", "why"))
     done, size = (_count(data.get(key)) for key in ("done", "bytes"))
     return events.Staging(str(job), node, path, str(state), done, size, why)
 
@@ -25,11 +25,6 @@ def read_staging(job: JobRef, data: Mapping[str, object]) -> events.Staging | No
 def not_staged_note(event: events.Staging) -> str:
     """Return a sentence about an environment that could not be copied."""
     return f"{event.path} was not staged on {event.node}, because {event.why}; its job starts it from where it is."
-
-
-def _line(value: object) -> str:
-    words = " ".join(printable(str(value or "")).split())
-    return words if len(words) <= _LONGEST_TEXT else f"{words[:_LONGEST_TEXT]}…"
 
 
 def _count(value: object) -> int | None:

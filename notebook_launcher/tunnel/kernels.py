@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from notebook_launcher.core.text import listed, printable
+from notebook_launcher.core.text import listed, one_line
 from notebook_launcher.tunnel.forwarding import MOST_BYTES, Endpoint, jupyter_answer
 
 ANSWERS_WITHIN = 5.0  # seconds; meanwhile the user waits for the session's end, and is told so
@@ -34,7 +34,8 @@ def busy_kernels(
     if not busy:
         return ()
     names = dict(_paths(_read(local_port, endpoint, token, "api/sessions", deadline) or []))
-    return tuple(_shown(names.get(key) or f"{_A_KERNEL}{one.get('name')})") for key, one in busy.items())
+    shown = (names.get(key) or f"{_A_KERNEL}{one.get('name')})" for key, one in busy.items())
+    return tuple(one_line(name, _LONGEST_NAME) for name in shown)
 
 
 def busy_text(busy: Sequence[str] | None) -> str:
@@ -66,8 +67,3 @@ def _read(local_port: int, endpoint: Endpoint, token: str, path: str, deadline: 
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
         return None
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else None
-
-
-def _shown(name: str) -> str:
-    line = " ".join(printable(name).split())
-    return line if len(line) <= _LONGEST_NAME else f"{line[: _LONGEST_NAME - 1]}…"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import CancelFailed, Interrupted, LauncherError
 from notebook_launcher.core.quantities import time_left_of_warning
-from notebook_launcher.core.text import listed, printable
+from notebook_launcher.core.text import listed, one_line
 
 TITLE = "launch-notebook"
 GONE_WITHIN = 3.0  # seconds that a notification program may still run when the launcher wants to exit
@@ -76,7 +76,7 @@ class Notifier:
 
     def send(self, text: str) -> None:
         """Send a notification without waiting for it."""
-        text = " ".join(printable(text).split())[:_LONGEST_TEXT]
+        text = one_line(text, _LONGEST_TEXT)
         command = command_for(sys.platform, text)
         if command is None or not self._run(*command):
             self._send_to_terminal(text)

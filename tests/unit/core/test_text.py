@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from notebook_launcher.core.text import joined, printable
+from notebook_launcher.core.text import joined, one_line, printable
 
 PLAIN = [
     "",
@@ -129,3 +129,16 @@ def test_nobody_takes_away_what_we_say(opened: str, closed: str) -> None:
 @pytest.mark.parametrize("unseen", ["\u200b", "\u200c", "\u200d", "\u2060", "\u00ad", "\U000e0041", "\u3164", "\ufeff"])
 def test_no_name_passes_for_another(unseen: str) -> None:
     assert printable(f"resu{unseen}lts") == "results"
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "line"),
+    [
+        (" two\tlines\n\nof \x1b[31mtext ", None, "two lines of text"),
+        ("four", 4, "four"),
+        ("more than four", 4, "mor…"),
+        ("", 4, ""),
+    ],
+)
+def test_one_line(text: str, most: int | None, line: str) -> None:
+    assert one_line(text, most) == line
