@@ -16,7 +16,10 @@
 #
 # This script only starts, waits and reports, so that it handles a signal at once. `enter`, in lib/enter.sh, loads
 # modules, enters the container, and execs JupyterLab or the program that runs the notebook. lib/job_services.sh has the
-# services that run beside it.
+# services that run beside it. Bash 5.2 loses a trap that is due while it parses $(…), or as it leaves a loop by `break`
+# or `continue`: so here, and in what is sourced, there are backquotes and loops that end by their condition.
+#
+# shellcheck disable=SC2006
 
 # Bash's default shell options, whatever BASH_ENV and SHELLOPTS say; the same lines are in every script.
 [[ -n ${users_options[1]+set} ]] ||
@@ -58,10 +61,10 @@ readonly EXIT_UNUSABLE=73
 
 run_job() {
   concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' heartbeat='' noter='' stager='' passed_on='' ended_by=''
+  users_umask=$(umask)
   answer_signals
   trap : USR1 # meant for the user's script, which has not started yet; see pass_signals_on
   find_log_is_new
-  users_umask=$(umask)
   umask 077
   open_session_dir "$1"
   find_scripts
@@ -130,7 +133,7 @@ open_session_dir() {
   export NBL_SESSION_DIR NBL_CAUSE_FILE=$NBL_SESSION_DIR/runtime/cause
   export NBL_CONTAINER_FILE=$NBL_SESSION_DIR/runtime/container
   [[ -d $NBL_SESSION_DIR ]] || mkdir -p -- "$NBL_SESSION_DIR" ||
-    unusable "The session directory $NBL_SESSION_DIR cannot be made on $(uname -n)."
+    unusable "The session directory $NBL_SESSION_DIR cannot be made on `uname -n`."
   # It must belong to us, because scripts are read from it.
   [[ -O $NBL_SESSION_DIR ]] || unusable "The session directory $NBL_SESSION_DIR belongs to somebody else."
   chmod 700 -- "$NBL_SESSION_DIR" || unusable "The session directory $NBL_SESSION_DIR cannot be closed to others."
@@ -144,7 +147,7 @@ find_scripts() {
   [[ $here == */* ]] || here=./$here
   [[ ! -e $NBL_SESSION_DIR/session.json ]] || ! find_scripts_in "$NBL_SESSION_DIR" || return 0
   # Slurm's controller is queried only if necessary.
-  find_scripts_in "${here%/*}" || find_scripts_in "$(submitted_from)" || find_scripts_in "$NBL_SESSION_DIR" ||
+  find_scripts_in "${here%/*}" || find_scripts_in "`submitted_from`" || find_scripts_in "$NBL_SESSION_DIR" ||
     unusable "${NEEDED[*]} were not found; put the files of jobscripts/lib/ into $NBL_SESSION_DIR."
 }
 
@@ -248,15 +251,17 @@ report_started() {
   names=$REPLY
   json_list "${host_keys[@]}"
   keys=$REPLY
+  utc_now
   report started '"node_names":%s,"host_keys":%s,"pid":%d%s,"new_log":%s,"started":"%s"' \
-    "$names" "$keys" "$$" "${ssh_port:+,\"ssh_port\":$ssh_port}" "$log_is_new" "$(utc_now)" || leave_unwritable
+    "$names" "$keys" "$$" "${ssh_port:+,\"ssh_port\":$ssh_port}" "$log_is_new" "$REPLY" || leave_unwritable
   log "job ${job_id:-without a number} on $node, session directory $NBL_SESSION_DIR"
 }
 
 report_endpoint() {
   [[ ! -e $NBL_SESSION_DIR/apps.json ]] || workers_report=${workers_report-}',"apps":true'
+  utc_now
   report endpoint '"address":"%s","port":%d,"base_url":%s,"secure":%s,"pid":%d,"started":"%s"%s' \
-    "$listen_address" "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" \
+    "$listen_address" "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$REPLY" \
     "${workers_report-}" || leave_unwritable
   log "JupyterLab listens on $listen_address:$server_port of $node, after $SECONDS seconds"
   log "its endpoint is in $NBL_SESSION_DIR/endpoint.json, its token in $NBL_SESSION_DIR/token"
@@ -291,7 +296,8 @@ conclude() {
   cause=$REPLY
   json_string "$3"
   message=$REPLY
-  report exit '"cause":%s,"message":%s,"exit_code":%d,"ended":"%s"' "$cause" "$message" "$2" "$(utc_now)" ||
+  utc_now
+  report exit '"cause":%s,"message":%s,"exit_code":%d,"ended":"%s"' "$cause" "$message" "$2" "$REPLY" ||
     log "exit.json could not be written"
   rm -f -- "$NBL_SESSION_DIR/idle.json"
   [[ ! -L $NBL_SESSION_DIR/work ]] || conclude_array
@@ -394,8 +400,8 @@ prepare_work() {
     return
   fi
   for name in "$stem.ipynb" "$stem.out" results.jsonl; do
-    if [[ $name == *.out && $want_to != script ]]; then continue; fi # was sent, or belongs to the notebook
-    [[ ! -e $work/$name ]] || earlier+=("$work/$name")
+    # With a notebook, NAME.out was sent, or belongs to the notebook.
+    if [[ -e $work/$name && ($name != *.out || $want_to == script) ]]; then earlier+=("$work/$name"); fi
   done
   ((${#earlier[@]})) || return 0
   while [[ -e $work/earlier-$count ]]; do ((count++)); done
@@ -406,13 +412,9 @@ prepare_work() {
 
 # Once exit.json exists, the notebook must be final: so it is asked to end before that, and given a moment.
 await_last_write() {
-  local looks
   is_running || return 0
   kill -TERM -- "-$program" || kill -TERM "$program"
-  for ((looks = 0; looks < 20 * LAST_WRITE_SECONDS; looks++)); do
-    is_running || break
-    pause 0.05
-  done
+  wait_while 0.05 "$((20 * LAST_WRITE_SECONDS))" is_running
 }
 
 # leave_without_a_word EXIT_CODE: end the job, although execute.py could not report why it ended.

@@ -69,8 +69,9 @@ report_first() {
   job=$REPLY
   json_string "$(uname -n)"
   node=$REPLY
+  utc_now
   write_file "$dir/started.json" \
-    "{\"version\":1,\"job\":$job,\"node\":$node,\"node_names\":[$node],\"host_keys\":[],\"started\":\"$(utc_now)\"}"
+    "{\"version\":1,\"job\":$job,\"node\":$node,\"node_names\":[$node],\"host_keys\":[],\"started\":\"$REPLY\"}"
 }
 
 main "$@"

@@ -84,7 +84,8 @@ put() {
 
 beat() {
   local now cause='' code=''
-  now=$(utc_now)
+  utc_now
+  now=$REPLY
   find_state
   [[ $state == "${was-}" ]] || since=$now
   was=$state

@@ -268,7 +268,7 @@ refuse_other_digest() {
 }
 
 put_in_place() {
-  local new=$1 image=$2 source by definition=null force=-n
+  local new=$1 image=$2 image_name source by definition=null force=-n
   # shellcheck disable=SC2016
   follow "$BASH" -c 'sha256sum <"$1" >"$2"' bash "$new" "$work/sum"
   read_line "$work/sum"
@@ -283,8 +283,10 @@ put_in_place() {
   json_string "$(id -un)"
   by=$REPLY
   json_string "$image"
-  note="{\"version\":1,\"image\":$REPLY,\"digest\":\"$digest\",\"bytes\":$bytes,\"modified\":$modified,\
-\"source\":$source,\"definition\":$definition,\"made\":\"$(utc_now)\",\"by\":$by,\"node\":\"$(uname -n)\"}"
+  image_name=$REPLY
+  utc_now
+  note="{\"version\":1,\"image\":$image_name,\"digest\":\"$digest\",\"bytes\":$bytes,\"modified\":$modified,\
+\"source\":$source,\"definition\":$definition,\"made\":\"$REPLY\",\"by\":$by,\"node\":\"$(uname -n)\"}"
   refuse_existing "$image" "$3"
   [[ $3 != force ]] || force=-f
   stop_if_asked

@@ -4,7 +4,7 @@
 # program that records the image's digest. Also removes the folders of killed jobs, and checks whether a job that
 # continues another one is still wanted. jupyterlab.sh sources this file; it is never run.
 #
-# shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
+# shellcheck disable=SC2006,SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
 # --------------------------------------------------------------------------------------------------- the previous job
 
@@ -41,9 +41,9 @@ leave_if_not_wanted() {
 # job as well. REPLY is the session's exit.json.
 was_ended_early() {
   local ended ends
-  [[ $REPLY =~ \"ended\":\"([0-9TZ:-]+)\" ]] && ended=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 1
+  [[ $REPLY =~ \"ended\":\"([0-9TZ:-]+)\" ]] && ended=`date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null` || return 1
   read_line "$1/next_job.json" && [[ $REPLY =~ \"ends\":\"([0-9TZ:+-]+)\" ]] || return 1
-  ends=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) && ((ends - ended > EARLY_SECONDS))
+  ends=`date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null` && ((ends - ended > EARLY_SECONDS))
 }
 
 # ------------------------------------------------------------------------------------------------- the SSH server
@@ -76,8 +76,7 @@ await_ssh_port() {
   end_sshd
 }
 
-# Ask bash, which knows its children: the process id of one that has ended may have been reused.
-is_sshd_running() { [[ -n $ssh_server && $'\n'$(jobs -rp)$'\n' == *$'\n'"$ssh_server"$'\n'* ]]; }
+is_sshd_running() { is_job_running "$ssh_server"; }
 
 # sshd serves every connection in a new session and overwrites its environment, so that its processes cannot be found by
 # process group, session or mark. But all of them write to the same log.
@@ -150,14 +149,10 @@ start_sampler() {
 }
 
 end_sampler() {
-  local looks
   [[ -n $sampler ]] || return 0
   # TERM first, so that it can report what it has cost; at low priority, that may take a moment.
   kill -TERM "$sampler"
-  for ((looks = 0; looks < 150; looks++)); do
-    [[ $'\n'$(jobs -rp)$'\n' == *$'\n'"$sampler"$'\n'* ]] || break
-    pause 0.02
-  done
+  wait_while 0.02 150 is_job_running "$sampler"
   kill -KILL -- "-$sampler"
   sampler=''
 }
@@ -176,13 +171,9 @@ start_heartbeat() {
 
 # TERM first, so that it can report how the session has ended; but do not wait for a file server that does not answer.
 end_heartbeat() {
-  local looks
   [[ -n $heartbeat ]] || return 0
   kill -TERM "$heartbeat" 2>/dev/null
-  for ((looks = 0; looks < 50; looks++)); do
-    [[ $'\n'$(jobs -rp)$'\n' == *$'\n'"$heartbeat"$'\n'* ]] || break
-    pause 0.04
-  done
+  wait_while 0.04 50 is_job_running "$heartbeat"
   kill -KILL -- "-$heartbeat" 2>/dev/null
   heartbeat=''
 }
@@ -198,7 +189,7 @@ start_noting_image() {
   set +m
 }
 
-is_noting_image() { [[ -n $noter && $'\n'$(jobs -pr)$'\n' == *$'\n'"$noter"$'\n'* ]]; }
+is_noting_image() { is_job_running "$noter"; }
 
 # Wait for the digest at the end of a short run, because the results are fetched with the record of the image. The
 # computation may be nearly done. But at low priority, which only root may raise, it might never finish on a busy node:
@@ -280,12 +271,8 @@ start_staging() {
 
 # TERM first, so that it can remove incomplete files.
 end_staging() {
-  local looks
-  for ((looks = 0; looks < 10; looks++)); do
-    is_staging || break
-    ((looks)) || kill -TERM -- "-$stager" 2>/dev/null
-    pause 0.05
-  done
+  ! is_staging || kill -TERM -- "-$stager" 2>/dev/null
+  wait_while 0.05 10 is_staging
   # Once it has ended, its process id may have been reused.
   ! is_staging || kill -KILL -- "-$stager" 2>/dev/null
   stager=''
@@ -301,7 +288,7 @@ remove_half_copies() {
   remove_half_made "$NBL_SESSION_DIR/runtime"
 }
 
-is_staging() { [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]]; }
+is_staging() { is_job_running "$stager"; }
 
 # --------------------------------------------------------------------------- the folders of kernels, Ray and Dask
 
@@ -311,18 +298,21 @@ is_staging() { [[ -n $stager && $'\n'$(jobs -pr)$'\n' == *$'\n'"$stager"$'\n'* ]
 remove_left_folders() {
   local folder known folders=()
   for folder in {/tmp,/var/tmp}/nl-{kernels,dask}-* /tmp/nl-ray-*; do
-    # Ray's folder exists before a process has its name, while a container starts. Dask's has an open socket.
-    [[ $folder == */nl-kernels-* || -n $(find "$folder" -maxdepth 0 -mmin +10 2>/dev/null) ]] || continue
-    [[ $folder != */nl-dask-* || -S $folder/in-use ]] || continue
-    if is_session_folder "$folder"; then folders+=("$folder"); fi
+    if may_be_left "$folder" && is_session_folder "$folder"; then folders+=("$folder"); fi
   done
   ((${#folders[@]})) && [[ -r /proc/net/unix ]] || return 0
-  known=$(cat /proc/net/unix /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n')
+  known=`cat /proc/net/unix /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n'`
   # If this job's own directory is not among them, the processes could not be read.
   [[ $known == *"$NBL_SESSION_DIR"* ]] || return 0
   for folder in "${folders[@]}"; do
     [[ $known == *"$folder"* ]] || rm -rf -- "$folder"
   done
+}
+
+# Ray's folder exists before a process has its name, while a container starts. Dask's has an open socket.
+may_be_left() {
+  [[ $1 == */nl-kernels-* ]] && return
+  [[ -n `find "$1" -maxdepth 0 -mmin +10 2>/dev/null` ]] && [[ $1 != */nl-dask-* || -S $1/in-use ]]
 }
 
 is_session_folder() { [[ $1 =~ ^/.*/nl-(kernels|ray|dask)-[[:alnum:]_]{8}$ && -O $1 && -d $1 && ! -L $1 ]]; }
@@ -352,6 +342,7 @@ conclude_array() {
     cause=stopped code=143 text="$stopped of $count tasks $ended"
   fi
   json_string "${SLURM_ARRAY_JOB_ID-}"
-  text="{\"version\":1,\"job\":$REPLY,\"cause\":\"$cause\",\"message\":\"$text\""
-  write_file "$all/exit.json" "$text,\"exit_code\":$code,\"ended\":\"$(utc_now)\"}"
+  text="{\"version\":1,\"job\":$REPLY,\"cause\":\"$cause\",\"message\":\"$text\",\"exit_code\":$code"
+  utc_now
+  write_file "$all/exit.json" "$text,\"ended\":\"$REPLY\"}"
 }

@@ -1,9 +1,11 @@
-# shellcheck shell=bash disable=SC2034   # what the functions set is used by the scripts that source this file
+# shellcheck shell=bash disable=SC2006,SC2034   # what the functions set is used by the scripts that source this file
 #
 # Functions shared by the job scripts. They need only bash 4.2 or newer: a compute node may lack jq, curl and Python.
 #
 # Sourced, never run. There is no `set -eu` here: environment modules, conda and activation code, which run in the
 # same shell, would break under it, so every failure is handled where it can happen.
+#
+# There are backquotes where the script of a job may get a signal meanwhile: see jupyterlab.sh.
 
 # ---------------------------------------------------------------------------------------------- the log
 
@@ -257,7 +259,7 @@ write_file() {
 find_umask() {
   local name
   { while read -r name REPLY; do [[ $name != Umask: ]] || return 0; done </proc/self/status; } 2>/dev/null
-  REPLY=$(umask)
+  REPLY=`umask`
 }
 
 # read_line FILE: set REPLY to the first line of FILE, or to nothing if there is none.
@@ -267,7 +269,8 @@ read_line() {
   [[ -n $REPLY ]]
 }
 
-utc_now() { TZ=UTC0 printf '%(%Y-%m-%dT%H:%M:%SZ)T\n' -1; }
+# Set REPLY to the time, in UTC.
+utc_now() { TZ=UTC0 printf -v REPLY '%(%Y-%m-%dT%H:%M:%SZ)T' -1; }
 
 # ----------------------------------------------------------------------------------------------------- failures
 
@@ -293,6 +296,13 @@ pause() {
   fi
 }
 
+# wait_while SECONDS LOOKS COMMAND...: pause as long as the command succeeds, SECONDS at a time and LOOKS times at most.
+wait_while() {
+  local seconds=$1 most=$2 looks=0
+  shift 2
+  while ((looks++ < most)) && "$@"; do pause "$seconds"; done
+}
+
 open_pause_fd() {
   { exec {pause_fd}<> <(:); } 2>/dev/null || pause_fd=none
 }
@@ -308,7 +318,7 @@ has_queue() { [[ -n ${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${JOB_ID:-} ]];
 
 # Set node; find_node_names adds its other names. $HOSTNAME is not used: a batch job may inherit the login node's.
 find_node() {
-  read_line /proc/sys/kernel/hostname || REPLY=$(uname -n)
+  read_line /proc/sys/kernel/hostname || REPLY=`uname -n`
   node=$REPLY node_names=()
 }
 
@@ -317,7 +327,7 @@ find_node_names() {
   local name
   find_node
   node_names=("$node")
-  for name in "${SLURMD_NODENAME:-}" "$(full_hostname)"; do
+  for name in "${SLURMD_NODENAME:-}" "`full_hostname`"; do
     [[ -n $name && " ${node_names[*]} " != *" $name "* ]] && node_names+=("$name")
   done
 }
@@ -346,9 +356,9 @@ find_listen_address() {
 # name does not resolve, use the first interface.
 find_node_address() {
   local name address own
-  own=" $(own_addresses) "
+  own=" `own_addresses` "
   for name in "${node_names[@]}"; do
-    for address in $(addresses_of "$name"); do
+    for address in `addresses_of "$name"`; do
       is_reachable "$address" || continue
       [[ $own == '  ' || $own == *" $address "* ]] && listen_address=$address && return
     done
@@ -399,6 +409,10 @@ source "$nbl_parts/activate.sh" || exit
 unset nbl_parts
 
 # ----------------------------------------------------------------------------------------------------- processes
+
+# is_job_running PID: whether this background process of this shell still runs. Bash knows: the process id of one that has
+# ended may have been reused.
+is_job_running() { [[ -n $1 && $'\n'`jobs -rp`$'\n' == *$'\n'"$1"$'\n'* ]]; }
 
 # end_writers FILE: kill all processes whose standard error is FILE, and those they start meanwhile. Without /proc, none
 # is found.

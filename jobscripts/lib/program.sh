@@ -61,19 +61,25 @@ find_server() {
   read_line "$NBL_SESSION_DIR/token"
   token=$REPLY
   for file in "$NBL_SESSION_DIR"/runtime/jpserver-*.json; do
+    text=''
     IFS= read -r -d '' text 2>/dev/null <"$file"
-    [[ $text == *\} ]] || [[ $text == *\}$'\n' ]] || continue
-    server_pid=0 server_port=0 server_base_url='"/"' server_secure=false
-    [[ $text =~ \"pid\":\ *([0-9]+) ]] && server_pid=${BASH_REMATCH[1]}
-    [[ $text =~ \"port\":\ *([0-9]+) ]] && server_port=${BASH_REMATCH[1]}
-    [[ $text =~ \"base_url\":\ *(\"[^\"]*\") ]] && server_base_url=${BASH_REMATCH[1]}
-    [[ $text =~ \"secure\":\ *(true|false) ]] && server_secure=${BASH_REMATCH[1]}
-    [[ $text =~ \"hostname\":\ *\"([^\"]*)\" && ${BASH_REMATCH[1]} == "$listen_address" ]] ||
-      leave_open_door "listens on other addresses than $listen_address"
-    [[ $text == *"\"token\": \"$token\""* ]] || leave_open_door "does not use the session's token"
-    ask_as_a_stranger && return
+    if [[ $text == *\} || $text == *\}$'\n' ]] && is_ready "$text"; then return; fi
   done
   return 1
+}
+
+# is_ready RUNTIME_FILE_TEXT: whether a JupyterLab answers; sets the server_* variables to what it reports of itself.
+is_ready() {
+  local text=$1
+  server_pid=0 server_port=0 server_base_url='"/"' server_secure=false
+  [[ $text =~ \"pid\":\ *([0-9]+) ]] && server_pid=${BASH_REMATCH[1]}
+  [[ $text =~ \"port\":\ *([0-9]+) ]] && server_port=${BASH_REMATCH[1]}
+  [[ $text =~ \"base_url\":\ *(\"[^\"]*\") ]] && server_base_url=${BASH_REMATCH[1]}
+  [[ $text =~ \"secure\":\ *(true|false) ]] && server_secure=${BASH_REMATCH[1]}
+  [[ $text =~ \"hostname\":\ *\"([^\"]*)\" && ${BASH_REMATCH[1]} == "$listen_address" ]] ||
+    leave_open_door "listens on other addresses than $listen_address"
+  [[ $text == *"\"token\": \"$token\""* ]] || leave_open_door "does not use the session's token"
+  ask_as_a_stranger
 }
 
 # Succeed if the server answers, and rejects a request without a token. Otherwise other users of the node could get in.
@@ -96,9 +102,8 @@ end_program() {
   local waited=0
   if is_running; then
     kill -TERM -- "-$program" 2>/dev/null || kill -TERM "$program"
-    for ((waited = 0; waited < 10 * GRACE_SECONDS; waited++)); do
-      is_running || break
-      ((waited % 20 == 19)) && log "waiting for $program_name to end ($(((waited + 1) / 10)) s)"
+    while ((waited++ < 10 * GRACE_SECONDS)) && is_running; do
+      ((waited % 20)) || log "waiting for $program_name to end ($((waited / 10)) s)"
       pause 0.1
     done
     is_running && log "${program_name^} does not end by itself, killing it"
@@ -128,18 +133,11 @@ stand_by_podman() {
 }
 
 outlast_job() {
-  local looks
-  for ((looks = 0; looks < 1200; looks++)); do
-    kill -0 "$$" || break
-    pause 0.1
-  done
+  wait_while 0.1 1200 kill -0 "$$"
   # A script that is still shutting down ends everything itself.
   ! kill -0 "$$" || return 0
   # The container notices that the job is gone (`guard`), and is removed from Podman's storage.
-  for ((looks = 0; looks < 100; looks++)); do
-    is_conmon_running || break
-    pause 0.1
-  done
+  wait_while 0.1 100 is_conmon_running
   end_tagged "NBL_RUN=$NBL_RUN"
 }
 
@@ -191,9 +189,8 @@ list_session() {
   [[ $session == "$$" ]] || is_started_by_slurmstepd || return 0
   for file in /proc/[0-9]*/stat; do
     find_session_of "$file"
-    [[ $REPLY == "$session" ]] || continue
     file=${file#/proc/} file=${file%/stat}
-    [[ $file == "$$" || $file == "$PPID" ]] || members+=("$file")
+    if [[ $REPLY == "$session" && $file != "$$" && $file != "$PPID" ]]; then members+=("$file"); fi
   done
 }
 

@@ -4,7 +4,7 @@
 # (with=dask, with=ray). workers_dask.sh and workers_ray.sh have what is specific to a framework. jupyterlab.sh sources
 # this file; it is never run.
 #
-# shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
+# shellcheck disable=SC2006,SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
 # Seconds that the workers may take to end by themselves.
 readonly WORKERS_GRACE_SECONDS=4
@@ -14,11 +14,13 @@ scheduler='' workers='' workers_report='' workers_begun=''
 # Start the scheduler on this node, wait for it, and start the workers; they join while JupyterLab starts. Programs
 # started from now on find the scheduler by its usual variables.
 start_workers() {
+  local plural=s
   [[ -n $want_with ]] || return 0
   # shellcheck source=jobscripts/lib/workers_dask.sh
   source "$scripts/workers_$want_with.sh"
   count_nodes
-  log "starting $framework_name on $NBL_NODES node$( ((NBL_NODES == 1)) || printf s)"
+  ((NBL_NODES > 1)) || plural=''
+  log "starting $framework_name on $NBL_NODES node$plural"
   start_part "$BASH" "$NBL_SESSION_DIR/worker_node.sh" "$NBL_SESSION_DIR" scheduler
   scheduler=$part workers_begun=yes
   await_scheduler
@@ -39,7 +41,7 @@ count_nodes() {
   for file in "${framework_files[@]/#/$NBL_SESSION_DIR/}"; do
     [[ -s $file ]] || leave workers-failed 1 "The keys for $framework_name's connections are missing: there is no $file."
   done
-  if [[ -z ${SLURM_JOB_ID-} && $(printf '%s\n' "${LSB_HOSTS-}" | tr ' ' '\n' | sort -u | grep -c .) -gt 1 ]]; then
+  if [[ -z ${SLURM_JOB_ID-} && `printf '%s\n' "${LSB_HOSTS-}" | tr ' ' '\n' | sort -u | grep -c .` -gt 1 ]]; then
     leave workers-failed 1 "$framework_name on several nodes needs Slurm: ask for one node, with more cores."
   fi
 }
@@ -73,14 +75,12 @@ find_step_command() {
     --quiet)
 }
 
-is_part_running() { [[ -n $1 && $'\n'$(jobs -rp)$'\n' == *$'\n'"$1"$'\n'* ]]; }
-
 await_scheduler() {
   local said=15 file=$NBL_SESSION_DIR/runtime/scheduler
   SECONDS=0
   until read_line "$file"; do
     [[ -z $signal ]] || leave_on_signal
-    is_part_running "$scheduler" || leave_without_workers "$scheduler" "scheduler on $node"
+    is_job_running "$scheduler" || leave_without_workers "$scheduler" "scheduler on $node"
     wait_for_part "$framework_name's scheduler did not start on $node"
   done
   scheduler_address=${REPLY% *} dashboard_port=${REPLY##* }
@@ -103,11 +103,10 @@ await_workers() {
   local said=15 nodes=0 count=0 threads=0 memory=0
   [[ -n $want_with ]] || return 0
   SECONDS=0
-  while :; do
-    ! count_workers || ((nodes < NBL_NODES)) || break
+  until count_workers && ((nodes >= NBL_NODES)); do
     [[ -z $signal ]] || leave_on_signal
-    is_part_running "$scheduler" || leave_without_workers "$scheduler" "scheduler on $node"
-    [[ -z $workers ]] || is_part_running "$workers" || leave_without_workers "$workers" "workers"
+    is_job_running "$scheduler" || leave_without_workers "$scheduler" "scheduler on $node"
+    [[ -z $workers ]] || is_job_running "$workers" || leave_without_workers "$workers" "workers"
     ! find_cause || leave "${REPLY%% *}" 1 "${REPLY#* }"
     wait_for_part "Only $nodes of $NBL_NODES nodes had joined $framework_name"
   done
@@ -138,15 +137,13 @@ find_cause() {
 # End the workers first: without the scheduler they would wait for it. srun forwards this signal, while SIGTERM would make
 # it kill the step.
 end_workers() {
-  local part looks
+  local part
   for part in "${workers-}" "${scheduler-}"; do
-    is_part_running "$part" || continue
-    kill -USR2 "$part" 2>/dev/null
-    for ((looks = 0; looks < 20 * WORKERS_GRACE_SECONDS; looks++)); do
-      is_part_running "$part" || break
-      pause 0.05
-    done
-    kill -KILL -- "-$part" 2>/dev/null
+    if is_job_running "$part"; then
+      kill -USR2 "$part" 2>/dev/null
+      wait_while 0.05 "$((20 * WORKERS_GRACE_SECONDS))" is_job_running "$part"
+      kill -KILL -- "-$part" 2>/dev/null
+    fi
   done
   workers='' scheduler=''
 }

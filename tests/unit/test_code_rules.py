@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from notebook_launcher.core.package_data import job_script
 from notebook_launcher.profiles.store import bundled_profiles
 from tests.package_source import FILES, imports, package_of, tree
 
@@ -97,3 +98,16 @@ def texts(path: Path) -> Iterator[str]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.value
+
+
+#: what loses a trap that is due in bash 5.2: parsing ``$(…)``, but not backquotes, and leaving a loop
+LOSES_A_TRAP = re.compile(r"\$\((?!\()|\b(break|continue)\s*([;&|#]|$)")
+
+
+@pytest.mark.parametrize("script", ["jupyterlab", "job_services", "program", "workers"])
+def test_the_script_of_a_job_loses_no_signal(script: str) -> None:
+    before_there_are_traps = ("users_options=", "users_umask=")
+    for number, line in enumerate(job_script(f"{script}.sh").read_text(encoding="utf-8").splitlines(), 1):
+        code = line.strip()
+        if not code.startswith(("#", *before_there_are_traps)):
+            assert not LOSES_A_TRAP.search(code), f"{script}.sh:{number}"

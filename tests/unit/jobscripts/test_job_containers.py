@@ -144,8 +144,8 @@ def is_in_session(process: psutil.Process, leader: int) -> bool:
 
 @pytest.mark.parametrize(("script", "ends"), [("lives on", ""), ("is gone", "NBL_RUN=7")])
 def test_what_waits_for_the_end_of_a_job_ends_nothing_of_one_that_takes_longer(script: str, ends: str) -> None:
-    gone = "looks > 1" if script == "is gone" else "0"
-    stand_ins = f"kill() {{ ((!({gone}))); }}; pause() {{ :; }}; is_conmon_running() {{ return 1; }}"
+    gone = "++looked > 2" if script == "is gone" else "0"
+    stand_ins = f"kill() {{ ((!({gone}))); }}; pause() {{ :; }}; is_conmon_running() {{ return 1; }}; looked=0"
     code = f'set -u; source "$1"; {stand_ins}; end_tagged() {{ printf %s "$1"; }}; outlast_job'
     assert library(code, str(job_script("program.sh")), env={"PATH": "/usr/bin:/bin", "NBL_RUN": "7"}) == ends
 
