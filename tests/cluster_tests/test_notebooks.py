@@ -32,7 +32,7 @@ host = "login"
 scheduler = "slurm"
 environment = "torch"
 usage_seconds = 1
-# to calculate the digest, half a gigabyte is read at the lowest priority, while other tests run
+# half a gigabyte is read at the lowest priority, beside all other tests
 login_setup = ["export NBL_DIGEST_SECONDS=300"]
 
 [environments.torch]
