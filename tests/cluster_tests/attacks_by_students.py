@@ -194,7 +194,7 @@ def changed_the_notice(scene: Scene) -> str:
 
 
 def looked_for_secrets(scene: Scene) -> str:
-    """Let bob, who may read alice's report, look for anything that gives access to her session."""
+    """Let bob, who may read alice's heartbeat, look for anything that gives access to her session."""
     report(scene)
     text = must(scene, "bob", f"cat {HERS}/*; ls -la {HERS}")
     for secret in (scene.token, str(scene.port), str(scene.ssh_port), "/home/alice", scene.session.session_id):

@@ -20,7 +20,7 @@ OTHER_LOGIN = "another login node behind the same name"
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault.
+    """A fault that a test can cause.
 
     ``name``: in words; ``strikes``: makes the fault happen; its block begins when the fault is over, or, for a login
     node that has moved, while it lasts; ``noticed``: whether the launcher tells the user about it.

@@ -154,8 +154,8 @@ def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
     yield
 
 
-# With an unknown key, so that every login fails. Each failure is a penalty of 15 s, and from 40 s on, so after three
-# failures, the server refuses the address; a fourth may have begun before.
+# With an unknown key, so that every login fails. Each failure adds a penalty of 15 s, and from 40 s on the server
+# refuses the address: after three failures, or after four if one more had begun.
 FAIL_TO_LOG_IN = """\
 cd "$(mktemp -d)" && ssh-keygen -q -t ed25519 -N '' -f key
 for i in 1 2 3 4 5; do ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -i key login true; done

@@ -70,7 +70,7 @@ def profile(text: str) -> Arranged:
 
 @contextlib.contextmanager
 def changed_host_key(cluster: PracticeCluster) -> Iterator[None]:
-    """Let alice have files for ssh in which the login node has the host key of another machine."""
+    """Give alice ssh files in which the login node has the host key of another machine."""
     key = cluster.root("node1", ["cat", "/etc/ssh/ssh_host_ed25519_key.pub"]).stdout.strip()
     name = cluster.run("laptop", "alice", ["ssh", "-G", "login"]).stdout.partition("hostname ")[2].split()[0]
     config = f"Host login\n  HostName {name}\n  UserKnownHostsFile ~/.ssh/other_hosts\n"

@@ -166,7 +166,7 @@ def test_two_sessions_at_once_each_ended_by_sigterm(cluster: PracticeCluster, st
     assert_nothing_left(cluster)
 
 
-# --- ways out ------------------------------------------------------------------------------------------------------
+# --- interrupted, closed and killed launchers ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("after", "keys"), [(0.5, "\x03"), (0.7, "\x03\x03"), (1.2, "\x03"), (2.0, "\x03")])
@@ -222,7 +222,7 @@ def users_on(cluster: PracticeCluster, box: str) -> list[str]:
     return [args for _, user, args in cluster.processes(box) if user == "alice"]
 
 
-# --- other ways to JupyterLab, and what goes wrong (more of that in test_situations.py) -----------------------------
+# --- host keys, hostile arguments, flags, the job script by hand (errors: test_situations.py) -----------------------
 
 
 def test_a_wrong_host_key_is_refused(cluster: PracticeCluster, start: Start) -> None:

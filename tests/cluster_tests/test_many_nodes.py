@@ -146,8 +146,8 @@ while "node2" not in nodes(lost).values() and time.monotonic() < deadline:
 print("then", on_each(lost))
 """
 
-# Tries each address with an HTTP request without TLS, and with TLS and these keys. Whether gRPC answers its first bytes
-# is enough to know.
+# Tries each address with an HTTP request without TLS, and with TLS and these keys: who gets an answer to gRPC's first
+# bytes can join.
 KNOCK = """
 import socket, ssl, sys
 from concurrent.futures import ThreadPoolExecutor

@@ -50,7 +50,7 @@ AT_ONCE = 3  # each needs a core for many seconds to load its library, and the m
 ENOUGH = 12  # samples of a run's use; the notebook gpu-usage needs ten
 RUN_AT_MOST = 600.0  # seconds: a run waits in the queue behind others, and other tests run at the same time
 
-# On fewer cores than threads, threads that wait for each other would take many times as long.
+# Threads that wait for each other take many times as long on cores that other processes use as well.
 CORES = {"core-scaling": "2", "scaling": "2"}
 LONGER: dict[str, dict[str, object]] = {"resnet-torch": {"IMAGES": 1200}}  # so that its phases are sampled
 WIDEST = 150  # characters: on the page, little more than one line

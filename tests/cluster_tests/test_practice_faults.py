@@ -1,7 +1,7 @@
 """Faults of jobs that the practice cluster can cause, but that no situation of the launcher uses.
 
-Most faults are tested by the situations, which could not happen without them. Here the others are tested with Slurm's
-own commands; and that all faults are undone completely.
+Most faults are tested by the situations, which could not happen without them. These tests check the others with
+Slurm's own commands, and that everything is undone at the end.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ pathlib.Path("lab/data.txt").write_text("the data\n")
 
 @pytest.fixture
 def lab(cluster: PracticeCluster) -> Iterator[Callable[..., str]]:
-    """The folder on the laptop and on the login node, and a function that runs a command in a home for its output."""
+    """Create the folder on both machines; yield a function that runs a command of alice's and returns its output."""
 
     made = ("lab", "runs", "other", "goes-on")
 

@@ -100,7 +100,7 @@ def test_another_user_on_the_node_gets_no_answer(cluster: PracticeCluster, live:
         assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/contents", token, user="bob")[0] == 0
     assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status")[0] == 403, "alice herself needs the token"
     assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status", live.token)[0] == 200
-    # on other machines, nothing listens at the node's address
+    # from another machine, nothing listens at the node's address
     assert fetch(cluster, "login", f"http://gpu1:{port}/api/status", user="bob")[0] == 0
 
 

@@ -257,7 +257,7 @@ TAMPERING = ("ls FOLDER", "cat FOLDER/down", "echo SSH-2.0-bob >FOLDER/up", "mv 
 def test_a_job_connects_to_the_login_node_that_calls_it_again_after_a_cut_and_to_nobody_else(
     cluster: PracticeCluster, start: Start
 ) -> None:
-    """For erin: she may not log in to nodes, and the login node forwards nothing for her."""
+    """Erin may not log in to nodes, and the login node forwards nothing for her."""
     session = start("-n", "1", "--verbose", "--host", "login2", "--route", "reverse", *VENV, user="erin", columns=200)
     session.ready()
     assert re.search(r"Connected to \w+ \(reverse\)", session.printed), session.printed

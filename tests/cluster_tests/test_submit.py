@@ -33,7 +33,7 @@ exit "${CODE:-0}"
 
 @pytest.fixture
 def scripts(cluster: PracticeCluster) -> Iterator[Callable[..., str]]:
-    """The folder ``lab`` with the script on the laptop, and a function that runs a command in a home for its output."""
+    """Create the script on the laptop; yield a function that runs a command of alice's and returns its output."""
 
     def run(*argv: str, box: str = "laptop") -> str:
         return cluster.run(box, "alice", list(argv), check=True).stdout

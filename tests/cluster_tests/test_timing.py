@@ -40,7 +40,7 @@ def run_in_job(cluster: PracticeCluster, folder: str, *argv: str, timeout: float
 
 @pytest.mark.timeout(900)  # the image may have to be built
 def test_every_workload_takes_about_as_long_by_pytorchs_timer(cluster: PracticeCluster, folder: str) -> None:
-    """The limit of 50 % finds wrong units; how close the timers are shows the benchmark, on an idle machine."""
+    """The limit of 50 % finds wrong units; on an idle machine, the benchmark shows how close the timers are."""
     few = ("--rounds", "4", "4", "--limit", "0.5")
     printed = run_in_job(cluster, folder, "timing_against_torch.py", *few, folder, timeout=700)
     assert "10 workloads, medians within 50 %" in printed
