@@ -106,7 +106,7 @@ os.system("sh -c 'sleep 0.2 &'")
 time.sleep(0.7)
 print([line for file in glob.glob("/proc/[0-9]*/stat") if ") Z " in (line := open(file).read())])
 """
-# matches `podman run`, but not conmon, which keeps the container and has these words among its arguments, too
+# matches `podman run`, but not conmon, which keeps the container and whose arguments name podman, too
 PODMANS_COMMAND = "^/usr/bin/podman .* run "
 
 
