@@ -1,4 +1,4 @@
-"""The acts of attacks by bob, who has an account on the laptop, on the login node and on the compute node."""
+"""What bob does in his attacks: he has an account on the laptop, on the login node and on the compute node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRONG = "d3Jvbmd3cm9uZ3dyb25nd3Jvbmd3cm9uZ3dyb25nd3Jv"
 
 
 def knocked(scene: Scene, box: str, port: int) -> str:
-    """Let bob try to access JupyterLab by a port of a box, even with all that alice has."""
+    """Let bob send requests to JupyterLab through a port of a box, also with alice's own token and cookies."""
     url = f"http://127.0.0.1:{port}"
     host = ("-H", f"Host: 127.0.0.1:{scene.port_here}")
     token = ("-H", f"Authorization: token {scene.token}")
@@ -97,7 +97,7 @@ for family, address in json.loads(sys.argv[2]):
 
 
 def bound(box: str, port: str, *addresses: tuple[str, str]) -> Act:
-    """Let bob try to bind a port that is in use, in every way that Linux allows."""
+    """Let bob try to bind a port that is in use, with each socket option that lets programs share a port."""
 
     def act(scene: Scene) -> str:
         words = ("python3", "-c", f"import json\n{BIND}", fill(scene, port), json.dumps(addresses))
@@ -127,7 +127,7 @@ def without_the_key(scene: Scene) -> str:
 
 
 def with_a_stolen_key(scene: Scene) -> str:
-    """Give bob the session's key, and let him try everything that a key might allow."""
+    """Give bob the session's key, which may only forward to JupyterLab, and let him try what else a key can allow."""
     key = scene.must("laptop", "root", f"cat {scene.socket_folder}/key")
     scene.must("login", "bob", "umask 077; cat >/tmp/stolen", input=key)
     ssh = fill(scene, f"{SSH} -i /tmp/stolen -o IdentitiesOnly=yes")
@@ -165,7 +165,7 @@ time.sleep(60)
 
 
 def flooded(scene: Scene) -> str:
-    """Let bob open 150 connections and keep them open."""
+    """Let bob open 150 connections to the session's SSH server and keep them open; the tunnel still works."""
     argv = ["python3", "-c", FLOOD, NODE, str(scene.ssh_port)]
     with scene.running("login", "bob", argv) as flood:
         assert flood.stdout is not None and flood.stdout.readline() == "flooded\n"
@@ -207,7 +207,7 @@ def counted_as_hers(scene: Scene) -> str:
 
 PYTHON = "/sw/jupyterlab/bin/python3"
 
-# Subscribes to each port of a user on 127.0.0.1, and prints everything received within some seconds.
+# Subscribes to each TCP port on which a user listens, and prints everything received within a minute.
 LISTENS = """\
 import pathlib, sys, time, zmq
 socket = zmq.Context().socket(zmq.SUB)
@@ -223,7 +223,7 @@ while time.monotonic() < end:
         print(socket.recv_multipart(), flush=True)
 """
 
-# Runs a cell in each kernel whose connection file is given.
+# Runs a cell in the kernel whose connection file is given.
 CELL = """\
 import sys
 from jupyter_client import BlockingKernelClient
@@ -258,7 +258,10 @@ CACHE = "/home/alice/.cache/notebook-launcher"
 
 
 def page_of_a_killed_launcher(scene: Scene) -> str:
-    """Kill a launcher that has opened the browser; bob looks for the page, which the next launcher removes."""
+    """Kill a launcher after it has written the page that takes the token to the browser, and let bob look for the page.
+
+    The next launcher removes the page.
+    """
     opens = ["launch-notebook", "open", scene.session.session_id]
     argv = scene.cluster.argv("laptop", "alice", opens, env={"BROWSER": "/bin/true"})
     found = f"cat {CACHE}/launch-notebook-*.html"
@@ -302,7 +305,10 @@ def heard_by_bob(scene: Scene, box: str, port: int, meanwhile: Callable[[], obje
 
 
 def port_after_detaching(scene: Scene) -> str:
-    """Detach, let bob take the port, and connect again. The last attack on the laptop: the session's port changes."""
+    """Detach, let bob take the port, and connect again.
+
+    This has to be the last attack on the laptop: it replaces alice's launcher and its port.
+    """
     port = scene.port_here
     scene.session.send("d\n")
     assert scene.session.end() == 0
@@ -319,7 +325,7 @@ def port_after_detaching(scene: Scene) -> str:
 
 
 def port_of_the_run_before(scene: Scene) -> str:
-    """Requeue a job, let bob take the port of its JupyterLab, and use the tab that was left open."""
+    """Requeue a job, let bob take the port of its JupyterLab, and send a request from the tab that was left open."""
     node = "node2"
     session = scene.terminal("--new", "-n", "1", "-w", node, "--", "module")
     session.ready()
@@ -339,7 +345,7 @@ def port_of_the_run_before(scene: Scene) -> str:
 
 
 def digest_of_another_image(scene: Scene) -> str:
-    """Record a wrong digest for alice's image beside sessions in a shared folder, where her job looks for it."""
+    """Let bob save a wrong digest for alice's image in a folder that several users share for their sessions."""
     top, name = "/tmp/all", scene.session.session_id
     try:
         scene.must(NODE, "root", f"mkdir -m 1777 {top}")
@@ -357,12 +363,12 @@ def digest_of_another_image(scene: Scene) -> str:
 
 
 def closed_to_others(folders: str) -> str:
-    """Return a command that lists files below these folders that other users may read, write or enter."""
+    """Return a command that lists alice's files below these folders that other users may read, write or execute."""
     return f"find {folders} -xdev -user alice ! -type l -perm /077 ! -path '*/ask' 2>/dev/null"
 
 
 def left_in_temporary_folders(box: str) -> Act:
-    """Let bob look for files of alice in the folders for temporary files, to read or write them."""
+    """Let bob look in the folders for temporary files for files of alice that he may read and folders he may enter."""
     look = "find /tmp /var/tmp /dev/shm /run -user alice"
 
     def act(scene: Scene) -> str:
@@ -381,7 +387,7 @@ def left_in_temporary_folders(box: str) -> Act:
 
 
 def in_no_list(box: str, *lists: str) -> Act:
-    """Let bob read lists that everybody may read: they contain the session's name, but no token."""
+    """Let bob read lists that are open to everybody: they contain the session's name, but no token."""
 
     def act(scene: Scene) -> str:
         for one in lists:
@@ -407,7 +413,7 @@ def queued_under_her_name(scene: Scene) -> str:
 
 
 def shared_session_root(scene: Scene) -> str:
-    """Let alice's profile have a session_root in a folder in which bob may rename entries."""
+    """Let alice launch with a session_root in a folder in which bob may rename entries: the launcher refuses."""
     profile = "/home/alice/.config/notebook-launcher/clusters"
     scene.must("login", "root", "mkdir -m 777 -p /home/shared")
     try:
@@ -423,7 +429,7 @@ def shared_session_root(scene: Scene) -> str:
 
 
 def swapped_before_an_upload(scene: Scene) -> str:
-    """Let bob replace a folder and a file of a shared folder by links before alice copies into it."""
+    """Let bob put links to alice's files into a shared folder, under the names that she is about to copy there."""
     scene.must("login", "root", "mkdir -m 777 /tmp/shared")
     scene.must("login", "alice", "echo hers >~/precious; mkdir -p ~/inside")
     try:
@@ -442,7 +448,7 @@ def swapped_before_an_upload(scene: Scene) -> str:
     return f"the folder: {error_of(folder)}; the file: the link itself is replaced"
 
 
-# Replaces each folder and each file that appears here by a link, some at once and others a bit later.
+# Replaces each folder and each file that appears in the working directory by a link, some at once, some a bit later.
 SWAPS = """\
 import itertools, os, time
 due, delays = {}, itertools.cycle([0.25, 0, 0.05, 0.15])

@@ -1,4 +1,4 @@
-"""The parts of an attack: who makes it, its aim, how it is done, the act itself, and its required outcome."""
+"""What describes an attack: the attacker, the aim, the method, the code that runs it, and the required outcome."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class By(Enum):
 
 @dataclass
 class Scene:
-    """Alice's session, which is attacked, with functions for attacks."""
+    """Alice's session, which is under attack, and methods that run programs on the practice cluster."""
 
     cluster: PracticeCluster
     session: Session
@@ -73,7 +73,7 @@ class Scene:
 
     @contextlib.contextmanager
     def program(self, box: str, name: str, script: str) -> Iterator[None]:
-        """Replace a program in a box by this shell script."""
+        """Let this shell script run in place of a program of a box during the block."""
         path = f"/usr/local/bin/{name}"
         try:
             text = f"#!/bin/sh\n{script}\n"
@@ -122,11 +122,11 @@ class Scene:
         return self.must("laptop", "root", "dirname $(ls -t /tmp/nl-ssh-*/key | head -n 1)").strip()
 
     def record(self, name: str) -> dict[str, Any]:
-        """One of the session's files."""
+        """Return the content of one of the session's JSON files."""
         return dict(json.loads(self.must("login", "root", f"cat {self.directory}/{name}")))
 
     def process(self, box: str, pattern: str) -> int:
-        """The id of alice's first process whose arguments match."""
+        """Return the id of alice's first process whose command line matches."""
         return next(
             pid for pid, user, args in self.cluster.processes(box) if user == "alice" and re.search(pattern, args)
         )
@@ -140,7 +140,7 @@ class Scene:
         return self.process(NODE, r"/jupyter-lab ")
 
 
-# Makes the attack, and returns the outcome in a few words.
+# Runs the attack, and returns its outcome in a few words.
 Act = Callable[[Scene], str]
 
 
@@ -148,8 +148,9 @@ Act = Callable[[Scene], str]
 class Attack:
     """One attack.
 
-    ``aim``: what the attacker wants, which is also its name; ``how``: what is tried, in words and commands; ``act``:
-    makes the attack; ``comes``: a regular expression for the whole outcome; ``protects``: what the attack fails at.
+    ``aim``: what the attacker wants, which is also the attack's name; ``how``: what is tried, in words and commands;
+    ``act``: runs the attack; ``comes``: a regular expression for the whole outcome; ``protects``: what stops the
+    attack.
     """
 
     by: By
@@ -164,7 +165,7 @@ class Attack:
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the last line of a program's errors, without prefixes and without names that change."""
+    """Return the last line of a program's errors, without its prefix, and with paths and numbers replaced by “…”."""
     lines = printable(done.stderr).strip().splitlines() or [f"exit code {done.returncode}"]
     return re.sub(r"(?<!\w)/\S*|\b\d{3,}\b| for job \d+", "…", lines[-1].rpartition(": ")[2]).strip(" …")
 
@@ -175,7 +176,7 @@ def each_once(words: Sequence[str]) -> str:
 
 
 def looked_for(box: str, tries: dict[str, str], *, owner: str = "alice") -> Act:
-    """Let bob run commands whose output matches a pattern for the owner, but not for bob."""
+    """Return an attack in which bob runs commands whose output matches a pattern for the owner, but not for him."""
 
     def act(scene: Scene) -> str:
         seen = []
@@ -191,7 +192,7 @@ def looked_for(box: str, tries: dict[str, str], *, owner: str = "alice") -> Act:
 
 
 def fill(scene: Scene, script: str) -> str:
-    """Insert the session's names into a script."""
+    """Replace words such as ``DIR``, ``JOB`` and ``PORT`` in a script by the session's values."""
     names = {
         "DIR": lambda: scene.directory, "JOB": lambda: scene.session.job_id, "FOLDER": lambda: scene.socket_folder,
         "LAUNCHER": lambda: scene.launcher_process, "JUPYTER": lambda: scene.jupyter_process,
@@ -206,7 +207,7 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def refused(box: str, *tries: str, user: str = "bob", unharmed: str = "true") -> Act:
-    """Let bob run commands that must all fail; afterwards ``unharmed``, run by root in the box, must succeed."""
+    """Return an attack whose commands must all fail; afterwards ``unharmed``, run by root in the box, must succeed."""
 
     def act(scene: Scene) -> str:
         seen = []
@@ -221,7 +222,7 @@ def refused(box: str, *tries: str, user: str = "bob", unharmed: str = "true") ->
 
 
 def status(scene: Scene, box: str, user: str, url: str, *options: str, data: str | None = None) -> str:
-    """Return the status of an HTTP answer, or a text if there is none."""
+    """Return the status of the response to an HTTP request, or “no answer”."""
     words = ["curl", "-s", "-o", "/dev/null", "-m", "10", "-w", "%{http_code}", *options, url]
     code = scene.run(box, user, shlex.join(words)).stdout
     return "no answer" if code == "000" else code
@@ -234,7 +235,7 @@ WEBSOCKET = (
 
 
 def error_of(printed: str) -> str:
-    """Return the first sentence of launch-notebook's error."""
+    """Return the first line of launch-notebook's last error message."""
     found = re.findall(r"launch-notebook: (.*)", printable(printed))
     return f"“{found[-1].strip()}”" if found else f"no error: {printable(printed)[-500:]}"
 
@@ -246,7 +247,7 @@ def assert_no_escapes(printed: str) -> None:
 
 
 def nothing_was_run(scene: Scene) -> None:
-    """Check that none of the commands hidden in names was run."""
+    """Check that no box has a file ``pwned``, which the commands hidden in names would create."""
     for box in ("laptop", "login", NODE):
         scene.must(box, "root", f"! ls -d {PWNED} 2>/dev/null")
 
@@ -258,7 +259,10 @@ def printed_by(session: Session) -> str:
 
 @contextlib.contextmanager
 def forged_session(scene: Scene, name: str = "20200101-000000-evil", **files: dict[str, Any]) -> Iterator[str]:
-    """Yield the name of a copy of the session whose job has written these records."""
+    """Copy the session under another name with changed records, as a hostile job could write them; yield the name.
+
+    ``files``: changes of the records by name, such as ``started``; for ``exit``, the whole record.
+    """
     try:
         rename = f"sed -i s/{scene.session.session_id}/{name}/g {SESSIONS}/{name}/session.json"
         scene.must("login", "alice", f"cp -r {scene.directory} {SESSIONS}/{name} && {rename}")

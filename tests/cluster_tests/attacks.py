@@ -1,6 +1,6 @@
 """Attacks on a session and its launcher: who tries what, how, and the outcome.
 
-``test_attacks.py`` makes them on the practice cluster. The outcomes are written to the tables in docs/security.md by
+``test_attacks.py`` runs them on the practice cluster. The outcomes are written to the tables in docs/security.md by
 
     python -m tests.cluster_tests.attacks --write
 """
@@ -24,7 +24,7 @@ RECORD = "attacks"
 COLUMNS = ("what they want", "how it was tried", "what came of it", "what protects")
 BEGIN, END = "<!-- tables: python -m tests.cluster_tests.attacks --write -->", "<!-- end of the tables -->"
 
-# In the order in which they are made: the last ones end the session.
+# In the order in which they run: DETACHED is last because it replaces alice's launcher and its port.
 ATTACKS = (*LAPTOP, *LOGIN, *ON_NODE, *STUDENT, *BAD_LOGIN, *BAD_NODE, *CONTENT, *DETACHED)
 
 

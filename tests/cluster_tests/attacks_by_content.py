@@ -30,7 +30,7 @@ from tests.doubles import wait_until
 
 
 def by_a_page(scene: Scene) -> str:
-    """Send what a page of another site can let alice's browser send: with her cookies, and with another origin."""
+    """Send the requests that a page of another site can trigger in alice's browser: with her cookies and its origin."""
     url = f"http://127.0.0.1:{scene.port_here}"
     jar = ("-b", "/home/alice/jar", "-c", "/home/alice/jar")
     evil = ("-H", "Origin: http://evil.example")
@@ -56,7 +56,7 @@ def by_a_page(scene: Scene) -> str:
 
 
 def rebound(scene: Scene) -> str:
-    """Send what a page sends whose own host name resolves to 127.0.0.1: that name as the host, here with the token."""
+    """Send what a page sends whose own host name resolves to 127.0.0.1 (DNS rebinding), here even with the token."""
     url = f"http://127.0.0.1:{scene.port_here}/api/contents"
     token = ("-H", f"Authorization: token {scene.token}")
     assert status(scene, "laptop", "alice", url, *token, "-H", "Host: 127.0.0.1") == "200"
@@ -89,7 +89,7 @@ def course_out_of_its_folder(scene: Scene) -> str:
 
 
 def forged_consent(scene: Scene) -> str:
-    """Let a value of a course contain lines that would look like other settings when shown to the user."""
+    """Let a value of a course contain line ends, so that what follows would be shown to alice as another setting."""
     seen = []
     try:
         for end in ("\n", "\r", "\u2028"):
@@ -120,7 +120,7 @@ server.serve_forever()
 
 
 def forged_consent_from_the_web(scene: Scene) -> str:
-    """Offer such a course at a URL without a digest, and also one whose settings are shown unchanged."""
+    """Offer such courses at URLs without a digest, and also a harmless one, whose setting is shown as it is."""
     seen = []
     scene.must("login", "bob", f"mkdir -m 700 /tmp/web; cd /tmp/web; {CERTIFICATE} 2>/dev/null")
     scene.must("laptop", "alice", "cat >~/cert.pem", input=scene.must("login", "bob", "cat /tmp/web/cert.pem"))
@@ -146,7 +146,7 @@ def forged_consent_from_the_web(scene: Scene) -> str:
 
 
 def hosts_in_a_profile(scene: Scene) -> str:
-    """Let a profile's host be a command, or an option of ssh."""
+    """Let the host in a profile be a shell command or an option of ssh."""
     seen = []
     try:
         touch = "touch /tmp/pwned"
@@ -164,7 +164,7 @@ def hosts_in_a_profile(scene: Scene) -> str:
 
 
 def lines_in_session_env(scene: Scene) -> str:
-    """Let a value of a profile have a second line, which would be another key of session.env."""
+    """Let a value of a profile have a second line, which session.env would contain as another key."""
     text = PROFILE + '\n[environments.evil]\nenv = {A = "x\\nactivate=touch /tmp/pwned"}\n'
     try:
         on_laptop(scene, ".config/notebook-launcher/clusters/evil.toml", text)
@@ -176,7 +176,7 @@ def lines_in_session_env(scene: Scene) -> str:
 
 
 def completion_with_escapes(scene: Scene) -> str:
-    """Let a session's record contain control characters in the environment's name, which TAB in zsh shows."""
+    """Let a session's record contain control characters in the environment's name, which zsh's completion shows."""
     with forged_session(scene, session={"environment": f"a{ESCAPES}b", "id": "20200101-000000-evil"}) as name:
         assert name in scene.launcher("list")[1]
     words = f"COMP_CWORD=2 COMP_WORDS='launch-notebook connect {name}'"
@@ -192,7 +192,7 @@ HOSTILE_FILES = ("-rf", "--force", "$(touch pwned)", "`touch pwned`", "a\nb", ";
 
 
 def hostile_file_names(scene: Scene) -> str:
-    """Let bob's folder contain files with such names, and links out of it, and let alice copy it there and back."""
+    """Let alice copy bob's folder, with hostile file names and a link to her keys, to the laptop and back."""
     make = 'mkdir /tmp/bobs; cd /tmp/bobs; for one do echo x >"./$one"; done; ln -s /home/alice/.ssh keys'
     scene.must("login", "bob", make, *HOSTILE_FILES)
     try:
@@ -214,7 +214,7 @@ def hostile_file_names(scene: Scene) -> str:
 
 
 def hostile_names_of_jobs(scene: Scene) -> str:
-    """Let the job's name, its comment and the image contain commands, in a running job."""
+    """Run a job whose name, comment and image contain commands."""
     bad = "$(touch pwned)`touch pwned`; touch pwned #'\"\\"
     scene.must("login", "alice", 'echo no image >"$1"', f"{bad}.sif")
     try:
@@ -230,7 +230,10 @@ def hostile_names_of_jobs(scene: Scene) -> str:
 
 
 def hostile_notebook_name(scene: Scene) -> str:
-    """Run a notebook whose name is an option and a command; the environment has no Jupyter, which the job reports."""
+    """Run a notebook whose name is an option and contains commands.
+
+    The environment has no Jupyter, so the job ends soon, with an error that says so.
+    """
     name = "-h $(touch ~/pwned); touch pwned 'x.ipynb"
     cell = {"cell_type": "code", "source": "1", "id": "a", "metadata": {}, "outputs": [], "execution_count": None}
     text = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}

@@ -46,7 +46,7 @@ def another_sshd(scene: Scene, box: str, port: int, user: str = "root") -> Itera
 
 
 def man_in_the_middle(known: bool, engine: str) -> Act:
-    """Answer under the login node's name with another host key; alice knows the right one, or none."""
+    """Answer as the login node, but with another host key. ``known``: whether alice's known_hosts has the right one."""
 
     def act(scene: Scene) -> str:
         name = f"[login.practice.test]:{MIDDLE_PORT}"
@@ -69,13 +69,13 @@ def man_in_the_middle(known: bool, engine: str) -> Act:
 
 
 def other_names(replaced: str) -> Act:
-    """Let the login node answer `copy` with other names than requested."""
+    """Let the login node answer `copy` with other file names than requested. ``replaced``: a command of sed."""
 
     def act(scene: Scene) -> str:
         look = "find ~ -path ~/.ssh/'*' -o -path '*/pwned*' -o -maxdepth 1 -name '.bash*' | sort | xargs ls -ld"
         scene.must("login", "alice", "mkdir -p results; echo evil >results/file; cp results/file .ssh/file")
         before = scene.must("laptop", "alice", look)
-        # the framing of the answer is passed on: a pipe would delay its first line
+        # bash --norc, which frames the answer, runs unchanged: the pipe would delay its first line
         fake = 'test "$HOME" = /home/alice && test "$1" != --norc || exec /bin/bash "$@"'
         fake += f'\n/bin/bash "$@" | sed {shlex.quote(replaced)}'
         try:
@@ -92,7 +92,7 @@ def other_names(replaced: str) -> Act:
 
 
 def endless_output(scene: Scene) -> str:
-    """Let `squeue` print without end; the launcher may use 1.5 GB of memory."""
+    """Let `squeue` print without end, and limit the launcher's memory to 1.5 GB."""
     with scene.program("login", "squeue", "exec yes"):
         done = scene.run("laptop", "alice", "ulimit -v 1500000; launch-notebook list", login=True, timeout=120)
     printed = f"{done.stdout}{done.stderr}"
@@ -102,7 +102,7 @@ def endless_output(scene: Scene) -> str:
 
 
 def odd_answers(scene: Scene) -> str:
-    """Let `sbatch` answer with a command in place of a number."""
+    """Let `sbatch` print a job id that contains a command."""
     with scene.program("login", "sbatch", "echo '7;$(touch /tmp/pwned)'"):
         code, printed = scene.launcher("--new", "-b", "now+1hour")
     assert code != 0, printed
@@ -111,7 +111,7 @@ def odd_answers(scene: Scene) -> str:
 
 
 def noisy_login(scene: Scene) -> str:
-    """Let frank log in, whose banner, start-up files and errors are full of control characters."""
+    """Let frank log in, whose banner and start-up files print control characters."""
     session = scene.terminal("list", user="frank")
     session.end()
     assert_no_escapes(printed_by(session))
@@ -159,13 +159,13 @@ def revoked_node_key(scene: Scene) -> str:
 
 
 def stranger_on_the_sshd_port(scene: Scene) -> str:
-    """Let bob's SSH server have the former port of the session's, as after a requeued job."""
+    """Run bob's SSH server on the port that the session's server had, as is possible once a job was requeued."""
     with another_sshd(scene, NODE, 62222, "bob"), forged_session(scene, started={"ssh_port": 62222}) as name:
         return connected(scene, "job-sshd", name)
 
 
 def names_in_started(scene: Scene) -> str:
-    """Let the job report names of its node that would be options, or commands."""
+    """Let the job report node names that are options of ssh or contain commands."""
     touch = "touch /tmp/pwned"
     bad = [f"-oProxyCommand={touch}", f"$({touch})", f"node1;{touch}", f"node1\n{touch}"]
     with forged_session(scene, started={"node_names": bad}) as name:
@@ -175,7 +175,7 @@ def names_in_started(scene: Scene) -> str:
 
 
 def lead_elsewhere(scene: Scene) -> str:
-    """Let the job report other addresses than JupyterLab's, and connect to all of them at once."""
+    """Let three copies of the session each report another address than JupyterLab's, and connect to all at once."""
     places: dict[str, dict[str, object]] = {
         "step": {"address": "10.60.0.1", "port": 22},
         "node-ssh": {"port": 22},
@@ -191,11 +191,11 @@ def lead_elsewhere(scene: Scene) -> str:
 
 
 def escapes_in_exit(scene: Scene) -> str:
-    """Let a job that has ended report its cause with control characters."""
+    """Let a job that has ended report why it ended in a record full of control characters."""
     changes = {"version": 1, "cause": "jupyter-failed", "exit_code": 1, "message": f"a{ESCAPES}b", "ended": ESCAPES}
     shown = ""
     with forged_session(scene, exit=changes) as name:
-        # a job that is no longer in the queue
+        # the id of a job that is not in the queue, as after its end
         other = """sed -i 's/"job":"[0-9]*/"job":"999999/' *.json"""
         scene.must("login", "alice", f"cd {SESSIONS}/{name}; echo 999999 >job; {other}")
         for words in (("status", name), ("connect", name)):
@@ -208,7 +208,7 @@ def escapes_in_exit(scene: Scene) -> str:
 
 
 def log_with_escapes(scene: Scene) -> str:
-    """Let a job print control characters, and fail: its log is shown."""
+    """Let a job print control characters and fail, so that the launcher shows its log."""
     script = f"printf %s {shlex.quote(ESCAPES)}; echo; echo visible; exit 1"
     with venv("evil", script)(scene.cluster):
         session = scene.terminal("--new", "-n", "1", "-w", NODE, "--venv", "~/evil", "--", "plain")

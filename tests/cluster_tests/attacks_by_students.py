@@ -1,4 +1,4 @@
-"""Attacks by bob, a student in alice's class, on her reports, her session and the teacher's commands."""
+"""Attacks by bob, a student in alice's class, on her heartbeats, her session and the teacher's commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.bench.recorded import record
 HERS = f"{FOLDER}/alice"
 MINE = f"{FOLDER}/bob"
 BEAT = '{"version":1,"job":"%s","state":"%s","since":"2026-11-21T00:00:00Z","written":"%s","interval":30}'
-#: lets alice's session report once, as it would every half minute if her course had a class folder
+#: lets alice's session write one heartbeat; with a class folder in her course it would do so every 30 seconds
 _REPORT = (
     "NBL_HEARTBEAT_SECONDS=5 SLURM_JOB_ID=JOB timeout -s TERM 1 bash DIR/heartbeat.sh DIR {} /home/alice/lab $$ $$"
 )
@@ -35,12 +35,12 @@ def must(scene: Scene, user: str, script: str) -> str:
 
 
 def report(scene: Scene) -> None:
-    """Let alice's session report."""
+    """Let alice's session write a heartbeat."""
     as_member(scene, "alice", fill(scene, _REPORT.format(FOLDER)))
 
 
 def members_may_not(*tries: str, unharmed: str = f"grep -q running {HERS}/heartbeat.json") -> Act:
-    """Let bob run commands that must all fail, and change nothing."""
+    """Return an attack in which bob runs commands that must all fail; then ``unharmed``, run by alice, must succeed."""
 
     def act(scene: Scene) -> str:
         report(scene)
@@ -56,7 +56,10 @@ def members_may_not(*tries: str, unharmed: str = f"grep -q running {HERS}/heartb
 
 
 def read_by_teacher(scene: Scene, file: str = "heartbeat.json", most: int = 2048) -> dict[str, dict[str, str]]:
-    """Return what the teacher's commands read in the class folder, by user."""
+    """Return what the teacher's commands read from a file of each student in the class folder, by user.
+
+    ``most``: in bytes; a larger file is not read.
+    """
     done = in_box.run(
         scene.cluster, "login", "root",
         ["setpriv", f"--reuid={TEACHER}", f"--regid={TEACHER}", "--init-groups", "--",
@@ -68,7 +71,7 @@ def read_by_teacher(scene: Scene, file: str = "heartbeat.json", most: int = 2048
 
 
 def not_read(script: str) -> Act:
-    """Let bob prepare something in his own folder; the teacher's commands do not read it, and say why."""
+    """Return an attack in which bob prepares his own folder; the teacher's commands do not read it, and say why."""
 
     def act(scene: Scene) -> str:
         report(scene)
@@ -125,7 +128,7 @@ def wrote_nonsense(scene: Scene) -> str:
 
 
 def forged_a_row(scene: Scene) -> str:
-    """Let bob queue a job whose name ends one line of squeue and begins another."""
+    """Let bob queue a job whose name contains a line end and a forged line of squeue."""
     fields = ["99", "x", "carol", "RUNNING", "core", "node1", "2026-11-21T00:00:00", "2036-11-21T00:00:00", "1:00:00",
               "proj1", "lab1", "cpu=1", "N/A", "N/A", "N/A", "1", "1", "0:0", "None",
               "<b>20261121-014455-k3f2"]  # fmt: skip
@@ -142,7 +145,7 @@ def forged_a_row(scene: Scene) -> str:
 
 
 def came_before_her(scene: Scene) -> str:
-    """Let bob create a folder with carol's name before her session does."""
+    """Let bob create a folder with carol's name in the class folder before her session does."""
     must(scene, "bob", f"mkdir -m 777 {FOLDER}/carol; echo '{{}}' >{FOLDER}/carol/heartbeat.json")
     try:
         folder, session = f"{FOLDER}/carol", "/tmp/carols-session"
@@ -164,7 +167,7 @@ def came_before_her(scene: Scene) -> str:
 
 
 def ended_the_class(scene: Scene) -> str:
-    """Let bob write the teacher's notice, which alice's session ignores."""
+    """Let bob write the notice that ends the class, as only the teacher may; alice's session ignores it."""
     soon = must(scene, "bob", "date +%s").strip()
     text = f"version=1\\nends={soon}\\njobs={scene.session.job_id}\\nmessage=Go home.\\n"
     must(scene, "bob", f"printf '{text}' >{FOLDER}/end; chmod 644 {FOLDER}/end")
@@ -191,7 +194,7 @@ def changed_the_notice(scene: Scene) -> str:
 
 
 def looked_for_secrets(scene: Scene) -> str:
-    """Let bob, who may read alice's report, look for anything that gives access to her session."""
+    """Let bob, who may read alice's heartbeat, look for anything that gives access to her session."""
     report(scene)
     text = must(scene, "bob", f"cat {HERS}/*; ls -la {HERS}")
     for secret in (scene.token, str(scene.port), str(scene.ssh_port), "/home/alice", scene.session.session_id):
@@ -210,7 +213,7 @@ def from_outside(scene: Scene) -> str:
 
 
 def spoilt_results(scene: Scene) -> str:
-    """Let bob's results be a web page, a link, and far too many."""
+    """Let bob's results contain HTML, then be a link to alice's, then a file of a gigabyte."""
     evil = record(f"<script>alert(1)</script>{ESCAPES}", 1.0)
     must(scene, "alice", f"umask 027; printf '%s\\n' {shlex.quote(record('fit', 1.0))} >{HERS}/results.jsonl")
     must(scene, "bob", f"umask 027; mkdir -p {MINE}; printf '%s\\n{{half\\n' {shlex.quote(evil)} >{MINE}/results.jsonl")
@@ -233,7 +236,7 @@ def spoilt_results(scene: Scene) -> str:
 
 
 def knocked_at_the_page(scene: Scene) -> str:
-    """Let bob, on the teacher's machine, ask for the page with its own address, and look for that in all processes."""
+    """Let bob, on the teacher's machine, request the page by its secret address, and look for that in all processes."""
     give(scene.cluster, TEACHER, "three.csv", "alice\nbob\ncarol\n")
     page = scene.terminal("classroom", "watch", "--page", "--course", "course.toml", "three.csv", user=TEACHER)
     url = page.expect(r"http://127\.0\.0\.1:(\d+)/([\w-]+)/").group(0)

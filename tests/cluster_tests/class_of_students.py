@@ -1,4 +1,4 @@
-"""A class on the practice cluster: its group, its folder, its course, and a JupyterLab that starts at once."""
+"""A class on the practice cluster: its group, its folder, its course, and a stand-in for JupyterLab."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ time = "0:10:00"
 [environments.stand-in]
 venv = "~/stand-in"
 """
-#: boxes on which Slurm and the file system look up a group
+#: the boxes on which Slurm or the kernel checks who is in the group
 _BOXES = ("login", "ctl", "node1", "node2", "gpu1")
 _JOIN = f"grep -q ^{GROUP}: /etc/group || echo {GROUP}:x:3000:$1 >>/etc/group"
 _LEAVE = f"sed -i /^{GROUP}:/d /etc/group"
@@ -43,7 +43,10 @@ cat >jupyter-lab; chmod 755 jupyter-lab
 
 @contextlib.contextmanager
 def class_on(cluster: PracticeCluster, *others: str) -> Iterator[None]:
-    """Create the group, the folder and the course; the students and the teacher get the course's file."""
+    """Create the group and the class folder, and give the course file and a stand-in for JupyterLab to each member.
+
+    ``others``: users who are in the class besides the teacher and the students. Everything is removed at the end.
+    """
     members = (TEACHER, *STUDENTS, *others)
     try:
         for box in _BOXES:
@@ -63,7 +66,7 @@ def class_on(cluster: PracticeCluster, *others: str) -> Iterator[None]:
             forget = "rm -rf stand-in lab course.toml students.csv .config/notebook-launcher/courses lab-*"
             for box in ("login", "laptop"):
                 in_box.run(cluster, box, user, ["sh", "-c", f"cd; {forget}"])
-                write_profile(cluster, box, user)  # a saved course is the default
+                write_profile(cluster, box, user)  # in place of the saved course, which is the default
 
 
 def give(cluster: PracticeCluster, user: str, name: str, text: str) -> None:

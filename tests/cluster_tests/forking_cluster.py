@@ -1,6 +1,6 @@
-"""The practice cluster for tests: commands are forked in its boxes from a process that stays there.
+"""The practice cluster for tests: a process in each box forks for every command that is run there.
 
-Entering a box takes more processor time than most programs, and the tests run thousands.
+To enter a box takes more processor time than most programs, and the tests run thousands of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERVER = (Path(__file__).parent / "in_box_server.py").read_text()
 
 
 class ForkingCluster(PracticeCluster):
-    """``run`` forks commands; ``argv`` enters the box as usual."""
+    """A practice cluster whose ``run`` forks in the box; a command of ``argv`` enters the box as usual."""
 
     def run(
         self,
@@ -40,7 +40,7 @@ class ForkingCluster(PracticeCluster):
         timeout: float | None = None,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Do what ``PracticeCluster.run`` does; there is no terminal."""
+        """Do what ``PracticeCluster.run`` does. The command has no terminal."""
         home, shell = ("/root", "/bin/bash") if user == "root" else (str(USERS[user].home), USERS[user].shell)
         path = PATH_OF_ROOT if user == "root" else PATH_OF_USERS
         own = {"HOME": home, "USER": user, "LOGNAME": user, "SHELL": shell, "PATH": path, "LANG": "C.UTF-8"}
@@ -74,8 +74,8 @@ class Command:
 class Server:
     """A process in a box that forks for each command: see ``in_box_server.py``.
 
-    There is one for ``launch-notebook``, with all its imports, and a small one for other programs, because a fork
-    copies all of them.
+    A box has one for ``launch-notebook``, with all its imports, and one for other programs, whose forks need not copy
+    these imports.
     """
 
     def __init__(self, cluster: PracticeCluster, box: str, for_launcher: bool) -> None:
@@ -131,7 +131,7 @@ _lock = threading.Lock()
 
 
 def server_in(cluster: PracticeCluster, box: str, *, for_launcher: bool = False) -> Server:
-    """Return the server of a box; start it the first time, or if the box has been replaced."""
+    """Return the server of a box; start it if there is none yet, or if it has ended with its box."""
     which = cluster, box, for_launcher
     with _lock:
         found = _servers.get(which)

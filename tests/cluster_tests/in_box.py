@@ -1,8 +1,9 @@
 """Runs ``launch-notebook`` in a box, forked from a process that has imported it already: see ``in_box_server.py``.
 
-Most of the processor time of a short ``launch-notebook`` is for Python's imports. Here it has the same user,
-environment and terminal as with ``tests.conftest.launch``, but neither its own arguments nor its environment in /proc.
-Tests of how the program starts, or of what others can see of it, start the program itself.
+A short ``launch-notebook`` spends most of its processor time on Python's imports. Here it has the same user,
+environment and terminal as with ``tests.conftest.launch``, but /proc shows the arguments and the environment of the
+process that it was forked from. Tests of how the program starts, or of what others can see of it, therefore start the
+program itself.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _InTerminal(fdspawn):  # type: ignore[misc]
         self.kill = command.kill
 
     def close(self, force: bool = True) -> None:
-        """Hang up, kill it if it continues, and get its exit status."""
+        """Close the terminal, kill the command if it continues, and save its exit status."""
         if not self.closed:
             super().close()
             self._command.ends_within(5 if self.flag_eof else 0.5)

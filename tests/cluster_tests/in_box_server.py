@@ -1,8 +1,8 @@
 """Run by root in a box: fork for each command, with the launcher already imported. Standard input is a Unix socket.
 
-Each message requests one command: its words, user and environment, with the file descriptors of its standard input,
-output and error, and of a socket: each byte received there is a signal for the command, the end of input means SIGKILL,
-and the command's status is written there when it has ended.
+Each message requests one command: its words, user and environment. With it come the file descriptors of the command's
+standard input, output and error, and of a socket. Each byte received on this socket is the number of a signal for the
+command, the end of input means SIGKILL, and the command's exit status is written to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PR_SET_DUMPABLE = 4
 
 @functools.cache
 def import_launcher() -> None:
-    """Import all modules that ``launch-notebook`` may need, which it would otherwise import later."""
+    """Import all modules that ``launch-notebook`` may need, so that no fork has to import them."""
     import notebook_launcher
 
     names = [module.name for module in pkgutil.walk_packages(notebook_launcher.__path__, "notebook_launcher.")]
@@ -55,7 +55,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def watch(request: dict[str, Any], *files: int) -> None:
-    """Start a command, and report how it ends."""
+    """Start a command, pass signals on to it, and report its exit status."""
     *streams, report = files
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     program = os.fork()
@@ -77,7 +77,7 @@ def watch(request: dict[str, Any], *files: int) -> None:
 
 
 def become(request: dict[str, Any], streams: list[int]) -> None:
-    """Switch to the user, in a new session, with the terminal if there is one."""
+    """Become a process of the user in a new session, with these streams; a terminal becomes the controlling one."""
     os.setsid()
     for number, one in enumerate(streams):
         os.dup2(one, number)

@@ -1,4 +1,4 @@
-"""Uses JupyterLab in a real browser on the laptop as a person does: a page, a notebook, cells, a kernel's variable."""
+"""Uses JupyterLab in a real browser on the laptop as a person does: opens a notebook, types cells, reads outputs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.practice_cluster import PracticeCluster
 
-# Headless, which takes a third less processor time. If it is not installed, /usr/bin/chromium is used.
+# The headless build needs a third less processor time.
 CHROMIUM = Path("/usr/bin/chromium-headless-shell")
 if not CHROMIUM.exists():
     CHROMIUM = Path("/usr/bin/chromium")
-# the sandbox does not work as root; nothing may be requested outside the laptop's network
+# The sandbox does not work as root. What Chromium would request from the internet by itself is switched off.
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--disable-extensions"]  # fmt: skip
-# a blinking cursor is drawn sixty times a second, and a tab stays open for minutes
+# A blinking cursor is drawn sixty times a second, and a tab stays open for minutes.
 NO_ANIMATION = "* { animation: none !important; transition: none !important }"
 
 #: for a busy machine, on which the default timeouts of 5 and 30 seconds may be too short
@@ -28,7 +28,7 @@ expect.set_options(timeout=PATIENCE)
 
 @contextlib.contextmanager
 def chromium(cluster: PracticeCluster, folder: Path) -> Iterator[Browser]:
-    """Debian's Chromium in the laptop's network, from which only the login node can be reached."""
+    """Run Debian's Chromium in the laptop's network, which leads to the practice cluster and nowhere else."""
     assert CHROMIUM.exists(), "install Debian's chromium-headless-shell (tests/packages.sh does)"
     wrapper = folder / "chromium"
     wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.laptop_argv([str(CHROMIUM)]))} "$@"\n')
@@ -40,13 +40,13 @@ def chromium(cluster: PracticeCluster, folder: Path) -> Iterator[Browser]:
 
 
 def run_cell(page: Page, number: int, code: str, seconds: float = 60.0) -> str:
-    """Type into the cell, press Shift+Enter, and return its output."""
+    """Type code into a cell, run it with Shift+Enter, and return its output."""
     type_into_cell(page, number, code)
     return output_of_cell(page, number, seconds)
 
 
 def type_into_cell(page: Page, number: int, code: str) -> None:
-    """Type into the cell and press Shift+Enter."""
+    """Type code into a cell, and run it with Shift+Enter."""
     page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".cm-content").click(timeout=60_000)
     page.keyboard.type(code)
     page.keyboard.press("Shift+Enter")
@@ -60,7 +60,7 @@ def output_of_cell(page: Page, number: int, seconds: float = 60.0) -> str:
 
 
 def new_notebook(page: Page, url: str) -> None:
-    """Open the address, and a notebook from the launcher tab."""
+    """Open JupyterLab's address, and create a notebook from its Launcher tab."""
     page.set_default_timeout(PATIENCE)
     page.goto(url)
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(timeout=60_000)
@@ -79,7 +79,7 @@ class Tab:
         self.node = run_cell(self.page, 0, "import socket; kept = 40; print(socket.gethostname())")
 
     def asks(self) -> None:
-        """Run another cell, which needs the variable."""
+        """Run another cell, whose output depends on the variable."""
         self._cells += 1
         type_into_cell(self.page, self._cells, f"kept + {self._cells}")
 
@@ -90,7 +90,7 @@ class Tab:
     def is_stuck(self) -> bool:
         """Whether JupyterLab is connected to its kernel but does not know the kernel's state.
 
-        Its first request may have been lost, and it never repeats that.
+        Its first request for the state may have been lost, and it never repeats that request.
         """
         return self.page.get_by_text("| Unknown").is_visible()
 

@@ -41,7 +41,7 @@ _PROMPT = re.compile(r"^(laptop|login|node)\$ ?(.*)$")
 _REAL_PROMPT = re.compile(
     r"\r?(?:\(\w+\) )?(?:\x1b\][^\x07]*\x07)?(?:\([^()\n]* on (\w+)\) alice|alice@(\w+)):[^\r\n$]*\$ $"
 )
-#: printed only if the job cannot start at once, which is unpredictable
+#: printed only if the job cannot start at once, which nobody can predict
 _WAITED = re.compile(r"^(srun|salloc): (job \d+ |Pending job allocation |Nodes .* are ready).*\n?", re.M)
 #: on the line before a block: the command in it that fails
 _FAILS = re.compile(r"<!-- fails: (.+) -->\n\Z")

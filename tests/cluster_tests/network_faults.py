@@ -1,4 +1,4 @@
-"""Faults of networks and login nodes while somebody works, each with its begin and its end."""
+"""Faults of networks, login nodes and compute nodes while somebody works in JupyterLab."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ OTHER_LOGIN = "another login node behind the same name"
 
 @dataclass(frozen=True)
 class Fault:
-    """``name``: in words; ``strikes``: a context during which it lasts; ``noticed``: whether the user is told of it."""
+    """A fault that a test can cause.
+
+    ``name``: in words; ``strikes``: makes the fault happen; its block begins when the fault is over, or, for a login
+    node that has moved, while it lasts; ``noticed``: whether the launcher tells the user about it.
+    """
 
     name: str
     strikes: Callable[[PracticeCluster, Session], contextlib.AbstractContextManager[None]]
@@ -28,7 +32,7 @@ class Fault:
 
 
 def link_down(seconds: float, *, carrier: bool = True) -> Fault:
-    """The laptop's packets are dropped for so long; without ``carrier`` it sees that its link is down."""
+    """The laptop's packets are dropped for some seconds; without ``carrier`` it sees that its link is down."""
 
     @contextlib.contextmanager
     def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
@@ -37,7 +41,7 @@ def link_down(seconds: float, *, carrier: bool = True) -> Fault:
         yield
 
     how = "" if carrier else " (cable pulled)"
-    # a short interruption is over before the user need be told
+    # a short interruption is over before the launcher tells the user
     return Fault(f"link down for {seconds:.0f} s{how}", strike, noticed=seconds > 10)
 
 
@@ -55,7 +59,7 @@ def sshd_restarted() -> Fault:
 
 
 def sessions_killed(words: str, *boxes: str) -> Fault:
-    """Only this user's SSH sessions on the login nodes are killed, as by an administrator or a time-out."""
+    """Only the user's SSH sessions on these boxes are killed, as by an administrator or a time-out."""
 
     @contextlib.contextmanager
     def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
@@ -67,7 +71,7 @@ def sessions_killed(words: str, *boxes: str) -> Fault:
 
 
 def node_sshd_restarted() -> Fault:
-    """The compute nodes' sshd is restarted with all its sessions."""
+    """The sshd of every compute node is restarted, which ends all its sessions."""
 
     @contextlib.contextmanager
     def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
@@ -79,12 +83,12 @@ def node_sshd_restarted() -> Fault:
 
 
 def login_moves(where: str, words: str) -> Fault:
-    """The login node's name resolves to another address from now on, and old connections die."""
+    """The login node's name resolves to another address during the block, and old connections die."""
 
     @contextlib.contextmanager
     def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
         with cluster.login_moves_to(where):
-            if where == "login2":  # the other one went down
+            if where == "login2":  # the first login node is down
                 cluster.stop_sshd("login")
             try:
                 yield
@@ -95,7 +99,7 @@ def login_moves(where: str, words: str) -> Fault:
 
 
 def launcher_stopped(seconds: float) -> Fault:
-    """The launcher is stopped (SIGSTOP), as on a sleeping laptop, and continues later."""
+    """The launcher is stopped (SIGSTOP) for some seconds, as on a laptop that sleeps, and then continues."""
 
     @contextlib.contextmanager
     def strike(_cluster: PracticeCluster, session: Session) -> Iterator[None]:
@@ -149,8 +153,8 @@ def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fa
                 tab.is_answered(15.0)
                 return time.monotonic() - began
             except AssertionError:
-                # a message that the page sends while Jupyter replaces the old connection may be lost; a person would
-                # run the cell again
+                # A message that the page sends while Jupyter replaces the old connection may be lost; a person would
+                # then run the cell again.
                 if time.monotonic() - began > patience:
                     raise
                 if time.monotonic() - began > STUCK_AFTER and tab.is_stuck():

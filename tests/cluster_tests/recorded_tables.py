@@ -22,14 +22,17 @@ _CHANGING = (
 
 
 def keep(config: pytest.Config, record: str, name: str, seen: Any) -> None:
-    """Save the result of a test in pytest's cache, where ``recorded`` finds it."""
+    """Save the result of a test in pytest's cache, where ``recorded`` finds it.
+
+    Only results with Slurm 24.11 are saved, because the documentation shows those.
+    """
     cache = getattr(config, "cache", None)  # pytest's cache may be disabled
     if cache is not None and config.getoption("--slurm") == "24.11":
         cache.set(f"{record}/{name}", seen)
 
 
 def recorded(record: str, names: Iterable[str], tests: str) -> dict[str, Any]:
-    """Return the results of the last run of ``tests``. Raises ``SystemExit``, which names tests that were not run."""
+    """Return the saved results of a file of tests by name. Raises ``SystemExit`` with the names that have none."""
     folder = ROOT / ".pytest_cache" / "v" / record
     names = list(names)
     missing = [name for name in names if not (folder / name).exists()]

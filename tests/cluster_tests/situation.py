@@ -1,4 +1,4 @@
-"""The parts of a situation: its circumstances, the actions meanwhile, and what the user sees."""
+"""What describes a situation: its circumstances, the actions during the launch, and what the user sees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conftest import Session, fetch
 from tests.practice_cluster import PracticeCluster
 
 Arrangement = Callable[[PracticeCluster], contextlib.AbstractContextManager[object]]
-# An action during a launch; if it returns a text, that was shown to the user elsewhere.
+# An action during a launch. If it returns a text, the user has seen that in another terminal.
 Act = Callable[[PracticeCluster, Session], str | None]
 
 
@@ -43,13 +43,14 @@ class When:
 class Situation:
     """One situation.
 
-    ``provoked``: how, in words and commands; ``arguments``: those of launch-notebook, in which ``{}`` is the value
-    from the arrangement; ``sees``: a regular expression for each sentence that the user must have seen; ``ends``: the
-    error that the launch ends with, ``None`` if it succeeds; ``arranged``: the circumstances; ``acts``: the actions
-    meanwhile, in order; ``each_slurm``: whether releases of Slurm differ in it; ``newest_slurm``: whether it is
-    also tested with the newest one; ``killed``: whether the launcher is killed; ``alone``: whether it and other
-    sessions would disturb each other; ``turn``: a resource that only one situation at a time may use (a node, a
-    partition, a user's home); ``long``: whether it takes a minute or more.
+    ``provoked``: how it is brought about, in words and commands; ``arguments``: those of launch-notebook, in which
+    ``{}`` is replaced by the value that ``arranged`` yields; ``sees``: a regular expression for each sentence that the
+    user must have seen; ``ends``: the error that the launch ends with, ``None`` if it succeeds; ``arranged``: the
+    circumstances; ``acts``: the actions during the launch, in order; ``each_slurm``: whether it is also tested with the
+    oldest release of Slurm, because releases differ in it; ``newest_slurm``: whether it is also tested with the newest
+    one; ``killed``: whether the launcher is killed; ``alone``: whether it and other sessions would disturb each other;
+    ``turn``: a resource that only one situation at a time may use (a node, a partition, a user's home); ``long``:
+    whether it takes a minute or more.
     """
 
     part: Part
@@ -76,7 +77,7 @@ class Situation:
 
     @property
     def folders(self) -> int:
-        """How many session folders it leaves: if a job was queued, the one with its log."""
+        """How many session directories it leaves: if a job was queued, the one with its log."""
         return 0 if self.part is Part.REFUSED else 1
 
 
@@ -84,7 +85,7 @@ class Situation:
 
 
 def root_does(box: str, script: str, undo: str) -> Arrangement:
-    """Let root run a shell script in a box, and another one afterwards."""
+    """Let root run a shell script in a box, and at the end another one that undoes it."""
 
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[None]:
@@ -98,7 +99,7 @@ def root_does(box: str, script: str, undo: str) -> Arrangement:
 
 
 def together(*arrangements: Arrangement) -> Arrangement:
-    """Make several arrangements, in this order; the result is that of the last one."""
+    """Combine arrangements, which are entered in this order; it yields the value of the last one."""
 
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[object]:
@@ -112,13 +113,13 @@ def together(*arrangements: Arrangement) -> Arrangement:
 
 
 def partition(name: str, setting: str, undo: str) -> Arrangement:
-    """Change one setting of a partition."""
+    """Change a setting of a partition; ``undo`` is its value before."""
     change = f"scontrol update partitionname={name}"
     return root_does("ctl", f"{change} {setting}", f"{change} {undo}")
 
 
 def away(box: str, *paths: str) -> Arrangement:
-    """Hide programs or folders of a box."""
+    """Hide programs or folders of a box by renaming them."""
     hide, show = ("; ".join(f"mv {move.format(path)}" for path in paths) for move in ("{0} {0}.away", "{0}.away {0}"))
     return root_does(box, hide, show)
 
@@ -146,15 +147,15 @@ def job_of(user: str, *words: str, comes_to: str = "RUNNING", runs: str = "exec 
 
 @contextlib.contextmanager
 def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
-    """Make a reservation ``past`` for a minute, and wait until it has ended."""
+    """Create a reservation ``past`` of one minute, and wait until it has ended."""
     words = ["ReservationName=past", "StartTime=now", "Duration=1", "Users=bob", "Nodes=node1", "CoreCnt=1"]
     cluster.root("ctl", ["scontrol", "create", "reservation", *words], check=True)
     wait_in(cluster, "ctl", "! scontrol show reservation past", 120, every=2)
     yield
 
 
-# With an unknown key, so that every login fails. After penalties of 40 s in all, three or four failures, the server
-# refuses the address.
+# With an unknown key, so that every login fails. Each failure adds a penalty of 15 s, and from 40 s on the server
+# refuses the address: after three failures, or after four if one more had begun.
 FAIL_TO_LOG_IN = """\
 cd "$(mktemp -d)" && ssh-keygen -q -t ed25519 -N '' -f key
 for i in 1 2 3 4 5; do ssh -F none -o BatchMode=yes -o IdentitiesOnly=yes -i key login true; done
@@ -164,7 +165,7 @@ rm -r "$PWD"
 
 @contextlib.contextmanager
 def refused_address(cluster: PracticeCluster) -> Iterator[None]:
-    """Let the login node refuse the laptop's address, for 45 seconds or a little more."""
+    """Let the login node refuse the laptop's address, for 45 seconds or somewhat longer."""
     with cluster.penalties("login"):
         failed = cluster.run("laptop", "alice", ["sh", "-c", FAIL_TO_LOG_IN])
         assert "Permission denied" in failed.stderr
@@ -173,7 +174,7 @@ def refused_address(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def profile_of(user: str, name: str, text: str) -> Arrangement:
-    """Give a user another profile on the laptop."""
+    """Give a user one more profile on the laptop."""
 
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[None]:
@@ -188,13 +189,13 @@ def profile_of(user: str, name: str, text: str) -> Arrangement:
 
 
 def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int, every: float = 0.2) -> None:
-    """Wait in a box until a shell condition is true: entering the box for each check would cost more."""
+    """Wait until a shell condition is true, in a loop inside the box: to enter it for each check would cost more."""
     waits = f"until {condition}; do sleep {every}; done >/dev/null 2>&1"
     in_box.run(cluster, box, "root", ["timeout", str(seconds), "sh", "-c", waits]).check_returncode()
 
 
 def venv(name: str, jupyterlab: str, user: str = "alice") -> Arrangement:
-    """Give a user a virtual environment, a folder in their home, whose ``jupyter-lab`` is this shell script."""
+    """Give a user a virtual environment ``name`` in their home, whose ``jupyter-lab`` is this shell script."""
     folder = f"/home/{user}/{name}"
     make = (
         f"mkdir -p {folder}/bin; cd {folder}/bin; ln -s /usr/bin/python3 python; "
@@ -205,7 +206,7 @@ def venv(name: str, jupyterlab: str, user: str = "alice") -> Arrangement:
     return root_does("login", make, f"rm -rf {folder}")
 
 
-# Answers as JupyterLab does, with and without the token, and starts at once.
+# A stand-in for JupyterLab that starts at once: to the launcher it answers as JupyterLab does, and it checks the token.
 STAND_IN = """\
 exec python3 -Sc "
 import http.server, json, os, pathlib
@@ -225,18 +226,18 @@ server.serve_forever()
 
 
 def slow_container_of(user: str, seconds: int) -> Arrangement:
-    """Delay the start of a user's containers on node1 by so much."""
+    """Delay the start of a user's containers on node1 by some seconds."""
     return _for_one("node1", "apptainer", user, f"sleep {seconds}")
 
 
 def failing_squeue_of(user: str) -> Arrangement:
-    """Let a user's squeue fail."""
+    """Let squeue fail for one user, as if slurmctld did not answer in time."""
     words = "slurm_load_jobs error: Socket timed out on send/recv operation"
     return _for_one("login", "squeue", user, f"echo {words} >&2; exit 1")
 
 
 def _for_one(box: str, program: str, user: str, first: str) -> Arrangement:
-    """Let a program of a box run something else first for this user."""
+    """Let a program of a box run a command of the shell first, for one user only."""
     script = f'#!/bin/sh\ntest "$(id -un)" != {user} || {{ {first}; }}\nexec /usr/bin/{program} "$@"\n'
     path = f"/usr/local/bin/{program}"
     return root_does(box, f"cat >{path} <<'END'\n{script}END\nchmod 755 {path}", f"rm {path}")
@@ -246,7 +247,7 @@ def _for_one(box: str, program: str, user: str, first: str) -> Arrangement:
 
 
 def press(keys: str) -> Act:
-    """Let the user press keys."""
+    """Return an action: the user presses keys."""
 
     def act(_cluster: PracticeCluster, session: Session) -> None:
         session.send(keys)
@@ -255,7 +256,7 @@ def press(keys: str) -> Act:
 
 
 def do(box: str, command: str, user: str = "root") -> Act:
-    """Let a user run a command in a box; ``JOB`` stands for the launch's job."""
+    """Return an action: a user runs a command in a box, in which ``JOB`` is replaced by the id of the launch's job."""
 
     def act(cluster: PracticeCluster, session: Session) -> None:
         words = ["sh", "-euc", re.sub(r"\bJOB\b", lambda _: session.job_id, command)]
@@ -265,7 +266,7 @@ def do(box: str, command: str, user: str = "root") -> Act:
 
 
 def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 60) -> Act:
-    """Change the circumstances, act, and change them back as soon as output matches ``printed``."""
+    """Return an action: change the circumstances, do ``acts``, and change them back once output matches ``printed``."""
 
     def act(cluster: PracticeCluster, session: Session) -> None:
         with arrangement(cluster):
@@ -284,14 +285,14 @@ def killed_and_stopped(cluster: PracticeCluster, session: Session) -> str:
 
 
 def killed_and_forgotten(cluster: PracticeCluster, session: Session) -> None:
-    """Kill all processes of the job, and prevent queries until the controller has forgotten it."""
+    """Kill all processes of the job, and let squeue fail until the controller has forgotten the job."""
     with cluster.failing_squeue():
         cluster.root("node1", ["pkill", "-KILL", "-u", "alice"], check=True)
         wait_in(cluster, "ctl", f"! scontrol show job {session.job_id}", 90, every=1)
 
 
 def still_answers(arrangement: Arrangement) -> Act:
-    """Change the circumstances, send a request to JupyterLab through the tunnel, and change them back."""
+    """Return an action: JupyterLab answers through the tunnel while the circumstances are changed."""
 
     def act(cluster: PracticeCluster, session: Session) -> None:
         session.url = re.findall(r"http://127\.0\.0\.1:\d+/lab\?token=[\w-]+", session.printed)[-1]
@@ -313,7 +314,7 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def shown(printed: str) -> list[str]:
-    """Return what a terminal has shown, in order: each line, each change of the waiting line, and complete errors."""
+    """Return what a terminal has shown, in order: lines, each state of the line with the spinner, and whole errors."""
     paragraphs: list[str] = []
     for line in re.split(rf"[\n{SPINNER}]", printed):
         text = re.sub(r"^ *\d+:\d\d  ", "", line.rstrip())
@@ -332,6 +333,6 @@ def matching(pattern: str, paragraphs: Sequence[str]) -> str | None:
 
 
 def assert_no_noise(session: Session) -> None:
-    """Check that nothing of a noisy site's output can control the terminal."""
+    """Check that no control sequence of a noisy site has reached the terminal."""
     raw = f"{session._seen}{session.child.buffer or ''}"
     assert [bad for bad in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\x9d") if bad in raw] == []

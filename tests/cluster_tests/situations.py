@@ -40,7 +40,7 @@ from tests.cluster_tests.situation import (
 )
 from tests.conftest import PROFILE
 
-# Environments of the profile for situations, in addition to those of all tests.
+# Environments that the profile has here in addition to those of all tests.
 ENVIRONMENTS = """\
 [environments.unreadable]
 container = "/tmp/unreadable.sif"
@@ -73,10 +73,10 @@ activate = [
 WHOLE_PROFILE = f"{PROFILE}\n{ENVIRONMENTS}"
 LOGIN_SETUP = 'base = "practice"\nlogin_setup = ["module load nothing/1"]\n'
 
-ONE = ("-n", "1", "-x", "node2,gpu1")  # node2 is where a slurmd is killed meanwhile, gpu1 where sessions take turns
+ONE = ("-n", "1", "-x", "node2,gpu1")  # a situation kills slurmd on node2, and situations take turns on gpu1
 ON_NODE1 = (*ONE, "-w", "node1")
 ON_GPU1 = ("-n", "1", "-w", "gpu1")
-LIGHT = ("--venv", "~/light", "--", "plain")  # what answers as JupyterLab does and is there at once, see STAND_IN
+LIGHT = ("--venv", "~/light", "--", "plain")  # a stand-in for JupyterLab, see STAND_IN
 
 REFUSED = (
     Situation(Part.REFUSED, "invalid walltime", "`-t soon`",
@@ -279,7 +279,7 @@ WAITS = (
     Situation(Part.WAITS, "licence in use", "bob's job has the only `matlab`, `-L matlab`; it ends",
               (*ONE, "-L", "matlab", *LIGHT), (r"licence", r"JupyterLab runs on"), None,
               arranged=lambda cluster: cluster.licence_taken(),
-              # only this one of his jobs: one in `urgent` has just taken a node from another situation's session
+              # only this one of bob's jobs: another situation may need his job in `urgent` at the same time
               acts=(When("licence", do("ctl", "scancel $(squeue -h -u bob -L matlab -o %i)")), ENTER)),
     Situation(Part.WAITS, "node that cannot be prepared", "the site's prolog fails on node1",
               ON_NODE1, (r"held: it could not be started on its node", r"→ .*release"), errors.Interrupted,

@@ -38,7 +38,7 @@ def cells(situation: Situation, seen: Sequence[str]) -> list[str]:
 
 
 def exit_code(situation: Situation) -> str:
-    """Return the exit code with the name of its error."""
+    """Return the exit code, with the name of the error if there is one."""
     return f"{situation.exit_code} {situation.ends.__name__}" if situation.ends else str(situation.exit_code)
 
 
@@ -50,7 +50,8 @@ def left_behind(situation: Situation) -> str:
 def shortened(paragraph: str) -> list[str]:
     """Return a paragraph's lines without the job's log, and with the parts that differ between runs replaced.
 
-    If a program has printed the same about many files, its first two lines are kept.
+    Of more than five lines, as when a program prints the same about many files, only the first three and the last are
+    kept.
     """
     kept = [line for line in paragraph.splitlines() if not re.match(r"  (\||The end of the job's log:)", line)]
     if len(kept) > 5:

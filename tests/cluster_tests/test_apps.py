@@ -1,4 +1,4 @@
-"""A program beside JupyterLab on the practice cluster (``--app``), through the tunnel, and who does not reach it."""
+"""Programs beside JupyterLab (``--app``): alice reaches them through the tunnel, and bob does not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ socketserver.UnixStreamServer(sys.argv[1], Handler).serve_forever()
 
 
 def opened(cluster: PracticeCluster, box: str, user: str, url: str, *options: str) -> str:
-    """What somebody sees who opens an address there, with cookies, as a browser does."""
+    """Return what a user of a box gets from an address, with cookies and redirections, as in a browser."""
     return cluster.run(box, user, ["curl", "-sLm", "10", "-b", "", *options, url], login=False).stdout
 
 
@@ -69,7 +69,7 @@ def test_a_program_of_the_profile(cluster: PracticeCluster, start: Callable[...,
         shown, _brief = json.loads(record.splitlines()[-1])["apps"]
         assert (shown["state"], shown["restarts"], shown["url"]) == ("running", 0, url.partition("?")[0])
         assert app["secret"] not in record
-        session.saw(r"Brief is not running\. It ended with exit code 127\.")  # and is not there, so it is given up
+        session.saw(r"Brief is not running\. It ended with exit code 127\.")  # no such program: it is not restarted
         session.send("\n")
         assert session.end() == 0
     assert_nothing_left(cluster)

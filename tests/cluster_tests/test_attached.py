@@ -1,4 +1,4 @@
-"""While a session is held, on the practice cluster: the last minute, other ports, the browser, several launchers."""
+"""An attached session: the last minute, other ports, the browser, several launchers, and a staged environment."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def staging(cluster: PracticeCluster, session: Session) -> str:
 
 
 def test_the_next_session_finds_its_environment_on_the_nodes_own_disk(cluster: PracticeCluster, start: Start) -> None:
-    """In a real job, where an ordinary user mounts the copy over the folder; so does a shell there."""
+    """The copy is mounted over the environment's folder, read-only, for the job and for a shell in it."""
     copies, archive = "/tmp/notebook-launcher-stage-2001", "/home/alice/.light.stage-*"
     words = ("--cluster", "staging", "-t", "10", "-w", "node1", *LIGHT)
     try:

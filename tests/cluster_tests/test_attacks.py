@@ -1,4 +1,4 @@
-"""Attacks on the practice cluster, most of them on one session of alice's: none gets what it is after."""
+"""Attacks on the practice cluster, most of them on one session of alice's: all of them fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.practice_cluster import PracticeCluster
 
 @pytest.fixture(scope="module")
 def scene(cluster: PracticeCluster) -> Iterator[Scene]:
-    """One session, by the engine and the route that open the most: sockets, a key in a file, and a port on the node."""
+    """Start a session whose engine and route offer most to attack: sockets, a key file, and a port of the node."""
     words = ("-n", "1", "-w", NODE, "--engine", "openssh", "--route", "job-sshd", "--", "module")
     session = launch(cluster, "laptop", *words, columns=200)
     session.ready()

@@ -1,4 +1,4 @@
-"""A bench on the practice cluster: four combinations, one made to fail, the launcher killed, and run again."""
+"""``bench`` with four combinations, of which one fails; its launcher is killed, and it runs again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COMMAND = ["launch-notebook", "bench", "tiny.ipynb", "--matrix", MATRIX, "-p", "
 
 @pytest.fixture
 def alice(cluster: PracticeCluster) -> Iterator[PracticeCluster]:
-    """Alice's laptop with the notebook in a folder; what she leaves is cleared away."""
+    """The cluster, with the notebook in a folder on alice's laptop; what she leaves is removed at the end."""
     write_profile(cluster, "laptop", "alice", PROFILE)
     cluster.run("login", "alice", ["rm", "-rf", ".notebook-launcher", "may-end"])
     write(cluster, "tiny.ipynb", json.dumps(NOTEBOOK))
@@ -70,7 +70,7 @@ def entries(cluster: PracticeCluster) -> list[dict[str, object]]:
 
 
 def sessions(cluster: PracticeCluster) -> list[str]:
-    """All sessions that ever had a job."""
+    """Return the names of all sessions that ever had a job."""
     found = cluster.run("login", "alice", ["sh", "-c", "ls -d .notebook-launcher/sessions/2*/job"]).stdout
     return [path.split("/")[-2] for path in found.split()]
 
@@ -97,8 +97,8 @@ def test_killed_in_the_middle_and_run_again_nothing_is_run_twice(alice: Practice
     )
     assert list(states.values()).count("done") == 3
     after = {str(entry["session"]) for entry in found}
-    # What was queued before was found, and counts. One may have been killed before its job was queued: it never had
-    # one, and can have none any more.
+    # Sessions whose jobs were queued are used again. One session may have lost its launcher before its job was queued;
+    # no job can be queued for it any more.
     never = before - after
     assert never <= {str(session) for entry in found for session in entry["earlier"]}  # type: ignore[attr-defined]
     assert len(never) <= 1
@@ -109,7 +109,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_run_twice(alice: Practice
 
 
 def jobs(cluster: PracticeCluster, names: set[str]) -> set[str]:
-    """All jobs that Slurm's accounting has of these sessions, and of any that are there."""
+    """Return the ids of all jobs in Slurm's accounting for these sessions and those whose directories exist."""
     told = cluster.run("login", "alice", ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-o", "JobID,JobName"]).stdout
     rows = [line.partition("|") for line in told.splitlines()]  # other tests have jobs with odd names
     return {job for job, _, name in rows if name in {*names, *sessions(cluster)}}
@@ -136,7 +136,7 @@ def check_report(cluster: PracticeCluster, said: str) -> None:
         assert part in page
         assert part.replace("_", "\\_") in text
     assert "launch-notebook bench tiny.ipynb" in page
-    # on the practice cluster's laptop there is no matplotlib, and there are plots all the same
+    # the plots need no matplotlib, which the practice cluster's laptop does not have
     assert "data:image/svg+xml;base64," in page
     assert read(cluster, "report-plots/1-times.svg").startswith("<svg ")
 

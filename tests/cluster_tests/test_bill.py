@@ -1,4 +1,4 @@
-"""The bill on the practice cluster: what a real Slurm's accounting and the job's own samples tell of a real session."""
+"""The usage report at the end of a session (``bill``), from Slurm's accounting and the job's own samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Start = Callable[..., Session]
 LAUNCH = in_box.launch
 each_slurm = pytest.mark.each_slurm
 
-# a kernel that works for some seconds as soon as it starts
+# a start-up file of IPython: every kernel computes for three seconds as soon as it starts
 _BURN = (
     "import time\nuntil = time.process_time() + 3\nwhile time.process_time() < until:\n    pass\nopen('burnt', 'w')\n"
 )
@@ -44,7 +44,7 @@ def _busy_kernels(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def burn(cluster: PracticeCluster, session: Session) -> None:
-    """Start a kernel, and wait until it has worked."""
+    """Start a kernel, and wait until it has computed."""
     url = session.api.replace("api/status", "api/kernels")
     program = (
         "import sys, urllib.request\n"
@@ -66,7 +66,7 @@ def bill(cluster: PracticeCluster, box: str, *words: str) -> subprocess.Complete
 def test_a_session_that_worked_and_was_cancelled_shows_its_bill_before_the_error(
     cluster: PracticeCluster, start: Start
 ) -> None:
-    session = start("-t", "2:00:00", "-n", "2")  # with the memory that the site gives for two cores
+    session = start("-t", "2:00:00", "-n", "2")  # the site gives it the memory of two cores
     session.ready()
     burn(cluster, session)
     running = bill(cluster, "laptop", session.session_id)
@@ -103,12 +103,12 @@ def test_without_accounting_the_samples_make_a_bill(cluster: PracticeCluster, st
         session.expect("CPU")  # the first sample has come
         session.send("\n")
         assert session.end() == 0
-        printed = session.printed.partition("has ended.")[2]  # the end comes first
+        printed = session.printed.partition("has ended.")[2]  # the report comes after this
         assert re.search(rf"Session {session.session_id} on node", printed)
         assert re.search(r"CPU +\d.* of 1 core busy: \d+ s of CPU time", printed)
         assert "CPUTime" not in printed
         assert re.search(r"memory +\d\.\d+ GiB at most", printed)
         folded = " ".join(printed.split())
         assert re.search(r"by \d+ samples? of the job; Slurm.s accounting has nothing about it", folded)
-        assert "cost" not in printed  # how many cores it had, nobody tells
+        assert "cost" not in printed  # without accounting, the number of cores is unknown
     assert_nothing_left(cluster)

@@ -1,4 +1,4 @@
-"""A small class on the practice cluster: seen, checked, its results collected, ended."""
+"""The ``classroom`` commands with a small class: ``check``, ``watch``, ``end`` and ``collect``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ LAUNCH = in_box.launch
 
 @pytest.fixture(scope="module")
 def lesson(cluster: PracticeCluster) -> Iterator[PracticeCluster]:
-    """The class; jobs learn on their node which groups their user is in: slurmctld has cached that before."""
+    """The class. ``disable_send_gids`` lets jobs read their user's groups on the node.
+
+    Without it they come from slurmctld, which may have cached them before the class's group existed.
+    """
     with class_on(cluster), cluster.configured(LaunchParameters="disable_send_gids"):
         yield cluster
         clear(cluster)
@@ -35,14 +38,14 @@ def teacher(cluster: PracticeCluster, *words: str) -> tuple[int, str]:
 
 
 def students(cluster: PracticeCluster) -> dict[str, dict[str, Any]]:
-    """What the teacher sees, by student."""
+    """Return what ``classroom watch`` reports, by student."""
     _, printed = teacher(cluster, "watch", "students.csv", "--once", "--json")
     [event] = [json.loads(line) for line in printed.splitlines() if '"event": "class"' in line]
     return {one["user"]: one for one in event["students"]}
 
 
 def settled(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]] | None:
-    """The students, once each session that runs has reported that JupyterLab does."""
+    """Return the students once two sessions have a job and have reported that JupyterLab runs, else ``None``."""
     live = [one for one in found.values() if one["job"]]
     return (
         found if len(live) == 2 and all(one["state"] == "running" and one["seen"] is not None for one in live) else None
@@ -56,7 +59,7 @@ def test_a_class_from_its_first_student_to_its_end(lesson: PracticeCluster) -> N
     results = f"{record('fit', 1.0)}\n{record('<b>evil</b>', 2.0)}\n"
     in_box.run(cluster, "login", "alice", ["sh", "-c", "cat >~/lab/results.jsonl"], input=results).check_returncode()
 
-    # the scheduler says that they run, and their sessions say how
+    # the scheduler reports that the jobs run, the heartbeats report the state of JupyterLab
     seen = wait_until(lambda: settled(students(cluster)), 60)
     assert {user: one["state"] for user, one in seen.items()} == {
         "alice": "running", "ivan": "running", "judy": "not_started"
@@ -69,7 +72,7 @@ def test_a_class_from_its_first_student_to_its_end(lesson: PracticeCluster) -> N
     )
     assert modes.stdout.splitlines() == ["drwxr-s--- alice lab", "-rw-r----- alice lab"]
 
-    # the end: a notice in each terminal, then the sessions end themselves, as the scheduler lets the teacher end none
+    # The scheduler would not let the teacher cancel the jobs, so the sessions end themselves when they read the notice.
     code, printed = teacher(cluster, "end", "students.csv", "--in", "0", "--yes", "--message", "Submit <it>.")
     assert (code, "2 sessions ended: alice, ivan." in printed) == (0, True), printed
     for session in sessions.values():
@@ -80,7 +83,7 @@ def test_a_class_from_its_first_student_to_its_end(lesson: PracticeCluster) -> N
     assert {user: one["detail"] for user, one in students(cluster).items()}["alice"] == "ended by the teacher"
     assert in_box.run(cluster, "login", "root", ["test", "!", "-e", f"{FOLDER}/end"]).returncode == 0
 
-    # what alice has recorded came with the last report
+    # alice's last heartbeat came with the results that she had recorded
     code, printed = teacher(cluster, "collect", "students.csv", "--anonymous")
     assert code == 0 and "Without results: Student 2, Student 3." in printed, printed
     page = in_box.run(cluster, "laptop", TEACHER, ["sh", "-c", "cat ~/lab-results.html"]).stdout

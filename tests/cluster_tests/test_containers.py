@@ -1,6 +1,6 @@
-"""Apptainer, Charliecloud and Podman on the practice cluster: each runs the same JupyterLab, and leaves nothing behind.
+"""Apptainer, Charliecloud and Podman: each runs the same JupyterLab, and leaves nothing behind.
 
-Modules likewise: Lmod, and Environment Modules in its place.
+Also the two module systems, Lmod and Environment Modules.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ env = {{ MINE = "it's $(mine)" }}
 
 @pytest.fixture
 def alice(cluster: PracticeCluster) -> Iterator[PracticeCluster]:
-    """A cluster on which alice has environments for all three runtimes, and some data."""
+    """The cluster, on which alice has an environment for each of the three runtimes, and a folder to bind."""
     cluster.run("login", "alice", ["sh", "-c", "mkdir -p 'my data'; touch 'my data/readme'"], check=True)
     write_profile(cluster, "laptop", "alice", PROFILE + ENVIRONMENTS)
     yield cluster
@@ -60,7 +60,7 @@ def alice(cluster: PracticeCluster) -> Iterator[PracticeCluster]:
 
 
 def containers(cluster: PracticeCluster, node: str) -> str:
-    """What Podman knows of on a node; to look, it leaves a process behind itself, which is ended."""
+    """Return the containers that Podman has recorded on a node, and end the process that this query leaves behind."""
     look = "podman ps --all --filter name=notebook-launcher --format '{{.Names}} {{.Status}}'; "
     look += "pkill -KILL -u $(id -u) -f '^(/usr/bin/)?podman' || true"
     return cluster.run(node, "alice", ["sh", "-c", look]).stdout.strip()
@@ -78,7 +78,7 @@ def end(cluster: PracticeCluster, session: Session) -> None:
 
 
 def assert_it_is_like_the_node(cluster: PracticeCluster, session: Session) -> None:
-    """A cell finds the user's home and number, what the environment sets and binds, and the image's Python."""
+    """Check that a cell has the user's home and id, the environment's variables and binds, and the image's Python."""
     found = json.loads(run_cell(cluster, session, INSPECT))
     assert found == {
         "python": "/opt/jupyterlab/bin/python3",
@@ -106,13 +106,13 @@ os.system("sh -c 'sleep 0.2 &'")
 time.sleep(0.7)
 print([line for file in glob.glob("/proc/[0-9]*/stat") if ") Z " in (line := open(file).read())])
 """
-# of Podman's processes: its command, and not the one that holds the container and names it in its own words
+# matches `podman run`, but not conmon, which keeps the container and whose arguments name podman, too
 PODMANS_COMMAND = "^/usr/bin/podman .* run "
 
 
 @pytest.mark.parametrize("still_activating", [False, True])
 def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start, still_activating: bool) -> None:
-    """With JupyterLab running, or before anything there listens to a signal."""
+    """Kill it while JupyterLab runs, or earlier, while nothing in the container handles signals yet."""
     slow = '\n[environments.podman]\nactivate = "exec sleep 300"\n' if still_activating else ""
     profile = PROFILE + ENVIRONMENTS.replace("\n[environments.podman]\n", slow) if slow else PROFILE + ENVIRONMENTS
     write_profile(alice, "laptop", "alice", profile)
@@ -127,17 +127,17 @@ def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start
                "the container to end by itself")  # fmt: skip
     session.send("\x03")
     session.end()
-    # What is not running can still stand in the records, and the process in which Podman rests is left, with the one
-    # that showed the image: there was nobody to look after them.
+    # Podman's records may still name a container that no longer runs, and its pause process and the one that mounted
+    # the image are left: the job script, which would have removed them, was killed.
     forget_containers(alice)
     assert containers(alice, "node1") == ""
     assert_nothing_left(alice)
 
 
 def test_podman_after_everything_was_killed(alice: PracticeCluster, start: Start) -> None:
-    """A scheduler that kills all of a job at once leaves a record that makes every later call of Podman's fail.
+    """A scheduler that kills a whole job at once leaves records with which every later call of Podman fails.
 
-    All is well in the session after that: a cell, a shell beside it, and nothing is left.
+    The next session repairs them: a cell and a shell work in it, and nothing is left.
     """
     hold = "podman run --rm --pull=never --network=host --cgroups=disabled localhost/jupyterlab:4 sleep 99"
     names = "podman|podman pause|conmon|sleep|fuse-overlayfs"
@@ -176,7 +176,7 @@ YEAR = ("--module", "2025", "--module", "JupyterLab/4-year")
 
 
 def command_in_a_job(cluster: PracticeCluster, command: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """What a command prints in a job of its own, in such an environment."""
+    """Run a command in a job of its own. ``words``: further arguments, such as those that name the environment."""
     flags = ("-t", "5", "-n", "1", "-w", "node1")
     return in_box.launcher(cluster, "laptop", "alice", "shell", *flags, "-c", command, *words)
 

@@ -1,4 +1,4 @@
-"""Copies to and from the practice cluster: Ctrl-C, a connection that is cut, a full home, in a real terminal."""
+"""``copy`` to and from the cluster: Ctrl-C, a connection that is lost, a full home, shells that print noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.practice_cluster import PracticeCluster
 LAUNCH = in_box.launch
 each_scheduler = pytest.mark.each_scheduler
 
-# large enough that a busy machine does not come too late to cut it
+# large enough that even on a busy machine the copy is not finished before it is interrupted
 SIZE, STOPPED_AT = 250, 20  # MiB
 
 
@@ -30,12 +30,12 @@ def _cleared(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def home(cluster: PracticeCluster, box: str) -> Path:
-    """Alice's home there, as this machine sees it."""
+    """Return alice's home on the laptop or the cluster, as a folder of this machine."""
     return cluster.directory / ("laptop-home" if box == "laptop" else "home") / "alice"
 
 
 def mebibytes(folder: Path) -> float:
-    """How large what a copy has written there so far is."""
+    """Return how much a copy that is not finished has written to the folder so far."""
     return sum(part.stat().st_size for part in folder.glob(".back.part-*")) / 2**20
 
 
@@ -61,7 +61,7 @@ def test_after_ctrl_c_the_same_command_goes_on_and_survives_a_cut(
     assert "type the same command to continue from there" in stopped.printed
     again = start("copy", *words)
     again.read_along()
-    again.saw(rf"/{SIZE}\.0 MiB")  # looking into the box for it would come too late on a busy machine
+    again.saw(rf"/{SIZE}\.0 MiB")  # on a busy machine, a look at the files would come too late
     cluster.kill_connections("login", "alice")
     again.saw("Connected again")
     assert again.end() == 0, again.printed
@@ -91,7 +91,7 @@ def test_a_full_home_and_a_file_that_may_not_be_read(cluster: PracticeCluster, s
 def test_a_shell_that_says_much(
     cluster: PracticeCluster, start: Callable[..., Session], user: str, bashrc: str
 ) -> None:
-    """That of frank is tcsh, that of grace is bash, which reads its .bashrc for each command."""
+    """Frank's shell is a tcsh that prints noise; grace's is bash, which reads .bashrc for each command."""
     make = "mkdir -p d/e; printf '%s' 1 >'d/a b'; printf 2 >d/e/-x; printf 3 >\"$(printf 'd/new\\nline')\""
     cluster.run("laptop", user, ["sh", "-c", make], check=True)
     with cluster.start_up_file(user, ".bashrc", bashrc) if bashrc else contextlib.nullcontext():

@@ -1,4 +1,4 @@
-"""A course on the practice cluster: a student types one line, and their work is theirs, from whatever computer."""
+"""A course on the practice cluster: a student types one command, and their changes are kept on every computer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ time = "0:20:00"
 
 @pytest.fixture
 def home(cluster: PracticeCluster) -> Iterator[Path]:
-    """Alice's home on the cluster; what the course leaves there and on the laptop goes away again."""
+    """Alice's home on the cluster; what the course leaves there and on the laptop is removed at the end."""
     home = cluster.directory / "home" / "alice"
     yield home
     forget = "rm -rf gpulab .notebook-launcher/courses .config/notebook-launcher/courses course other-config"
@@ -75,19 +75,19 @@ def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster,
     record = home / ".notebook-launcher" / "sessions" / session.session_id / "session.json"
     assert json.loads(record.read_text())["course"] == "gpulab"
     assert {name: (home / "gpulab" / name).read_text() for name in notebooks} == notebooks
-    # with the course alone every command goes to its cluster
+    # once the course is saved, other commands use its cluster by default
     listed = in_box.launcher(cluster, "laptop", "alice", "list", "--json").stdout
     assert session.session_id in listed
     session.send("\n")
     assert session.end() == 0
 
     cluster.run("login", "alice", ["sh", "-c", "echo mine >gpulab/beginner.ipynb"], check=True)
-    again = start("-b", "now+1hour", columns=200)  # the course is meant from now on
+    again = start("-b", "now+1hour", columns=200)  # the course is the default from now on
     leave_the_queue(again)
     assert "Course gpulab" in again.printed and "Notebooks copied" not in again.printed
     assert (home / "gpulab" / "beginner.ipynb").read_text() == "mine\n"
 
-    # another computer, where the course is new, and has changed meanwhile
+    # as on another computer, to which the course is new, and with changed notebooks of the teacher's
     on_laptop(cluster, {"beginner.ipynb": '{"v": 2}', "week2/lab3.ipynb": '{"lab": 2}'})
     other = "cp -r .config/notebook-launcher other-config && rm -rf other-config/courses && " \
         "echo 'cluster = \"practice\"' >other-config/config.toml"  # fmt: skip

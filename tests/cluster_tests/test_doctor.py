@@ -1,4 +1,4 @@
-"""``doctor`` on the practice cluster: it finds each planted fault and names it, and nothing where nothing is wrong."""
+"""``doctor`` on the practice cluster: it finds and names each fault that was planted, and reports no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAUNCH = in_box.launch
 
 @dataclass
 class Checkup:
-    """What one run of ``doctor --json`` told: each check by its name, and how it ended."""
+    """The output of one run of ``doctor --json``: its checks by name, its exit code, and the text of its errors."""
 
     checks: dict[str, dict[str, str]]
     exit_code: int
@@ -51,7 +51,7 @@ def doctor(cluster: PracticeCluster, *words: str, user: str = "alice", box: str 
 
 @contextlib.contextmanager
 def written(cluster: PracticeCluster, box: str, user: str, path: str, text: str) -> Iterator[None]:
-    """A file below a user's home, for a while."""
+    """Create a file below a user's home during the block."""
     put = ["sh", "-c", f'mkdir -p "$(dirname ~/{path})"; umask 077; cat >~/{path}']
     cluster.run(box, user, put, input=text, check=True)
     try:
@@ -61,7 +61,7 @@ def written(cluster: PracticeCluster, box: str, user: str, path: str, text: str)
 
 
 def profile(text: str) -> Arranged:
-    """A cluster profile “faulty” on alice's laptop, on top of a good one."""
+    """Give alice a cluster profile “faulty” on the laptop, with these lines on top of a good profile."""
     return lambda cluster: written(
         cluster, "laptop", "alice", ".config/notebook-launcher/clusters/faulty.toml",
         f'base = "practice"\n{text}\n',
@@ -70,7 +70,7 @@ def profile(text: str) -> Arranged:
 
 @contextlib.contextmanager
 def changed_host_key(cluster: PracticeCluster) -> Iterator[None]:
-    """Alice's laptop knows the login node by the key of another machine."""
+    """Give alice ssh files in which the login node has the host key of another machine."""
     key = cluster.root("node1", ["cat", "/etc/ssh/ssh_host_ed25519_key.pub"]).stdout.strip()
     name = cluster.run("laptop", "alice", ["ssh", "-G", "login"]).stdout.partition("hostname ")[2].split()[0]
     config = f"Host login\n  HostName {name}\n  UserKnownHostsFile ~/.ssh/other_hosts\n"
@@ -83,7 +83,7 @@ def changed_host_key(cluster: PracticeCluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def closed_folder(cluster: PracticeCluster) -> Iterator[None]:
-    """An image of bob's lies in a folder that he alone may enter."""
+    """Let bob have an image in a folder that he alone may enter."""
     cluster.run("login", "bob", ["sh", "-c", "mkdir -m 700 -p ~/own; echo x >~/own/image.sif"], check=True)
     try:
         yield
@@ -107,7 +107,8 @@ def undisturbed(_cluster: PracticeCluster) -> AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-# the arrangement, what is typed, and each check that must fail with what it must say; as many at once as can be seen
+# The circumstances, the arguments, and the checks that must fail, each with a text that it must report; in each case as
+# many faults as doctor can report in one run.
 FAULTS = [
     pytest.param(changed_host_key, ["--host", "login", "--ssh-config", "/home/alice/.ssh/other_config"],
                  {"host key": "another"}, id="changed host key"),
@@ -149,7 +150,7 @@ def test_each_planted_fault_is_found_and_named(
         assert told.checks[name]["hint"]
         assert name in told.error
     assert told.exit_code == 8
-    if "host key" in faults:  # what builds on a fault is not told as one more
+    if "host key" in faults:  # checks that need a login are skipped
         assert told.results("login", "home", "scheduler", "image", "environment") == ["skipped"] * 5
 
 
@@ -179,7 +180,7 @@ def test_the_faults_of_a_compute_node_are_found_and_named(cluster: PracticeClust
 
 @each_slurm
 def test_where_all_nodes_are_drained_a_job_waits_and_is_not_refused(cluster: PracticeCluster) -> None:
-    """``sbatch --test-only`` refuses it, and sbatch takes it: a launch waits (situation “all nodes drained”)."""
+    """``sbatch --test-only`` refuses such a job, but sbatch accepts it (see the situation “all nodes drained”)."""
     with cluster.drained("node1", "node2"):
         for command in ("when", "doctor"):
             done = in_box.launcher(cluster, "laptop", "alice", command, "-p", "devcore", "-t", "5")
@@ -190,14 +191,14 @@ def test_where_all_nodes_are_drained_a_job_waits_and_is_not_refused(cluster: Pra
 
 @each_slurm
 def test_nothing_is_found_where_nothing_is_wrong(cluster: PracticeCluster) -> None:
-    with cluster.pam_slurm():  # a session in a job there is the only way to a node
+    with cluster.pam_slurm():  # users may log in to a node only while they have a job there
         told = doctor(cluster, "practice", "--node", "--gpus", "1", "-t", "2:00:00")
     assert {check["result"] for check in told.checks.values()} == {"ok"}, told.checks
     assert told.exit_code == 0
     assert "gpu1" in told.checks["compute node"]["found"]
     assert {"image", "JupyterLab", "route", "JupyterLab there", "GPUs there"} <= told.checks.keys()
     assert_nothing_left(cluster)
-    look = "ls -A ~ ~/.notebook-launcher/sessions | grep check | grep -v ipynb_checkpoints"  # a JupyterLab's own
+    look = "ls -A ~ ~/.notebook-launcher/sessions | grep check | grep -v ipynb_checkpoints"  # made by JupyterLab itself
     left = cluster.run("login", "alice", ["sh", "-c", look]).stdout
     assert left == ""
 
@@ -240,7 +241,7 @@ def test_the_week_before_a_course(cluster: PracticeCluster) -> None:
     finally:
         cluster.run("login", "alice", ["rm", "-rf", "lab"])
         cluster.run("laptop", "alice", ["rm", "-rf", "/home/alice/.config/notebook-launcher/courses"])
-        write_profile(cluster, "laptop", "alice")  # a course that was taken is the one that is meant
+        write_profile(cluster, "laptop", "alice")  # in place of the saved course, which is the default
     assert told.faults == ["image for all"], told.checks
     assert told.checks["image for all"]["hint"] == "chmod a+r /home/alice/lab/image.sif"
     assert told.results("course", "notebooks", "room") == ["ok"] * 3

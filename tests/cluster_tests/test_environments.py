@@ -1,4 +1,4 @@
-"""Environments and images on the practice cluster: real Apptainer, real TensorFlow, real builds in real jobs."""
+"""Environments and images on the practice cluster, with real Apptainer, TensorFlow and pip: checked, made and used."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ BROKEN = "Bootstrap: scratch\n\n%setup\n    echo this goes wrong\n    false\n"
 
 @pytest.fixture
 def alice(cluster: PracticeCluster) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Runs `launch-notebook` as alice on her laptop, with the profile; her images are cleared away."""
+    """Runs `launch-notebook` as alice on her laptop, which has the profile; her images are removed at the end."""
     write(cluster, ".config/notebook-launcher/clusters/tensors.toml", PROFILE.replace("{wrong}", "0" * 64))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -84,7 +84,8 @@ def shell(cluster: PracticeCluster, script: str, box: str = "login") -> str:
 
 # --- three environments in one image -------------------------------------------------------------------------------
 
-# The other environments of the image are looked at beside it: what is theirs is in the files that activate them.
+# Prints the settings of its own environment and, from a child process, those of another environment of the image, which
+# come from the file that activates it.
 CELL = """
 import os, subprocess, sys
 print(sys.prefix, os.environ.get("TF_ENABLE_ONEDNN_OPTS"), flush=True)
@@ -136,10 +137,10 @@ def test_an_environment_is_looked_into(
 def test_an_environment_is_made_and_a_session_runs_in_it(
     cluster: PracticeCluster, start: Start, alice: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """A box has no way out: alice's pip takes what lies in a folder, as at sites that have a mirror of their own."""
+    """The boxes have no internet: alice's pip installs from a folder, as at a site with a mirror of its own."""
     write(cluster, "requirements.txt", "ipykernel\n")
     settings = (
-        "[global]\nno-index = true\nfind-links = /sw/wheels\n[install]\nno-compile = no\n"  # "no": pip's word for it
+        "[global]\nno-index = true\nfind-links = /sw/wheels\n[install]\nno-compile = no\n"  # pip's spelling of false
     )
     tidy = "rm -rf ~/.config/pip ~/environments"
     cluster.run("login", "alice", ["sh", "-c", "mkdir -p ~/.config/pip; cat >~/.config/pip/pip.conf"], input=settings,
@@ -222,7 +223,7 @@ def test_ctrl_c_while_an_image_is_built_leaves_nothing(cluster: PracticeCluster,
 def test_a_launch_whose_image_was_not_made_offers_it_and_goes_on(
     cluster: PracticeCluster, alice: Callable[..., subprocess.CompletedProcess[str]], start: Start
 ) -> None:
-    """Asked once, and only in a terminal; the image is made in a job of its own."""
+    """The launcher offers to pull it only in a terminal, asks once, and pulls it in a job of its own."""
     write(cluster, ".config/notebook-launcher/clusters/tensors.toml", PROFILE.replace("{wrong}", "0" * 64) + PULLED)
     launch = ("--cluster", "tensors", "-t", "10", "--", "pulled")
     alone = alice(*launch)
@@ -241,7 +242,7 @@ def test_a_launch_whose_image_was_not_made_offers_it_and_goes_on(
         session.expect("The image is there")
         session.ready()
         assert run_cell(cluster, session, "print(6 * 7)") == "42\n"
-        session.send("\n")  # the keyboard is the session's again
+        session.send("\n")  # ENTER is for the session again
         assert session.end() == 0
     finally:
         shell(cluster, f"kill {server}")

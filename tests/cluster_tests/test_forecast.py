@@ -1,4 +1,4 @@
-"""``when`` and ``queue`` on the practice cluster, whose GPUs are all taken for a while."""
+"""``when`` and ``queue`` on the practice cluster while all its GPUs are in use; also the evidence for a waiting job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sbatch(cluster: PracticeCluster, user: str, *flags: str) -> str:
 
 @pytest.fixture(scope="module")
 def crowd(cluster: PracticeCluster) -> Iterator[dict[str, str]]:
-    """Bob has all t4 for an hour and all a100 for half an hour; jobs of his and then of alice's wait for a t4."""
+    """Let bob have all t4 for an hour and all a100 for half an hour; his jobs and then one of alice's wait for a t4."""
     clear(cluster)
     jobs = {
         "t4": sbatch(cluster, "bob", "-p", "gpu", "--gpus=t4:2", "-t", "60"),
@@ -61,7 +61,7 @@ def reason(cluster: PracticeCluster, job: str) -> str:
 
 
 def told(cluster: PracticeCluster, box: str, *words: str, code: int = 0) -> list[dict[str, Any]]:
-    """The events of a command of alice's."""
+    """Return the events that a command of alice's prints."""
     done = in_box.launcher(cluster, box, "alice", *words, "--json")
     assert done.returncode == code, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -80,7 +80,7 @@ def test_when_is_what_slurm_says_with_other_ways_to_ask_and_costs_the_controller
     events = told(cluster, "login", "when", *T4)
     counted = re.search(r"alice\s+\(\s*\d+\) count:(\d+)", cluster.root("ctl", ["sdiag"]).stdout)
     assert counted
-    # sbatch asks two things for each test; and five for partitions, nodes and limits
+    # each `sbatch --test-only` costs two RPCs; partitions, nodes and limits cost five
     assert int(counted[1]) == 2 * (1 + len(named(events, "alternative"))) + 5
     test = ["sbatch", "--test-only", "-t", "2:00:00", "-p", "gpu", "--gpus", "t4:1", "--wrap", "true"]
     said = cluster.run("login", "alice", test, check=True).stderr
@@ -126,7 +126,7 @@ def test_another_cluster_is_another_queue(cluster: PracticeCluster, crowd: dict[
 
 
 class Login(LocalHost):
-    """The login node, as alice has it."""
+    """The login node: runs commands there as alice."""
 
     def __init__(self, cluster: PracticeCluster) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ SLOW_SBATCH = '#!/bin/sh\necho asked >>$HOME/asked\nsleep 25\nexec /usr/bin/sbat
 
 @contextlib.contextmanager
 def slow_sbatch(cluster: PracticeCluster) -> Iterator[None]:
-    """On the login node alice has a wrapper around sbatch, which notes each call and takes its time."""
+    """Give alice a wrapper around sbatch on the login node that records each call and then sleeps for 25 seconds."""
     put = (
         f"mkdir -p ~/wrapped; printf %s '{SLOW_SBATCH}' >~/wrapped/sbatch; chmod +x ~/wrapped/sbatch; rm -f ~/asked; "
         "echo 'PATH=$HOME/wrapped:$PATH' >~/.bash_profile"
@@ -195,7 +195,7 @@ def test_ctrl_c_ends_at_once_and_leaves_nothing(cluster: PracticeCluster, crowd:
         session = launch(cluster, "laptop", "when", *T4, "--engine", "openssh")
         wait_until(lambda: calls() == 1, 60, "sbatch is asked")
         session.send("\x03")
-        assert session.end(timeout=20) == 130  # and sbatch takes longer
+        assert session.end(timeout=20) == 130  # before sbatch has ended
         wait_until(lambda: not people_processes(cluster, ("laptop", "login")), 60, "nothing of alice runs")
         assert calls() == 1
     assert cluster.squeue() == before

@@ -1,5 +1,7 @@
-"""Grid Engine for real, on the practice cluster: tests that other files have for every scheduler, and situations of its
-own, which are played as those of Slurm are."""
+"""A real Grid Engine on the practice cluster: the tests marked ``each_scheduler`` in other files, and more of its own.
+
+Situations that differ from Slurm's are tested as in test_situations.py.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def _grid_engine(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def _for_each_scheduler(module: types.ModuleType) -> dict[str, object]:
-    """Return the tests of a module that are marked so."""
+    """Return the tests of a module that are marked ``each_scheduler``."""
     return {
         name: test
         for name, test in vars(module).items()
@@ -67,14 +69,14 @@ def _for_each_scheduler(module: types.ModuleType) -> dict[str, object]:
 
 for _module in (test_sessions, test_run, test_copy, test_bench, test_doctor):
     globals().update(_for_each_scheduler(_module))
-# last, as the others bring that environment themselves
+# last, because the other modules' tests create the environment `light` themselves
 for _name, _test in _for_each_scheduler(test_launch).items():
     globals()[_name] = pytest.mark.usefixtures("_light")(_test)
 
 
 @pytest.fixture
 def alice(cluster: PracticeCluster, _grid_engine: None) -> Iterator[PracticeCluster]:
-    """Alice's laptop, for a bench; what she leaves is cleared away."""
+    """The cluster, for a bench on alice's laptop; what she leaves is removed at the end."""
     yield cluster
     clear(cluster)
     cluster.run("laptop", "alice", ["rm", "-rf", "lab"])
@@ -120,7 +122,7 @@ def test_init_writes_a_profile(cluster: PracticeCluster) -> None:
     assert re.search(r'route = "node-ssh" # open to node[12] in a job', text), told + text
     assert 'command = "apptainer" # command -v on node' in text, text
     assert_nothing_left(cluster)
-    # without a profile it is found as well
+    # Grid Engine is recognised without a profile, too
     code, told = asked(cluster, "--host", "login", "-n", "1", "-p", "nosuch", "--venv", "~/light")
     assert code == errors.PartitionRefused.exit_code, told
 
@@ -132,7 +134,7 @@ FULL = "for node in node1 node2; do qsub -b y -pe smp 20 -q all.q@$node -N full 
 
 @contextlib.contextmanager
 def all_cores_taken(cluster: PracticeCluster) -> Iterator[None]:
-    """Bob has all cores of node1 and node2 that the queue gives."""
+    """Let bob's jobs take all slots of the queue on node1 and node2."""
     cluster.run("login", "bob", ["sh", "-c", FULL], check=True)
     wait_in(cluster, "login", "[ $(qstat -u bob -s r | grep -c full) = 2 ]", 60)
     yield
@@ -141,7 +143,7 @@ def all_cores_taken(cluster: PracticeCluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def script_with_100(cluster: PracticeCluster) -> Iterator[None]:
-    """A script of Alice's that asks Grid Engine for an error state."""
+    """Give alice a script with exit code 100, at which Grid Engine puts the job into an error state."""
     write = "printf '#!/bin/bash\\nexit 100\\n' >hundred.sh"
     cluster.run("laptop", "alice", ["sh", "-c", write], check=True)
     yield
@@ -192,7 +194,7 @@ def _light(cluster: PracticeCluster, _grid_engine: None) -> Iterator[None]:
 
 
 def test_where_nobody_may_connect_to_a_node_the_job_connects(cluster: PracticeCluster, start: Start) -> None:
-    """It has no steps, and grace may not log in to the nodes."""
+    """Grid Engine has no job steps, and grace may not log in to nodes, so the job connects (route ``reverse``)."""
     with venv("light", STAND_IN, "grace")(cluster):
         session = start("-n", "1", "--verbose", *LIGHT, user="grace", columns=200)
         session.ready()

@@ -1,4 +1,4 @@
-"""Login nodes on which Slurm is not found: there is another scheduler, or a module brings it."""
+"""Login nodes on which Slurm is not found: they have another scheduler, or only a module provides Slurm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
 
-VENV = ("--venv", "~/light")  # what answers as JupyterLab does, and is there at once
+VENV = ("--venv", "~/light")  # a stand-in for JupyterLab, see STAND_IN
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,7 +52,7 @@ mv /usr/bin/sbatch-away /usr/bin/sbatch; mv /usr/bin/sinfo-away /usr/bin/sinfo; 
 
 
 def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: PracticeCluster) -> None:
-    """JupyterLab would run there, on a node that is everybody's; the same for what asks or writes a profile."""
+    """JupyterLab would run there, on a node that everybody shares. ``when``, ``queue`` and ``init`` fail as well."""
     with root_does("login", HTCONDOR, NO_HTCONDOR)(cluster):
         for user, *words in WITH_ANOTHER_SCHEDULER:
             done = in_box.launcher(cluster, "laptop", user, *words)
@@ -61,7 +61,7 @@ def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: Practice
             assert "None of Slurm, LSF, PBS and Grid Engine was found on login" in said, said
             assert "Its scheduler is not supported: HTCondor (found: condor_submit)" in said, said
             assert "use a cluster with Slurm, LSF, PBS or Grid Engine: --cluster NAME" in said, said
-        for words in ([], ["queue"], ["--gpu-mps=2"]):  # with a profile that takes it for a cluster with Slurm
+        for words in ([], ["queue"], ["--gpu-mps=2"]):  # with a profile that says `slurm`
             done = in_box.launcher(cluster, "laptop", "alice", *words)
             said = " ".join(f"{done.stdout}{done.stderr}".split())
             assert done.returncode == SchedulerMissing.exit_code, said
@@ -77,7 +77,7 @@ def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: Practice
     assert_nothing_left(cluster)
 
 
-# as sites that bring Slurm by a module have it; nothing of it is on the PATH of a new login
+# as at sites where a module provides Slurm: without it, no command of Slurm is on the PATH
 HIDDEN_SLURM = """\
 mkdir -p /opt/slurm/bin /etc/lmod/modules/slurm
 for name in sbatch squeue scancel scontrol srun sacct sacctmgr sinfo; do
@@ -132,7 +132,7 @@ def _no_profile_stays(cluster: PracticeCluster) -> Iterator[None]:
 def test_slurm_that_only_a_module_brings_works_from_init_to_stop(
     cluster: PracticeCluster, start: Start, user: str, engine: str, route: str
 ) -> None:
-    """By both engines; frank's login shell is a tcsh that prints noise, and ``step`` needs srun on the login node."""
+    """With both engines; frank's login shell is a tcsh that prints noise, and the route ``step`` needs srun."""
 
     def told(*words: str) -> str:
         done = in_box.launcher(cluster, "laptop", user, *words, "--cluster", "hidden")

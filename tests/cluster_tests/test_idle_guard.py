@@ -1,4 +1,4 @@
-"""A session on the practice cluster that nobody uses ends well."""
+"""``--idle-stop``: a session on the practice cluster that nobody uses ends with exit code 0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAUNCH = in_box.launch
 
 
 def test_a_held_session_ends_well_when_nobody_uses_it(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
-    """A minute is the least that can be asked for; before the job starts it is made to be less."""
+    """``--idle-stop`` takes one minute or more, so the test shortens it in session.env before the job starts."""
     session = start("--idle-stop", "60s", "--hold")
     session.expect(r"scontrol release \d+")
     folder = f"~/.notebook-launcher/sessions/{session.session_id}"

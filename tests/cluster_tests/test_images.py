@@ -1,4 +1,4 @@
-"""JupyterLab in the images that are built of the definition files that come along, but for TensorFlow's."""
+"""JupyterLab in the images built from the bundled definition files, except TensorFlow's."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LAUNCH = in_box.launch
 def test_a_cell_runs_in_an_image_that_is_shipped(
     cluster: PracticeCluster, start: Callable[..., Session], name: str, prefix: str
 ) -> None:
-    """PyTorch in it is what test_notebooks.py and test_timing.py run."""
+    """That PyTorch works in its image is tested in test_notebooks.py and test_timing.py."""
     image = provide_image(cluster, name)
     session = start("-n", "1", "--", image)
     session.ready()
     assert run_cell(cluster, session, "import sys; print(sys.prefix, 40 + 2)") == f"{prefix} 42\n"
-    if name == "jupyterlab":  # to read the other one takes its time
+    if name == "jupyterlab":  # to read the other image would take too long
         note = cluster.directory / f"home/alice/.notebook-launcher/sessions/{session.session_id}/image.json"
         wait_until(lambda: note.exists() and "sha256:" in note.read_text(), 60, "the image's digest is noted")
         found = json.loads(note.read_text())

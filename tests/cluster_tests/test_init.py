@@ -1,4 +1,4 @@
-"""``init`` on the practice cluster: what it reads there is a profile that a launch works with."""
+"""``init`` on the practice cluster: it writes a profile with which a launch works."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def checks(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 @each_slurm
 @pytest.mark.newest_slurm
 def test_a_cluster_is_read_looked_at_with_a_job_and_launched_on(cluster: PracticeCluster, start: Start) -> None:
-    with cluster.pam_slurm():  # who has a job on a node gets in there, and nobody else
+    with cluster.pam_slurm():  # users may log in to a node only while they have a job there
         done = init(cluster, "--name", "found", "--probe", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = checks(done)

@@ -1,4 +1,4 @@
-"""Looking at a session on the practice cluster: status, usage and logs, while it runs and when it has ended."""
+"""``status``, ``usage`` and ``logs`` of a session, while it runs and after its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAUNCH = in_box.launch
 
 @pytest.fixture(scope="module")
 def held(cluster: PracticeCluster) -> Iterator[Session]:
-    """A session that is held in a terminal of its own, with samples of what it uses."""
+    """A session that is attached in a terminal, and has at least two samples of its use."""
     session = launch(cluster, "laptop", "-t", "1:00:00", "-n", "2", "--mem", "2G", "--gpus", "1")
     session.ready()
     wait_until(lambda: len(on_login(cluster, session, "cat usage.csv").splitlines()) > 2, 60, "samples are there")
@@ -30,7 +30,7 @@ def held(cluster: PracticeCluster) -> Iterator[Session]:
 
 @pytest.fixture
 def look(cluster: PracticeCluster) -> Iterator[Start]:
-    """Start commands that only look: the session that is held goes on behind them."""
+    """Start commands that only inspect the session; unlike with ``start``, the session continues after the test."""
     started: list[Session] = []
 
     def look(*words: str, columns: int = 80) -> Session:
@@ -43,13 +43,13 @@ def look(cluster: PracticeCluster) -> Iterator[Start]:
 
 
 def on_login(cluster: PracticeCluster, session: Session, script: str) -> str:
-    """Run a line of shell in the session's directory."""
+    """Run a shell command in the session directory, and return its output."""
     folder = f".notebook-launcher/sessions/{session.session_id}"
     return cluster.run("login", "alice", ["sh", "-c", f"cd {folder} && {script}"]).stdout
 
 
 def type_(cluster: PracticeCluster, *words: str, box: str = "laptop") -> str:
-    """Return what a command prints that ends by itself and well."""
+    """Run a command that must succeed, and return its output."""
     done = in_box.launcher(cluster, box, "alice", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -70,7 +70,7 @@ def test_status_of_a_running_session(cluster: PracticeCluster, held: Session) ->
     assert re.search(r"^  CPU .* 2\.00 cores$", text, re.M)
     memory = re.search(r"^  memory .* ([\d.]+) +[\d.]+ +([\d.]+) +2\.00 GiB$", text, re.M)
     assert memory, text
-    assert 0.02 < float(memory[1]) < 2  # that a JupyterLab needs
+    assert 0.02 < float(memory[1]) < 2  # plausible for a JupyterLab
     assert held.token not in text
 
 
@@ -79,8 +79,8 @@ def test_status_watches_until_ctrl_c(cluster: PracticeCluster, held: Session, lo
     watching.expect(r"runs on gpu1; \d+ min left")
     seen = on_login(cluster, held, "wc -l <usage.csv")
     wait_until(lambda: on_login(cluster, held, "wc -l <usage.csv") != seen, 60, "another sample comes")
-    # the GPU node of the practice cluster has none that could be asked
-    # again and again: the job's own next sample has no GPU, and may come before the graph is drawn
+    # The practice cluster has no real GPU to sample, so the test appends samples of one. It repeats them, because the
+    # job's own next sample, without a GPU, may come before the graph is drawn.
     row = "echo $(tail -n 1 usage.csv | cut -d , -f 1-4),0,Tesla T4,73,9,16,42.0 >>usage.csv"
     on_login(cluster, held, f"for i in 1 2 3 4 5 6 7 8; do {row}; sleep 1; done")
     watching.expect(r"GPU 0 power .* 42 +42 +42 +W")

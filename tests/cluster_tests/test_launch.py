@@ -1,4 +1,4 @@
-"""A launch on the practice cluster: real Slurm, real sshd, real Apptainer, a real terminal; an ordinary user."""
+"""Launches by ordinary users on the practice cluster: with real Slurm, sshd and Apptainer, in a real terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ each_scheduler = pytest.mark.each_scheduler
 
 @pytest.fixture(scope="module", autouse=True)
 def _light(cluster: PracticeCluster) -> Iterator[None]:
-    """Where JupyterLab is not what it is about, a stand-in does."""
+    """Provide a stand-in for JupyterLab, for tests of everything else."""
     with together(*(venv("light", STAND_IN, user) for user in ("alice", "carol")))(cluster):
         yield
 
@@ -42,7 +42,7 @@ def status_of(cluster: PracticeCluster, session: Session, box: str = "laptop") -
 
 
 def end(session: Session, how: str = "ENTER") -> None:
-    """End a held session in one of the ways that are good ends."""
+    """End an attached session in a way that has exit code 0."""
     if how == "SIGTERM":
         session.child.kill(signal.SIGTERM)
     else:
@@ -51,7 +51,7 @@ def end(session: Session, how: str = "ENTER") -> None:
     assert re.search(rf"Job {session.job_id}( on \w+)? has ended\.", session.printed), session.printed
 
 
-# what is typed where, what Slurm must have understood, what is told, and how it is ended
+# the box, the arguments, what Slurm's record must contain, what is printed, the environment, and how the session ends
 LAUNCHES = [
     pytest.param("laptop", [], ["TimeLimit=00:59:00", "Partition=core"], "59 minutes", "tf-gpu", "lost",
                  id="no words at all"),
@@ -125,11 +125,11 @@ def test_every_flag_at_once_on_another_cluster(cluster: PracticeCluster, start: 
 
 @contextlib.contextmanager
 def forwarded_as_told(cluster: PracticeCluster, session: Session) -> Iterator[None]:
-    """Run what a launch that was typed over ssh says to type on one's own computer, word by word."""
+    """Run on the laptop, unchanged, the command that a launch on the login node, typed over ssh, prints for it."""
     session.expect("To open the address on your own computer, type there:")
     told = session.expect(r"ssh -N -L [^\r\n]+").group(0)
     assert re.search(rf"launch-notebook connect --host \S+ {session.session_id[-4:]}\s", session.printed)
-    # the key of this login node is known by its name, and not yet by this address
+    # The laptop knows the login node's key only by the node's name, but the command has its address.
     command = ["sh", "-c", f"exec {told.replace('ssh', 'ssh -o StrictHostKeyChecking=accept-new', 1)}"]
     child = subprocess.Popen(cluster.argv("laptop", "alice", command), stdin=subprocess.DEVNULL)
     try:
@@ -166,7 +166,7 @@ def test_two_sessions_at_once_each_ended_by_sigterm(cluster: PracticeCluster, st
     assert_nothing_left(cluster)
 
 
-# --- ways out ------------------------------------------------------------------------------------------------------
+# --- interrupted, closed and killed launchers ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("after", "keys"), [(0.5, "\x03"), (0.7, "\x03\x03"), (1.2, "\x03"), (2.0, "\x03")])
@@ -181,7 +181,7 @@ def test_ctrl_c_at_any_moment_leaves_no_job(cluster: PracticeCluster, start: Sta
 
 
 def lose_launchers(cluster: PracticeCluster, start: Start, session: Session, box: str) -> None:
-    """A closed terminal and a killed launcher leave it running; ``stop`` ends it."""
+    """Close the terminal, connect again and kill the launcher: each leaves the session running. ``stop`` ends it."""
     close_terminal(cluster, session, box)
     again = start("connect", session.session_id, box=box)
     again.ready(started_here=False)
@@ -195,7 +195,7 @@ def lose_launchers(cluster: PracticeCluster, start: Start, session: Session, box
 
 
 def close_terminal(cluster: PracticeCluster, session: Session, box: str) -> None:
-    """Close it, so that the kernel sends SIGHUP: the launcher ends, and the job stays."""
+    """Close the terminal, so that the launcher gets SIGHUP and ends, while the job continues."""
     job_id = session.job_id
     session.child.close(force=False)
     wait_until(lambda: not launchers(cluster, box), 30, "the launcher ends")
@@ -213,7 +213,7 @@ def launchers(cluster: PracticeCluster, box: str) -> list[str]:
 
 
 def launcher_pid(cluster: PracticeCluster, box: str) -> int:
-    """The launcher's process, as its box counts."""
+    """Return the id that the launcher's process has in its box."""
     (pid,) = (pid for pid, user, args in cluster.processes(box) if user == "alice" and "/launch-notebook" in args)
     return pid
 
@@ -222,7 +222,7 @@ def users_on(cluster: PracticeCluster, box: str) -> list[str]:
     return [args for _, user, args in cluster.processes(box) if user == "alice"]
 
 
-# --- other ways to JupyterLab, and what goes wrong (more of that in test_situations.py) -----------------------------
+# --- host keys, hostile arguments, flags, the job script by hand (errors: test_situations.py) -----------------------
 
 
 def test_a_wrong_host_key_is_refused(cluster: PracticeCluster, start: Start) -> None:
@@ -258,7 +258,7 @@ def test_nothing_typed_is_run(cluster: PracticeCluster, start: Start) -> None:
     for session in sessions:
         session.read_along()
     for session in sessions:
-        # to the node and back: either it comes up all the same, or its failure tells of the odd name
+        # either it starts in spite of the odd names, or it fails with an error about one
         session.saw("ENTER or Ctrl-C ends|launch-notebook:")
     sessions[0].send("\n")
     assert sessions[0].end() == 0

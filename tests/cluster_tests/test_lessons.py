@@ -13,12 +13,12 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
 from tests.practice_cluster.users import LAPTOP_PROFILE
 
-_LEFT_BY_GIT = (".gitconfig", ".ssh/id_git", ".ssh/id_git.pub")  # in homes; what the lesson on git makes
+_LEFT_BY_GIT = (".gitconfig", ".ssh/id_git", ".ssh/id_git.pub")  # in the home on the laptop and on the cluster
 
 
 @pytest.fixture(scope="module")
 def _as_by_hand(cluster: PracticeCluster) -> Iterator[None]:
-    """The profile is the one that the practice cluster comes with, and no cluster is the default, as for a reader."""
+    """As for a reader, the profile is the one that the practice cluster comes with, and no cluster is the default."""
     write_profile(cluster, "laptop", "alice", LAPTOP_PROFILE)
     cluster.run("laptop", "alice", ["rm", ".config/notebook-launcher/config.toml"], check=True)
     yield
@@ -27,7 +27,7 @@ def _as_by_hand(cluster: PracticeCluster) -> Iterator[None]:
 
 @pytest.fixture
 def terminals(cluster: PracticeCluster, _as_by_hand: None) -> Iterator[lessons.Terminals]:
-    """The learner's terminals, in a folder of the lesson's own."""
+    """The learner's terminals, in a folder that is removed after each lesson."""
     provide_image(cluster, "torch-cpu")
     opened = lessons.Terminals(cluster, "lesson")
     yield opened

@@ -14,8 +14,8 @@ from tests.practice_cluster import PracticeCluster
 
 LAUNCH = in_box.launch
 
-# A page of that JupyterLab, as far as its kernel is concerned: one cell that ends, and one that is cut short. If it is
-# disconnected, it connects again, as JupyterLab does.
+# Does with a kernel what JupyterLab's page does: runs one cell that ends, and one that still runs when the kernel dies.
+# When it is disconnected, it connects again.
 PAGE = """
 import asyncio, json, sys
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
@@ -55,7 +55,7 @@ asyncio.run(asyncio.wait_for(main(), 120))
 
 @pytest.fixture
 def _lab_on_path(cluster: PracticeCluster) -> Iterator[None]:
-    """Only here, not on the laptop, there is a JupyterLab."""
+    """Put a JupyterLab on the login node's PATH; the laptop has none."""
     path = "/usr/local/bin/jupyter-lab"
     cluster.root("login", ["ln", "-s", "/sw/jupyterlab/bin/jupyter-lab", path])
     yield

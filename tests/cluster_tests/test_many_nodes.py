@@ -1,4 +1,4 @@
-"""Dask and Ray on two nodes behind a notebook: real Slurm, JupyterLab and kernel, and another user who knocks."""
+"""Dask and Ray on two nodes, used from a notebook: a worker that dies is replaced, and another user cannot connect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TWO_NODES = ("--nodes", "2", "--ntasks-per-node", "1", "-c", "1", "--mem", "2G",
 
 @pytest.fixture(scope="module", autouse=True)
 def _as_it_was(cluster: PracticeCluster) -> Iterator[None]:
-    """Other tests list what modules there are, and look for what a user has left for others to read."""
+    """Remove the modules and the scratch folders: other tests list modules, and look for files that others may read."""
     yield
     for made in ("sw/modules/dask", "sw/modules/ray", "sw/ray", FOLDER.removeprefix("/")):
         cache.remove(cluster.directory / made)
@@ -63,7 +63,8 @@ while workers().get("node2-1-of-1", lost) == lost and time.monotonic() < deadlin
 print("then", on_each())
 """
 
-# A client without a certificate; a client and a worker with those of another authority, as another session's.
+# Tries to join as a client without a certificate, then as a client and a worker with certificates of another authority,
+# as those of another session are.
 STRANGER = """
 import asyncio, logging, sys
 from distributed import Client, Security, Worker
@@ -145,7 +146,8 @@ while "node2" not in nodes(lost).values() and time.monotonic() < deadline:
 print("then", on_each(lost))
 """
 
-# What answers to whom: a request without TLS, and a handshake with these keys. Of gRPC the first bytes are enough.
+# Tries each address with an HTTP request without TLS, and with TLS and these keys: who gets an answer to gRPC's first
+# bytes can join.
 KNOCK = """
 import socket, ssl, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -176,13 +178,13 @@ with ThreadPoolExecutor(len(addresses)) as at_once:  # some wait for what would 
 
 
 def knock(cluster: PracticeCluster, node: str, user: str, keys: Sequence[str], ports: Sequence[str]) -> dict[str, str]:
-    """Return what a user of a node gets out of each port: HTTP's status, and whether a certificate lets them in."""
+    """Return what a user of a node gets from each port: the HTTP status or ``-``, and ``joins`` or ``refused``."""
     found = cluster.run(node, user, ["/usr/bin/python3", "-c", KNOCK, *keys, *ports], login=False, check=True)
     return dict(line.split(" ", 1) for line in found.stdout.splitlines())
 
 
 def listening(cluster: PracticeCluster, node: str) -> list[str]:
-    """Return where on a node programs of alice listen, by an address that leads there."""
+    """Return the addresses and ports of a node on which programs of alice listen, in a form to connect to."""
     own = {"node1": "10.60.0.11", "node2": "10.60.0.12"}[node]
     rows = cluster.root(node, ["ss", "-Hltne"], check=True).stdout.splitlines()
     ours = [row.split()[3] for row in rows if f"uid:{USERS['alice'].uid} " in row]
@@ -197,7 +199,7 @@ def test_ray_on_two_nodes(cluster: PracticeCluster, start: Start) -> None:
     session.expect("There is no dashboard: it needs ray")
     folder = f"/home/alice/.notebook-launcher/sessions/{session.session_id}"
     told = run_cell(cluster, session, RAY_CELL).splitlines()
-    printed = [line for line in told if line.startswith(("head ", "first ", "then "))]  # Ray itself says more
+    printed = [line for line in told if line.startswith(("head ", "first ", "then "))]  # Ray prints other lines, too
     head = printed[0].removeprefix("head ")
     assert head.startswith("10.60.0.11:")
     both = "[('node1', 49), ('node2', 49)]"

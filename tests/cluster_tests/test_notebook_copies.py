@@ -13,7 +13,7 @@ from tests.practice_cluster import PracticeCluster
 
 @pytest.fixture
 def alice(cluster: PracticeCluster) -> Iterator[Path]:
-    """Alice's home on the cluster, where nothing is left of these tests."""
+    """Alice's home on the cluster; what the tests leave there is removed at the end."""
     yield cluster.directory / "home" / "alice"
     cluster.run("login", "alice", ["rm", "-rf", "notebooks", "lab", ".notebook-launcher/notebooks"], check=True)
 
@@ -28,7 +28,7 @@ def test_they_come_to_the_users_folder_on_the_cluster(cluster: PracticeCluster, 
     assert arrived == set(files_of(()))
     (folder / "hello.ipynb").write_text("my own work")
     assert "Left as you have changed them: hello.ipynb." in words("laptop")
-    assert "Left as you have changed them: hello.ipynb." in words("login", "hello")  # the same record from there
+    assert "Left as you have changed them: hello.ipynb." in words("login", "hello")  # both use one record of copies
     assert (folder / "hello.ipynb").read_text() == "my own work"
     assert "copied to ~/lab/week 2" in words("laptop", "hello", "--to", "lab/week 2")
     assert {path.name for path in (alice / "lab" / "week 2").iterdir()} == {"hello.ipynb", "timing.py"}

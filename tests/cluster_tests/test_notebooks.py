@@ -1,6 +1,6 @@
-"""The notebooks that come along as batch jobs: each executed whole by ``run``, in its container, and looked at.
+"""Every bundled notebook as a batch job: ``run`` executes it in its container, and the outputs are checked.
 
-In small, see notebooks_small.py: what they measure here is true, and of no use.
+They run with the small parameters of tests/notebook_parameters.py, so their measurements are correct but useless.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ venv = "/opt/envs/tf-mkl"
 container = "{tensorflow}"
 venv = "/opt/envs/tf-pip"
 """
-AT_ONCE = 3  # each loads a library for many seconds; the machine has few cores
-ENOUGH = 12  # samples of a run's use; gpu-usage wants ten
-RUN_AT_MOST = 600.0  # seconds, in the queue behind the others and with the tests that run beside
+AT_ONCE = 3  # each needs a core for many seconds to load its library, and the machine has few cores
+ENOUGH = 12  # samples of a run's use; the notebook gpu-usage needs ten
+RUN_AT_MOST = 600.0  # seconds: a run waits in the queue behind others, and other tests run at the same time
 
-# Threads that wait for each other on cores which others use as well take many times as long.
+# Threads that wait for each other take many times as long on cores that other processes use as well.
 CORES = {"core-scaling": "2", "scaling": "2"}
 LONGER: dict[str, dict[str, object]] = {"resnet-torch": {"IMAGES": 1200}}  # so that its phases are sampled
-WIDEST = 150  # letters: on the page that is little more than a line
+WIDEST = 150  # characters: on the page, little more than one line
 
 DRAWS = re.compile(r"\.plot\(|plt\.(subplots|figure)\(")
 TOO_WIDE = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText.slice(0, 200))"
@@ -73,36 +73,37 @@ class Run:
 
     @property
     def reads(self) -> bool:
-        """Whether it reads what other runs have made."""
+        """Whether the notebook reads the results of other runs."""
         return self.notebook in ("compare", "gpu-usage")
 
 
-# Each once, those that need TensorFlow without oneDNN; and one more with it.
+# Every notebook once, those that need TensorFlow in the environment without oneDNN; and one more run with oneDNN.
 RUNS = [
     *(Run(name, "tf-pip" if NEEDS.get(name) == ("tensorflow",) else "torch") for name in sorted(bundled())),
     Run("game-of-life", "tf-mkl"),
 ]
 OTHERS = [run for run in RUNS if not run.reads]
-# Of no other an HTML copy is made, which takes two seconds of a core: the user has a file of that name.
+# An HTML copy takes two seconds of a core, so only this run makes one. The others get a file of that name from the
+# user, which they do not replace.
 WITH_HTML = Run("resnet-torch", "torch")
 
 
 @dataclass(frozen=True)
 class Done:
-    """A run that is over: what was said, its exit code, and the folder on the laptop with what it made."""
+    """A run that has ended: its output, its exit code, and the folder on the laptop with its results."""
 
     said: str
     exit_code: int
     folder: Path
 
     def cells(self, name: str) -> list[nbformat.NotebookNode]:
-        """Return the code cells of the notebook that was brought back."""
+        """Return the code cells of the executed notebook."""
         notebook = nbformat.read(self.folder / f"{name}.ipynb", as_version=4)
         return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 class Runs:
-    """All that were asked for, several at once; who asks for one waits for it."""
+    """Runs of notebooks, several at once; ``result`` waits for one of them."""
 
     def __init__(self, cluster: PracticeCluster, wanted: Sequence[Run]) -> None:
         self._cluster = cluster
@@ -110,7 +111,7 @@ class Runs:
         self._pool = ThreadPoolExecutor(AT_ONCE)
         before = [run for run in OTHERS if run in wanted or any(one.reads for one in wanted)]
         self._done: dict[Run, Future[Done]] = {run: self._pool.submit(self._run, run) for run in before}
-        for run in wanted:  # behind those that they wait for, so that these have begun
+        for run in wanted:  # last, because they wait for the others, which must have been started
             if run.reads:
                 self._done[run] = self._pool.submit(self._run_behind, run)
 
@@ -121,7 +122,7 @@ class Runs:
         self._pool.shutdown(cancel_futures=True)
 
     def _run_behind(self, run: Run) -> Done:
-        """Send what the others have made along, as it lies on the laptop of a student who has run them: in runs/."""
+        """Run a notebook that reads the results of others, which are sent with it, in runs/ as a student has them."""
         made = [self.result(one).folder for one in OTHERS]
         there = f"given-to-{run.notebook}/runs"
         copy = ["sh", "-c", 'there=$1; shift; mkdir -p "$there"; cp -r "$@" "$there"', "copy", there]
@@ -147,7 +148,7 @@ class Runs:
 
 
 def best_sampled(folders: Sequence[Path]) -> Path:
-    """Return the run whose use to draw: one that has noted its phases, where it was sampled often enough."""
+    """Return the run whose use to draw: with enough samples and its phases if there is one, else with most samples."""
 
     def value(folder: Path) -> tuple[bool, int]:
         samples = len((folder / "usage.csv").read_text().splitlines()) - 1
@@ -158,7 +159,7 @@ def best_sampled(folders: Sequence[Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def made(request: pytest.FixtureRequest, cluster: PracticeCluster) -> Iterator[Runs]:
-    """What they make, once for all tests here."""
+    """The runs, which are made once for all tests of this file."""
     profile = PROFILE.format(
         torch=provide_image(cluster, "torch-cpu"), tensorflow=provide_image(cluster, "tensorflow-cpu")
     )
@@ -188,14 +189,14 @@ def test_a_notebook_runs_to_its_end_and_is_brought_back(made: Runs, run: Run) ->
     assert "finished" in done.said
     about = json.loads((done.folder / "run.json").read_text())
     assert (about["cause"], about["exit_code"], about["done"]) == ("finished", 0, about["cells"])
-    digest = about["image"]["digest"]  # taken at the lowest priority: a short run may be over before it is known
+    digest = about["image"]["digest"]  # calculated at the lowest priority: a short run may end before
     assert digest is None or digest.startswith("sha256:")
     (header, *samples) = csv.reader((done.folder / "usage.csv").read_text().splitlines())
     assert tuple(header) == COLUMNS
     assert samples, "its use was sampled"
     cells = done.cells(run.notebook)
     check_cells(cells)
-    if not run.reads:  # what others have made may be much
+    if not run.reads:  # with the results of many runs, there may be much to print
         assert not [cell.id for cell in cells if len(text_of(cell).splitlines()) > 25], "too much to be read"
     if run.notebook == "hello":
         assert text_of(cells[0]) == "Hello\n"
@@ -213,7 +214,7 @@ def text_of(cell: nbformat.NotebookNode) -> str:
 
 
 def check_cells(cells: Sequence[nbformat.NotebookNode]) -> None:
-    """Each was executed, none complains, and every one that draws has drawn."""
+    """Check that every cell was executed, without warnings, and that those that plot have produced figures."""
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     for cell in cells:
         kinds = {output.get("name", output.output_type) for output in cell.outputs}
@@ -226,7 +227,7 @@ def check_cells(cells: Sequence[nbformat.NotebookNode]) -> None:
 
 
 def check_records(run: Run, path: Path, job: str, digest: str) -> None:
-    """What was measured is there by the notebook's name, with the job and the image in which it was."""
+    """Check that each measurement has the notebook's name, and the job and the image in which it was made."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert records
     for record in records:
@@ -235,21 +236,21 @@ def check_records(run: Run, path: Path, job: str, digest: str) -> None:
         assert not record["parameters"].keys() & {"library", "device", "oneDNN"}, "bench compares equal parameters"
         assert str(record["fingerprint"]["job"]) == job
         assert record["fingerprint"]["container"] in (None, digest)
-        if run.notebook == "beginner-torch":  # the machine has more cores, and so PyTorch would use more threads
+        if run.notebook == "beginner-torch":  # by itself, PyTorch would use all cores of the machine
             told = record["fingerprint"]
             assert [told[name] for name in ("cores_allotted", "threads", "scheduler")] == [1, 1, "slurm"]
             assert told["libraries"]["torch"].startswith("2.13.0")
 
 
 def test_they_look_well(cluster: PracticeCluster, made: Runs, tmp_path: Path) -> None:
-    """As a student reads them, all on one page: every figure is shown, and nothing runs out of the page."""
-    # no network: nothing is fetched for formulae and widgets, of which they have none
+    """All notebooks on one HTML page in a browser: every figure is shown, and nothing is wider than the page."""
+    # There is no network from which to load code for formulae and widgets, and the notebooks contain none.
     exporter: Any = HTMLExporter(mathjax_url="", require_js_url="", jquery_url="", widget_renderer_url="")  # type: ignore[no-untyped-call]
     whole = nbformat.v4.new_notebook()
     for run in RUNS:
         whole.cells += nbformat.read(made.result(run).folder / f"{run.notebook}.ipynb", as_version=4).cells
     for place, cell in enumerate(whole.cells):
-        cell.id = str(place)  # several notebooks have a cell of the same name
+        cell.id = str(place)  # several notebooks have a cell with the same id
     html = tmp_path / "whole.html"
     html.write_text(exporter.from_notebook_node(whole)[0])
     figures = sum("image/png" in output.get("data", {}) for cell in whole.cells for output in cell.get("outputs", ()))

@@ -1,4 +1,4 @@
-"""What a browser sends to another user's program on the compute node; what bob tries himself is among the attacks."""
+"""Which cookies a browser sends to a program of another user on the compute node; see also attacks_by_users.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.practice_cluster import PracticeCluster
 Start = Callable[..., Session]
 LAUNCH = in_box.launch
 
-# Shows the cookies that a browser sends to it.
+# A web server whose page contains the cookies that the browser has sent.
 SPY = """\
 import http.server, sys
 class Spy(http.server.BaseHTTPRequestHandler):
@@ -28,7 +28,7 @@ class Spy(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Spy).serve_forever()
 """
 
-# Opens a terminal in somebody's JupyterLab, with the headers it is given, and prints the answer's status.
+# Requests a terminal of a JupyterLab with some headers, and prints the HTTP status, or 0 if there is no answer.
 OPEN_A_TERMINAL = """\
 import http.client, json, sys
 port, headers = json.load(sys.stdin)
@@ -53,7 +53,7 @@ def bobs_program(cluster: PracticeCluster, box: str, port: int) -> Iterator[None
 
 
 def opens_a_terminal(cluster: PracticeCluster, box: str, user: str, port: int, headers: dict[str, str]) -> int:
-    """Try to get a shell from JupyterLab at ``port`` of the box; return the answer's status, 0: none."""
+    """Request a terminal of JupyterLab at a port of a box; return the HTTP status, or 0 if there is no answer."""
     asks, given = ["python3", "-c", OPEN_A_TERMINAL], json.dumps([port, headers])
     return int(cluster.run(box, user, asks, login=False, input=given, check=True).stdout)
 
@@ -64,7 +64,10 @@ def port_on_the_node(cluster: PracticeCluster, session: Session) -> int:
 
 
 def test_another_users_port_gets_no_cookie(cluster: PracticeCluster, start: Start, browser: Browser) -> None:
-    """It was reached under JupyterLab's own host name, and with its cookies bob opened a terminal of alice's."""
+    """Under JupyterLab's own host name, bob's program gets cookies with which a terminal of alice's can be opened.
+
+    The launcher therefore gives forwarded ports a host name of their own.
+    """
     with bobs_program(cluster, "gpu1", 6006):
         session = start("-n", "1", "-w", "gpu1", "--forward", "6006", columns=200)
         page = browser.new_page(java_script_enabled=False)  # cookies come with the page itself
@@ -74,7 +77,7 @@ def test_another_users_port_gets_no_cookie(cluster: PracticeCluster, start: Star
         page.goto(session.expect(r"Port 6006 of gpu1: (http://\S+:6006)").group(1))
         assert page.inner_text("body").strip() == "cookies:"
 
-        # who types that address all the same
+        # if alice types the address with JupyterLab's host name, bob does get them
         page.goto("http://127.0.0.1:6006/")
         assert "username-127-0-0-1-" in page.inner_text("body"), "the attack is what it was"
         cookies = {cookie["name"]: cookie["value"] for cookie in page.context.cookies(session.url)}

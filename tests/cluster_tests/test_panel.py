@@ -1,4 +1,4 @@
-"""The end of the walltime, seen from JupyterLab's page: nothing that was typed is lost."""
+"""JupyterLab's page saves what was typed before the walltime ends the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAUNCH = in_box.launch
 def test_what_is_not_saved_when_the_walltime_is_over_is_on_disk_afterwards(
     cluster: PracticeCluster, start: Callable[..., Session], browser: Browser
 ) -> None:
-    """JupyterLab itself saves every two minutes; the job has one, and Slurm looks for such jobs every half minute."""
+    """JupyterLab itself saves only every two minutes. The job may run for one; Slurm checks every 30 seconds."""
     cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.jupyter/lab ~/Untitled*.ipynb"])
     session = start("-t", "1", "--no-open", columns=160)
     session.ready()

@@ -1,4 +1,4 @@
-"""What the questions cost a real Slurm."""
+"""How many RPCs each query of a job costs a real slurmctld."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.practice_cluster import PracticeCluster
 
 
 def rpcs(cluster: PracticeCluster) -> int:
-    """How many RPCs of alice's the controller has answered."""
+    """Return how many RPCs of alice's the controller has answered."""
     text = cluster.root("ctl", ["sdiag"], check=True).stdout
     found = re.search(r"^\s+alice\s+\(\s*\d+\) count:(\d+)", text, re.M)
     return int(found[1]) if found else 0
@@ -23,7 +23,7 @@ def rpcs(cluster: PracticeCluster) -> int:
 
 @pytest.mark.each_slurm
 def test_what_the_questions_cost(cluster: PracticeCluster) -> None:
-    """The polling is reckoned with these."""
+    """The constants with which polling limits its RPCs are the measured numbers."""
     scheduler = Slurm()
     job = cluster.run("login", "alice", ["sbatch", "--parsable", "--hold", "--wrap", "true"], check=True).stdout.strip()
     for command, cost in [

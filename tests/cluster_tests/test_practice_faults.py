@@ -1,7 +1,7 @@
-"""What can be made to go wrong with jobs on the practice cluster, where no situation of the launcher's needs it.
+"""Faults of jobs that the practice cluster can cause, but that no situation of the launcher uses.
 
-Most faults are shown by situations.py, which would see nothing without them. Here are the others, as Slurm's own
-commands tell of them, and that of all of them nothing stays.
+Most faults are tested by the situations, which could not happen without them. These tests check the others with
+Slurm's own commands, and that everything is undone at the end.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _cleared(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def run(cluster: PracticeCluster, command: str, user: str = "alice", box: str = "login") -> str:
-    """Both outputs of a command of a user, who has no login shell around it."""
+    """Run a command as a user without a login shell, and return its standard output and error."""
     return cluster.run(box, user, ["sh", "-c", f"exec 2>&1; {command}"], login=False, timeout=60).stdout.strip()
 
 
 def sbatch(cluster: PracticeCluster, flags: str = "", script: str = SLEEP) -> str:
-    """What sbatch answers: a job id, or an error."""
+    """Run sbatch, and return what it prints: a job id or an error."""
     return run(cluster, f"sbatch --parsable {flags} --wrap '{script}'")
 
 
@@ -54,7 +54,7 @@ def running(cluster: PracticeCluster, flags: str = "") -> str:
 
 
 def is_accounted(cluster: PracticeCluster, job: str, found: str) -> None:
-    """Wait until this is the state and the exit code that the database has of the job."""
+    """Wait until the database has this state and exit code (``STATE|CODE``) of the job."""
     look = f"sacct -nXPD -j {job} -o state,exitcode"
     wait_until(lambda: run(cluster, look, user="root") == found, 60, f"the database says of job {job}: {found}")
 
@@ -77,7 +77,7 @@ def test_a_limit_goes_back_to_what_it_was(cluster: PracticeCluster) -> None:
 
 
 def all_of_slurm(cluster: PracticeCluster) -> str:
-    """What Slurm is told, and what it says of itself."""
+    """Return Slurm's settings, and what its commands report about partitions, reservations, nodes and limits."""
     settings = (cluster.directory / "slurm" / "slurm.conf").read_text()
     shown = "scontrol -o show partition; scontrol -o show reservation; sinfo -hNo '%N %P %t'"  # in any order
     associations = "user,account,MaxSubmitJobs,GrpTRES"
@@ -89,7 +89,7 @@ def test_of_what_was_changed_nothing_stays_also_after_an_exception(cluster: Prac
     before = all_of_slurm(cluster)
     arrangements = (
         cluster.federated(),
-        cluster.configured(EnforcePartLimits="ALL", PrivateData="jobs"),  # a node that is down comes back with it
+        cluster.configured(EnforcePartLimits="ALL", PrivateData="jobs"),  # it would resume a node that is down
         cluster.limited("account", "proj1", GrpTRES="gres/gpu=0,cpu=8"),
         cluster.limited("association", "proj1/alice", MaxSubmitJobs=0),
         cluster.reservation("service", "now+30minutes", nodes="ALL", flags="MAINT,IGNORE_JOBS"),
@@ -152,7 +152,7 @@ def test_more_memory_than_the_kernel_allows(cluster: PracticeCluster) -> None:
             is_now(cluster, job, "OUT_OF_MEMORY", "OutOfMemory")
             is_accounted(cluster, job, "OUT_OF_MEMORY|0:125")
             assert re.search(r"ended with 137\n.*Detected 1 oom.kill event", run(cluster, f"cat slurm-{job}.out"))
-    except NotPossibleHereError as error:  # as documented, and only there
+    except NotPossibleHereError as error:  # as documented: only without cgroups of version 1
         assert not (MEMORY_CGROUPS / "cgroup.procs").exists() and "control groups" in str(error)
 
 

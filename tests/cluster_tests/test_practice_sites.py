@@ -1,7 +1,6 @@
 """The practice cluster's difficult sites and faults are what they claim to be, as the system's ssh sees them.
 
-What a launch at such a site (test_sites.py) or across such a fault (test_reconnection.py) would not do without is not
-looked at here.
+Properties without which test_sites.py and test_reconnection.py would fail are not tested again here.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ SSH = ("ssh", "-oBatchMode=yes")
 def ssh(
     cluster: PracticeCluster, *arguments: str, user: str = "alice", box: str = "laptop"
 ) -> subprocess.CompletedProcess[str]:
-    """What the system's ssh does when there is nobody to be asked. Of two options of the same name the first counts."""
+    """Run the system's ssh, which may not ask anything. Of two options with the same name, ssh uses the first."""
     return cluster.run(box, user, [*SSH, *arguments[:-1], "-oConnectTimeout=20", arguments[-1]], timeout=60)
 
 
 def where(cluster: PracticeCluster, *arguments: str, user: str = "alice", box: str = "laptop") -> str:
-    """The machine that ssh leads to."""
+    """Return the name of the machine to which ssh connects."""
     done = ssh(cluster, *arguments, "hostname", user=user, box=box)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def answer(cluster: PracticeCluster, user: str, answers: dict[str, str]) -> str:
-    """Log in once, answering the questions in this order; the machine that it leads to, "" where it is refused."""
+    """Log in once, answering the questions in this order; return the machine's name, or "" if the login is refused."""
     argv = cluster.argv("laptop", user, ["ssh", "-oNumberOfPasswordPrompts=1", "login", "hostname"])
     child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", timeout=30)
     try:
@@ -50,7 +49,7 @@ def answer(cluster: PracticeCluster, user: str, answers: dict[str, str]) -> str:
 
 
 class Ticks:
-    """An ssh that prints all the time, to see whether it goes on or has ended."""
+    """An ssh whose command prints ten times a second, which shows whether the connection still works."""
 
     def __init__(self, cluster: PracticeCluster, user: str) -> None:
         tick = "for i in $(seq 300); do echo tick; sleep 0.1; done"
@@ -60,7 +59,7 @@ class Ticks:
 
     def goes_on(self) -> bool:
         while self.child.expect(["tick", pexpect.TIMEOUT], timeout=0) == 0:
-            pass  # what was on its way does not count
+            pass  # output from before this call does not count
         return bool(self.child.expect(["tick", pexpect.TIMEOUT], timeout=30) == 0)
 
     def ends(self) -> int:
@@ -116,7 +115,7 @@ def test_franks_site_is_noisy_everywhere(cluster: PracticeCluster) -> None:
     done = subprocess.run(cluster.argv("laptop", "frank", [*SSH, "login", "echo $shell"]), capture_output=True)
     assert done.stdout.startswith(noise) and done.stdout.endswith(b"\377\376\303(\n/bin/tcsh\n")
     assert noise in done.stderr
-    assert rb"\033]0;the terminal's new title\007" in done.stderr  # the client spells out what the banner holds
+    assert rb"\033]0;the terminal's new title\007" in done.stderr  # the client escapes the banner's control characters
     argv = cluster.argv("laptop", "frank", [*SSH, "-qtt", "login"])
     interactive = subprocess.run(argv, input=b"exit\n", capture_output=True).stdout
     before_the_shell, _, _ = interactive.partition(b"This is a practice cluster")
@@ -162,7 +161,7 @@ def test_arrangements_are_undone_after_an_exception(cluster: PracticeCluster) ->
 
 def test_the_cluster_is_far_away(cluster: PracticeCluster) -> None:
     def milliseconds() -> float:
-        """How long it takes at best until the login node says something to whoever connects."""
+        """Return the shortest time of five attempts from connecting to sshd's greeting."""
         program = (
             "import socket, time\ndef seconds():\n"
             "    before = time.monotonic(); found = socket.create_connection(('login', 22)); found.recv(9)\n"

@@ -1,4 +1,4 @@
-"""The price before a launch on the practice cluster: what is left of an account is asked for where that is told."""
+"""The estimated cost before a launch, with the account's balance if the site has a command that reports it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pattern = '^{account}\\s.*\\s(?P<left>[\\d ,.]+)$'
 
 
 def write_accinfo(cluster: PracticeCluster, script: str) -> None:
-    """Give alice a budget command, in a folder that only a login puts into PATH."""
+    """Give alice a command that reports the balance, in a folder that only a login shell puts into PATH."""
     install = (
         "mkdir -p ~/site-bin && cat >~/site-bin/accinfo && chmod 700 ~/site-bin/accinfo; "
         "grep -qs site-bin ~/.bash_profile || echo 'PATH=$HOME/site-bin:$PATH' >>~/.bash_profile"
@@ -46,7 +46,7 @@ def _priced(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def launched(session: Session) -> str:
-    """Wait until the job is queued, end it, and return what was printed before."""
+    """Wait until the job is queued, cancel it, and return what was printed until then."""
     session.expect(r"Job \d+ is queued")
     printed = session.printed
     session.send("\x03")
@@ -67,7 +67,7 @@ def test_a_command_that_hangs_delays_the_launch_by_its_limit(cluster: PracticeCl
     write_accinfo(cluster, "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 1; done\n")
     began = time.monotonic()
     printed = launched(start("-t", "2:00:00", "-A", "proj1", columns=200))
-    assert 4 < time.monotonic() - began < 40  # the launch itself, and the end of its job, take some
+    assert 4 < time.monotonic() - began < 40  # the launch and the cancelling take time, too
     assert "Estimated cost: at most 2 h × 1 core = 128 SBU" in printed
     assert "The account's balance was not reported within 5 s." in printed
     assert re.search(r"uerying the account's balance", printed)
@@ -76,7 +76,7 @@ def test_a_command_that_hangs_delays_the_launch_by_its_limit(cluster: PracticeCl
 
 @pytest.mark.usefixtures("_priced")
 def test_a_failure_is_told_only_to_who_asks(cluster: PracticeCluster) -> None:
-    write_accinfo(cluster, "#!/bin/sh\nexec yes no such account >&2\n")  # without end
+    write_accinfo(cluster, "#!/bin/sh\nexec yes no such account >&2\n")  # it prints this without end
     done = in_box.launcher(cluster, "laptop", "alice", "when", "-t", "2:00:00", "-A", "proj1")
     assert "= 128 SBU" in done.stdout + done.stderr
     assert "accinfo" not in done.stdout + done.stderr

@@ -1,8 +1,7 @@
 """Faults while somebody works in JupyterLab: the tab is never reloaded, and the kernel still has its variable.
 
-Everything is real: the practice cluster's network, sshd and Slurm, and Debian's Chromium on the laptop (without windows
-where that is installed). The long ones (a minute, ten minutes) are in ``benchmarks/faults.py``, which prints the table
-of the documentation.
+Everything is real: the practice cluster's network, sshd and Slurm, and Debian's Chromium on the laptop. The long faults
+(a minute, ten minutes) are in ``benchmarks/faults.py``, which prints the table of the documentation.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture(scope="module")
 def tabs(cluster: PracticeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabs]:
-    """One session and one tab for each engine, for all faults: what one has broken, the next one finds."""
+    """One session and one tab for each engine, used for all faults, so that damage by one shows in the next test."""
     with chromium(cluster, tmp_path_factory.mktemp("browser")) as browser:
         tabs = Tabs(cluster, browser)
         yield tabs
         tabs.end()
-    # of a connection that died in silence the login node does not know for hours
+    # a connection that has gone silent would stay on the login node for hours
     cluster.restart_sshd("login")
     assert_nothing_left(cluster)
 
 
 class Tabs:
-    """Sessions by engine, each launched when it is first asked for."""
+    """A session and its tab for an engine, launched when they are first needed."""
 
     def __init__(self, cluster: PracticeCluster, browser: Browser) -> None:
         self._cluster, self._browser = cluster, browser
@@ -57,7 +56,7 @@ class Tabs:
         """Return the session and its tab; there is one session at a time."""
         if engine not in self._held:
             self.end()
-            # JupyterLab opens what was open last time; these are first visits
+            # else JupyterLab would open what was open last time
             self._cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.jupyter/lab ~/Untitled*.ipynb"])
             session = launch(self._cluster, "laptop", "--engine", engine, columns=160)
             session.ready()
@@ -66,15 +65,15 @@ class Tabs:
         return self._held[engine]
 
     def give_up(self) -> None:
-        """End what is held, whatever state it is in: a second attempt begins with a session and a tab of its own."""
+        """End the session, whatever its state, so that a second attempt of the test starts a new session and tab."""
         while self._held:
             session, tab = self._held.popitem()[1]
             tab.page.close()
-            session.send("\n\n")  # a second time, as its kernel may be busy
+            session.send("\n\n")  # the second one confirms it if a kernel is busy
             session.end()
 
     def end(self) -> None:
-        """End what is held."""
+        """End the session, which must be intact."""
         while self._held:
             session, tab = self._held.popitem()[1]
             tab.page.close()
@@ -84,14 +83,14 @@ class Tabs:
 
 
 def test_the_first_visit_to_a_compute_node(tabs: Tabs) -> None:
-    """Open the address, make a notebook, and say where it runs."""
+    """A notebook runs on the node that the launcher named."""
     session, tab = tabs.of("paramiko")
     assert f"JupyterLab runs on {tab.node}" in session.printed
-    # nobody is asked about news, and nothing is looked for outside
+    # JupyterLab's question about news is switched off
     expect(tab.page.get_by_text("Would you like to get notified about official Jupyter news?")).to_have_count(0)
 
 
-# both engines heal by the same code; what differs is how each notices, and connects anew
+# Both engines reconnect with the same code; they differ in how they notice a fault and in how they connect.
 CASES = [
     *(("paramiko", fault) for fault in QUICK if "cable" not in fault.name),
     *(("openssh", fault) for fault in QUICK if fault.name in (LINK_DOWN, LOGIN_SSHD, OTHER_LOGIN)),
@@ -109,10 +108,10 @@ def test_the_tab_works_on(cluster: PracticeCluster, tabs: Tabs, engine: str, fau
         raise
     print(f"{fault.name}: usable again {seconds:.1f} s after its end")
     assert tab.complaints == []
-    # the network was away, and not the job
+    # the launcher must not have taken a network fault for the end of the job
     assert "ended" not in session.printed and "gone" not in session.printed
     if fault.name in (MOVED, OTHER_LOGIN):
-        # it has moved back by now: the next fault begins with a connection to where the name leads
+        # The name resolves to the old address again: reconnect, so that the next fault begins with a connection there.
         usable_again(cluster, session, tab, CONNECTION_LOST)
 
 
@@ -122,17 +121,17 @@ def test_what_is_typed_while_the_network_is_down_is_run_afterwards(cluster: Prac
     try:
         with cluster.unplugged("laptop"):
             session.saw("(?i)network down, trying again")
-            tab.page.get_by_text("| Connecting").wait_for(timeout=30_000)  # JupyterLab knows
+            tab.page.get_by_text("| Connecting").wait_for(timeout=30_000)  # JupyterLab has noticed
             tab.asks()
         session.saw("Connected again")
         tab.is_answered()
     except Exception:
-        tabs.give_up()  # its cells are not those that are expected any more, and a dialog may lie over the page
+        tabs.give_up()  # the number of cells may be wrong now, and a dialog may cover the page
         raise
 
 
 def test_reconnecting_by_hand_keeps_the_kernel(cluster: PracticeCluster, tabs: Tabs) -> None:
-    """The way out where JupyterLab's first question was lost: the menu does what the tests of faults rely on."""
+    """The menu item that the tests of faults use if JupyterLab is stuck (see ``Tab.is_stuck``)."""
     _, tab = tabs.of("openssh")
     assert not tab.is_stuck()
     tab.reconnects()
@@ -141,7 +140,10 @@ def test_reconnecting_by_hand_keeps_the_kernel(cluster: PracticeCluster, tabs: T
 
 
 def test_an_upload_that_is_cut_spoils_nothing(cluster: PracticeCluster, tabs: Tabs, tmp_path: Path) -> None:
-    """2 GiB, of which each MiB tells its number: it goes on afterwards, or JupyterLab tells; nothing is lost."""
+    """Upload 2 GiB, in which each MiB begins with its number: the upload continues, or JupyterLab shows an error.
+
+    In both cases, the part that has arrived is correct.
+    """
     session, tab = tabs.of("openssh")
     cluster.run("login", "alice", ["rm", "-f", "large.bin"])
     large = tmp_path / "large.bin"
@@ -153,11 +155,11 @@ def test_an_upload_that_is_cut_spoils_nothing(cluster: PracticeCluster, tabs: Ta
     with tab.page.expect_file_chooser() as chooser:
         tab.page.locator('[data-jp-item-name="uploader"]').click()
     chooser.value.set_files(large)
-    tab.page.get_by_role("button", name="Upload", exact=True).click()  # it asks whether so large a file is meant
+    tab.page.get_by_role("button", name="Upload", exact=True).click()  # in the dialog for large files
     wait_until(lambda: arrived(cluster) > 5, 60, "the upload is on its way")
     with cluster.unplugged("laptop"):
         session.saw("(?i)network down, trying again")
-        tab.page.wait_for_timeout(12_000)  # the connection is given up
+        tab.page.wait_for_timeout(12_000)  # until the launcher gives the connection up
         before = arrived(cluster)
     session.saw("Connected again")
     failed = tab.page.get_by_text("Upload Error")
@@ -172,10 +174,10 @@ def test_an_upload_that_is_cut_spoils_nothing(cluster: PracticeCluster, tabs: Ta
 
 
 def arrived(cluster: PracticeCluster) -> int:
-    """How many MiB of the file are there: in their order, none lost, none damaged, none twice.
+    """Return how many MiB of the file have arrived, and check their order: none lost, none damaged, none twice.
 
-    JupyterLab sends MiB by MiB and its server appends. Where the answer to one is lost with the connection, a browser
-    may send that one again on its own.
+    JupyterLab sends the file in parts of one MiB, which its server appends. If the response to a part is lost with the
+    connection, the browser may send that part again by itself.
     """
     large, numbers = cluster.directory / "home" / "alice" / "large.bin", list[int]()
     if large.exists():

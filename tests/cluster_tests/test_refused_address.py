@@ -1,4 +1,4 @@
-"""A real sshd that refuses an address for a while after failed logins (OpenSSH's PerSourcePenalties)."""
+"""A real sshd that refuses the laptop's address for a while after failed logins (OpenSSH's PerSourcePenalties)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that goes on in the next job: the page in the browser stays, at the same address."""
+"""A session that continues in a next job: the page stays open, at the same address."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ WHERE = 'import os; print(os.environ["SLURM_JOB_ID"])'
 
 @pytest.mark.timeout(700)
 def test_one_tab_sees_three_jobs(cluster: PracticeCluster, start: Start, browser: Browser) -> None:
-    """The first next job is queued by --renew, the second one from the panel.
+    """The second job is queued by ``--renew``, the third one from the panel.
 
-    Each job has two minutes, most of which the test waits: on a busy machine a page takes its time, too.
+    The test waits for most of each job's two minutes. They are so long because a page is slow on a busy machine.
     """
     cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.jupyter/lab ~/Untitled*.ipynb"])
     session = start("-t", "2", "--no-open", "--renew", "1", columns=200)
@@ -56,7 +56,7 @@ def test_one_tab_sees_three_jobs(cluster: PracticeCluster, start: Start, browser
 
 
 def _goes_on(session: Session, page: Page, jobs: list[str]) -> str:
-    """Wait for the next job, run the first cell of the notebook that has come back, and return the job's number."""
+    """Wait for the next job, run the first cell of the notebook again, and return the job id that it prints."""
     session.saw(rf"Job (?!{jobs[-1]}\b)\d+ on \w+ continues at the same address", timeout=200)
     expect(page.get_by_text("Its kernels are new")).to_be_visible(timeout=60_000)
     page.add_style_tag(content=NO_ANIMATION)

@@ -1,4 +1,4 @@
-"""Notebooks run from top to bottom on the practice cluster: real Slurm, sshd, Apptainer, and JupyterLab's executor."""
+"""``run``: a notebook is executed from top to bottom in a job, with real Slurm, sshd and Apptainer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pathlib.Path("lab/data.txt").write_text("the data\n")
 
 @pytest.fixture
 def lab(cluster: PracticeCluster) -> Iterator[Callable[..., str]]:
-    """The folder on the laptop and on the login node; runs a command in a home, and returns what it prints."""
+    """Create the folder on both machines; yield a function that runs a command of alice's and returns its output."""
 
     made = ("lab", "runs", "other", "goes-on")
 
@@ -63,7 +63,7 @@ def lab(cluster: PracticeCluster) -> Iterator[Callable[..., str]]:
 
 
 def result(lab: Callable[..., str], name: str, box: str = "laptop", where: str = "runs") -> str:
-    """Return a file of the only run there is."""
+    """Return the content of a file of the only run."""
     return lab("sh", "-c", f"cat {where}/*/{name}", box=box)
 
 
@@ -96,14 +96,14 @@ def test_a_run_with_parameters_from_the_laptop_to_its_results(
 def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     cluster: PracticeCluster, start: Start, lab: Callable[..., str]
 ) -> None:
-    """``connect`` follows it, from a home that knows nothing of it; ``results`` gets what there is, while it runs."""
+    """Attach from a folder without any of its files, and get the results so far while the run continues."""
     run = start("run", "lab/train.ipynb", "-p", "SECONDS", "200", "--with", "lab/data.txt", "--detach", *ENV)
     run.expect(r"results: +launch-notebook results \w")
     assert run.end() == 0
-    name = run.session_id  # its end may be digits alone, which are a job's number
+    name = run.session_id  # in full: the last characters may all be digits, as of a job id
     other = "mkdir -p other && cd other && exec launch-notebook"
     killed = start_at(cluster, f"{other} connect --follow {name}")
-    killed.expect("400 the data")  # printed before
+    killed.expect("400 the data")  # printed before ``connect``
     killed.expect("Cell 3 of 4 · Train")
     killed.child.kill(signal.SIGKILL)
     cluster.root("laptop", ["pkill", "-KILL", "-u", "alice"])
@@ -112,10 +112,10 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     partly.expect("has not finished yet")
     assert partly.end() == 0
     assert "400 the data" in result(lab, "train.ipynb", where="other/runs")
-    listed = start("list", columns=200)  # others are listed as well, which may be wide
+    listed = start("list", columns=200)  # wide enough for other sessions in the list
     listed.expect(r"train.ipynb, 2 of 4")
     assert listed.end() == 0
-    with cluster.start_up_file("alice", ".bash_profile", "exec sh\n"):  # no answer is not that there is no job
+    with cluster.start_up_file("alice", ".bash_profile", "exec sh\n"):  # without an answer, there may still be a job
         for command in ("list", "stop"):
             asked = start(command)
             asked.expect("Your login shell on login runs no commands")
@@ -156,7 +156,7 @@ def test_what_there_is_comes_when_the_job_is_ended(
 def test_a_run_as_a_script_on_the_login_node_works_in_the_notebooks_folder(
     cluster: PracticeCluster, start: Start, lab: Callable[..., str]
 ) -> None:
-    """Nothing is sent: relative data files are found, and what the notebook writes is where it would be by hand."""
+    """No files are copied: the notebook reads and writes relative paths in its folder, as when it is run by hand."""
     run = start("run", "lab/train.ipynb", "--to", "script", "--output", "other", *ENV, box="login")
     run.expect("finished")
     assert run.end() == 0

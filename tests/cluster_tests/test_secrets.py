@@ -1,4 +1,4 @@
-"""The token is found nowhere that anybody else can look, and the session's port and files are the user's alone."""
+"""Nobody else can read the token anywhere, or use the session's port and files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.practice_cluster import PracticeCluster
 
 BOXES = ("laptop", "login", "ctl", "node1", "node2", "gpu1")
 
-# every file that somebody else than its owner may read, on the disks that users and the scheduler write to
+# Lists files that contain the token (the input) and on which the group or others have any permission, in all folders to
+# which users and the scheduler write.
 _SEARCH = """
 find /home /tmp /var/tmp /var/log /var/lib/slurm /var/spool /run /dev/shm /etc -xdev -type f -perm /077 \
   -exec grep -lF -e "$(cat)" -- {} + 2>/dev/null
@@ -23,7 +24,7 @@ true
 
 @pytest.fixture(scope="module")
 def live(cluster: PracticeCluster) -> Iterator[Session]:
-    """One live session, looked at by every test here."""
+    """One running session for all tests of this file."""
     session = launch(cluster, "laptop", "--gpus", "1", "-n", "2")
     session.ready()
     # a kernel is where a token could leak through the environment
@@ -99,7 +100,7 @@ def test_another_user_on_the_node_gets_no_answer(cluster: PracticeCluster, live:
         assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/contents", token, user="bob")[0] == 0
     assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status")[0] == 403, "alice herself needs the token"
     assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status", live.token)[0] == 200
-    # and from another box the port is not there at all
+    # from another machine, nothing listens at the node's address
     assert fetch(cluster, "login", f"http://gpu1:{port}/api/status", user="bob")[0] == 0
 
 

@@ -1,4 +1,4 @@
-"""Sessions on the practice cluster: left on one machine, found, come back to and ended from others."""
+"""Sessions that outlive their launcher: ``list``, ``connect`` and ``stop`` from other machines."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ each_scheduler = pytest.mark.each_scheduler
 
 
 def told(cluster: PracticeCluster, box: str, *arguments: str) -> list[dict[str, Any]]:
-    """What a command tells with ``--json``."""
+    """Return the events that a command prints with ``--json``."""
     done = in_box.launcher(cluster, box, "alice", *arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def listed(cluster: PracticeCluster, box: str, *arguments: str) -> dict[str, dict[str, Any]]:
-    """The sessions of ``launch-notebook list``, by name."""
+    """Return the sessions of ``launch-notebook list``, by name."""
     return {event["session"]: event for event in told(cluster, box, "list", *arguments) if event["event"] == "session"}
 
 
 @pytest.fixture
 def root(cluster: PracticeCluster) -> Iterator[Path]:
-    """Where alice's sessions are; nothing of other tests is there, and nothing stays."""
+    """The folder of alice's session directories, empty at first, and removed at the end."""
     home = cluster.directory / "home" / "alice"
     root = home / ".notebook-launcher" / "sessions"
     subprocess.run(["rm", "-rf", str(root)], check=True)
@@ -55,7 +55,7 @@ def root(cluster: PracticeCluster) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def login_profile(cluster: PracticeCluster, line: str) -> Iterator[None]:
-    """A start-up file of alice's on the cluster with this line."""
+    """Give alice a .bash_profile with this line on the cluster."""
     cluster.run("login", "alice", ["sh", "-c", f"echo {shlex.quote(line)} >~/.bash_profile"], check=True)
     try:
         yield
@@ -80,11 +80,11 @@ def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
     seen = listed(cluster, "login")[first.session_id]
     assert (seen["state"], seen["job"], seen["environment"]) == ("running", first.job_id, "plain")
     assert seen["node"].startswith("node") and 7000 < seen["seconds_left"] <= 7200 and seen["walltime"] == "2 hours"
-    with login_profile(cluster, "export TZ=America/New_York"):  # Slurm's commands read it, and date without a login not
+    with login_profile(cluster, "export TZ=America/New_York"):  # used by Slurm, not by `date` without a login
         elsewhere = listed(cluster, "laptop")[first.session_id]
     assert 7000 < elsewhere["seconds_left"] <= seen["seconds_left"]
 
-    again = start("connect", first.job_id, box="login")  # another machine, and another of its names
+    again = start("connect", first.job_id, box="login")  # from another machine, and by the job id
     again.ready(started_here=False)
     assert again.token == first.token
     assert fetch(cluster, "login", again.api, again.token)[0] == 200
@@ -136,7 +136,7 @@ def test_a_session_on_another_cluster_is_asked_for_there(cluster: PracticeCluste
 
 
 def test_a_session_on_another_cluster_of_a_federation(cluster: PracticeCluster, root: Path) -> None:
-    """The cluster where it was queued says of it that it is REVOKED, whether it runs elsewhere or has ended."""
+    """The cluster where it was queued reports it as REVOKED, no matter if it runs on another one or has ended."""
     now = datetime.now(timezone.utc)
     names = [name_of(now, number) for number in (1, 2)]
     with cluster.federated(), cluster.busy("core"):
@@ -160,7 +160,7 @@ def test_a_session_on_another_cluster_of_a_federation(cluster: PracticeCluster, 
 
 
 def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: Start, root: Path) -> None:
-    """200 records and 50 jobs that wait, beside what should not be there: one question to the scheduler, no hang."""
+    """``list`` and ``stop`` among 200 ended, 50 pending and some damaged sessions, with one query of the scheduler."""
     submit = "for i in $(seq 50); do sbatch --parsable -n 1 -o /dev/null --begin=now+1hour --wrap 'sleep 60'; done"
     jobs = cluster.run("login", "alice", ["sh", "-c", submit], check=True).stdout.split()
     now = datetime.now(timezone.utc)
@@ -175,9 +175,9 @@ def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: 
     plant(root, name_of(now, 3000), now).chmod(0)
     (root / name_of(now, 3002)).write_text("a file")
     give_to_alice(root)
-    plant(root, name_of(now, 3001), now)  # root's
+    plant(root, name_of(now, 3001), now)  # it stays root's
 
-    told(cluster, "laptop", "list")  # whatever has to be read from disk is read
+    told(cluster, "laptop", "list")  # so that the second one finds the files in memory
     cluster.root("ctl", ["sdiag", "--reset"])
     began = time.monotonic()
     *sessions, end = told(cluster, "laptop", "list")
@@ -199,7 +199,7 @@ def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: 
 
 
 def test_a_session_whose_kernel_is_busy_ends_when_that_is_confirmed(cluster: PracticeCluster, start: Start) -> None:
-    """By the command that holds the tunnel, and by ``stop`` beside it; the second Ctrl-C ends it at once."""
+    """Both the attached launcher and ``stop`` ask for confirmation; a second Ctrl-C is one."""
     session = start("-t", "10")
     session.ready()
     session.read_along()
@@ -214,7 +214,7 @@ def test_a_session_whose_kernel_is_busy_ends_when_that_is_confirmed(cluster: Pra
         assert stop.end() == 0
         assert "Nothing was ended" in stop.printed
         assert cluster.squeue(), "it runs on"
-        session.send("help\n")  # how long ago the first Ctrl-C was does not matter then
+        session.send("help\n")  # a line in between: the next Ctrl-C is a first one again
         session.saw(r"f\s+PORT\s+forwards")
         session.send("\x03")
         session.saw(r"again\s+within")

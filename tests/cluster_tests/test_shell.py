@@ -1,4 +1,4 @@
-"""A terminal on the practice cluster: in a session that runs, and in a job of its own; real Slurm, sshd, Apptainer."""
+"""``shell``: a terminal or a command in a running session and in a job of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUTSIDE = r"\(outside the container, \w+\) alice:~\$ "
 
 @each_slurm
 def test_a_terminal_in_a_running_session(cluster: PracticeCluster, start: Start) -> None:
-    """Inside is the image's Python and the job's GPU, outside is sbatch; a variable of the user's changes neither."""
+    """Inside the container are the image's Python and the job's GPU, outside is sbatch; the size is the terminal's."""
     held = start("-t", "10", "--gpus", "1", "-n", "2")
     held.ready()
     inside = start("shell", held.session_id, columns=111)
@@ -49,7 +49,7 @@ def test_a_terminal_in_a_running_session(cluster: PracticeCluster, start: Start)
     command = start("shell", "--outside", "-c", script, held.session_id, box="login")
     assert command.end() == 3
     assert "srun:" not in command.printed and "half a line" in command.printed
-    lines = command.printed.replace("half a line", "").splitlines()  # its errors' channel
+    lines = command.printed.replace("half a line", "").splitlines()  # from standard error, at an unpredictable place
     assert lines[-3:-1] == ["2", held.job_id]
     assert lines[-1].startswith("slurm")
     held.send("\n")
@@ -101,7 +101,7 @@ def test_ctrl_c_while_the_job_of_a_terminal_waits(cluster: PracticeCluster, star
 
 
 def test_a_command_of_several_lines_in_a_job_of_its_own_where_the_shell_is_tcsh(cluster: PracticeCluster) -> None:
-    """What the start-up files print stays out of its output."""
+    """The output is the command's alone, without what the start-up files print."""
     script = "echo 'wow!now'\necho '\\n'; python3 -c 'print(6 * 7)'; exit 4"
     words = ["launch-notebook", "shell", "-t", "5", "-n", "1", "-c", script, "--", "tf-gpu"]
     done = subprocess.run(cluster.argv("laptop", "frank", words), capture_output=True, timeout=120, check=False)

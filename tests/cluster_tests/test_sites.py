@@ -1,7 +1,7 @@
-"""Sites that make it difficult, each one entered as a user would: a launch in a terminal, up to the address.
+"""Launches at difficult sites, in a terminal, as a user would do them.
 
-What is difficult about whom is said in tests/practice_cluster/layout.py; that it is so, in
-tests/cluster_tests/test_practice_sites.py.
+Each user stands for a kind of site: see tests/practice_cluster/layout.py. test_practice_sites.py tests that these sites
+behave as described there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ Start = Callable[..., Session]
 MEMORY = "~/.local/state/notebook-launcher"
 QUERY_RPCS = r"(?i)(?:password|code): "
 SSH_CONFIG = "~/sites_ssh_config"
-# What it is about here is the way to JupyterLab. Where that is all, something answers as JupyterLab does, and is there
-# at once.
+# For tests of nothing but the route to JupyterLab: a stand-in for it, which starts at once.
 VENV = ("--venv", "~/light")
 LIGHT = (*VENV, "--", "plain")
 MAKE_VENV = """\
@@ -52,7 +51,7 @@ def _light(cluster: PracticeCluster) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _every_site_is_new(cluster: PracticeCluster) -> None:
-    """What the launcher remembers of a cluster would be another test's doing."""
+    """Remove what the launcher has saved about the cluster in other tests."""
     files = (MEMORY, SSH_CONFIG)
     cluster.root("laptop", ["sh", "-c", f"rm -rf {' '.join(files).replace('~', '/home/*')}"], check=True)
     for user in USERS:
@@ -60,7 +59,7 @@ def _every_site_is_new(cluster: PracticeCluster) -> None:
 
 
 class Site(NamedTuple):
-    """``questions``: how many the user is asked in the whole launch, all of them before the address comes."""
+    """A launch by a user. ``questions``: how many they are asked in all, each before the address is printed."""
 
     user: str
     arguments: tuple[str, ...]
@@ -93,7 +92,7 @@ def put_config(cluster: PracticeCluster, user: str, text: str) -> None:
 
 
 def answer_questions(session: Session, user: str) -> list[str]:
-    """CommandResult whatever is asked until the address comes; the words before each colon."""
+    """Answer all questions until the address is printed; return them in lower case, without their colons."""
     asked = []
     while True:
         question = session.expect(rf"{QUERY_RPCS}|http://127\.0\.0\.1:\d+/lab\?token=[\w-]+|launch-notebook: ").group(0)
@@ -137,23 +136,23 @@ def test_every_site_is_reached(cluster: PracticeCluster, start: Start, site: Sit
 def test_after_a_short_cut_the_keys_are_for_the_session_again_and_after_a_drop_a_new_code_is_asked_for(
     cluster: PracticeCluster, start: Start, engine: str
 ) -> None:
-    """A new connection needs a code, and may ask for it just when the old one is heard again."""
+    """A new connection needs a code, and the question for it may come just when the old connection works again."""
     session = start("-n", "1", "--verbose", "--engine", engine, *LIGHT, user="heidi", columns=200)
     assert answer_questions(session, "heidi") == ["code"]
     assert re.search(r"Connected to \w+ \(node-ssh\)", session.printed), session.printed
     session.read_along()
     with cluster.unplugged("laptop"):
         session.saw("(?i)network down, trying again")
-        time.sleep(2)  # 7 to 8 s in all: less than the old connection is given to come back
+        time.sleep(2)  # 7 to 8 s in all: the launcher waits longer for the old connection
     session.saw("Connected again")
     assert fetch(cluster, "laptop", session.api, session.token, user="heidi")[0] == 200
-    time.sleep(3)  # whatever was on its way to a question has got there
+    time.sleep(3)  # a question that was about to come has come
     session.send("x\n")
-    session.saw("ENTER alone, or Ctrl-C, ends the session")  # the line was the session's
+    session.saw("ENTER alone, or Ctrl-C, ends the session")  # no question has read the line
 
     cluster.kill_connections("login", "heidi")
     session.saw(QUERY_RPCS)
-    session.send(f"{one_time_code('heidi', time.time() + 30)}\n")  # the server takes none twice
+    session.send(f"{one_time_code('heidi', time.time() + 30)}\n")  # the next one: the server accepts no code twice
     session.saw("Connected again")
     assert fetch(cluster, "laptop", session.api, session.token, user="heidi")[0] == 200
     leave(session)
@@ -218,7 +217,7 @@ except OSError:
 
 
 def knock(cluster: PracticeCluster, session: Session, box: str, token: str = "") -> int:
-    """What bob gets on another machine of the cluster where alice's Jupyter listens; 0: no connection."""
+    """Let bob request alice's JupyterLab at its node's address from a box; return the HTTP status, 0: no connection."""
     find = f"cat ~/.notebook-launcher/sessions/{session.session_id}/endpoint.json"
     port = json.loads(cluster.run("login", "alice", ["sh", "-c", find], check=True).stdout)["port"]
     node = cluster.root("login", ["squeue", "-h", "-j", session.job_id, "-o", "%N"]).stdout.strip()
@@ -243,7 +242,7 @@ def test_a_node_without_sshd_is_reached_by_an_open_port_alone_which_the_token_gu
         assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
         assert [knock(cluster, session, box) for box in ("login", "node1", "node2")] == [403, 403, 0]
         assert knock(cluster, session, "login", "guessed") == 403
-        assert knock(cluster, session, "login", session.token) == 200  # so it was the token that was missing
+        assert knock(cluster, session, "login", session.token) == 200  # the token is all that keeps others out
         leave(session)
     assert_nothing_left(cluster)
 
@@ -258,7 +257,7 @@ TAMPERING = ("ls FOLDER", "cat FOLDER/down", "echo SSH-2.0-bob >FOLDER/up", "mv 
 def test_a_job_connects_to_the_login_node_that_calls_it_again_after_a_cut_and_to_nobody_else(
     cluster: PracticeCluster, start: Start
 ) -> None:
-    """Neither may users log in to nodes here, nor does the login node forward anything."""
+    """Erin may not log in to nodes, and the login node forwards nothing for her."""
     session = start("-n", "1", "--verbose", "--host", "login2", "--route", "reverse", *VENV, user="erin", columns=200)
     session.ready()
     assert re.search(r"Connected to \w+ \(reverse\)", session.printed), session.printed
@@ -297,11 +296,11 @@ def test_why_a_job_cannot_connect_is_said(cluster: PracticeCluster, start: Start
     assert_nothing_left(cluster)
 
 
-# --- what is remembered --------------------------------------------------------------------------------------------
+# --- what the launcher saves ---------------------------------------------------------------------------------------
 
 
 def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster, start: Start) -> None:
-    """The nodes' own ssh would work as well, and is what a first launch tries first."""
+    """A first launch would try ``node-ssh`` first, which would work as well."""
     for route in (("--route", "step"), ()):
         session = start("-n", "1", "--verbose", *route, *LIGHT, columns=200)
         session.ready()
@@ -310,7 +309,7 @@ def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster
         env = f"cat ~/.notebook-launcher/sessions/{session.session_id}/session.env"
         assert "sshd=yes" not in cluster.run("login", "alice", ["sh", "-c", env]).stdout
         leave(session)
-    # the user's alone: it says where somebody works
+    # only the user may read it, because it shows where they work
     open_to_others = f"find {MEMORY} -type d ! -perm 700 -o ! -type d ! -perm 600"
     assert cluster.run("laptop", "alice", ["sh", "-c", open_to_others], check=True).stdout == ""
     routes = cluster.run("laptop", "alice", ["sh", "-c", f"cat {MEMORY}/routes.json"]).stdout
@@ -323,7 +322,7 @@ def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster
 
 @contextlib.contextmanager
 def a_connection_of_the_users_own(cluster: PracticeCluster) -> Iterator[list[str]]:
-    """An ssh that stands already and shares its connection; the words for a command about it."""
+    """Open a master connection of alice's own to the login node; yield the start of an ssh command that uses it."""
     put_config(cluster, "alice", "Host login\n  ControlPath ~/.ssh/cm-%C\nInclude ~/.ssh/config\n")
     ssh = ["ssh", "-F", "/home/alice/sites_ssh_config"]
     cluster.run("laptop", "alice", [*ssh, "-MNf", "login"], check=True)
@@ -342,7 +341,7 @@ def test_a_connection_that_stands_already_is_used_and_left_alone(cluster: Practi
                          session.printed), session.printed  # fmt: skip
         assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
         of_alice = [args for _, user, args in cluster.processes("login") if user == "alice" and args.startswith("sshd")]
-        assert len(of_alice) == 1, of_alice  # it was not made a second time
+        assert len(of_alice) == 1, of_alice  # the launcher has made no connection of its own
         leave(session)
         assert cluster.run("laptop", "alice", [*ssh, "-O", "check", "login"]).returncode == 0
         assert cluster.run("laptop", "alice", [*ssh, "login", "hostname"]).stdout == "login\n"
@@ -384,11 +383,11 @@ def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start) -> None
         session.expect(r"Port 6006 of node2: http://port-6006\.localhost:6006 or http://localhost:6006\s")
         assert fetch(cluster, "laptop", "http://127.0.0.1:6006/") == (200, "six")
         session.send("f 6007\n")
-        # that number is taken here
+        # on the laptop, port 6007 is in use
         url = session.expect(r"Port 6007 of node2: http://port-\d+\.localhost:\d+ or (http://localhost:\d+)\s").group(1)
         assert fetch(cluster, "laptop", url) == (200, "seven")
         assert fetch(cluster, "login", "http://node2:6006/")[0] == 0
-        session.send("f 6008\n")  # where nobody listens
+        session.send("f 6008\n")  # a port on which nothing listens
         url = session.expect(r"Port 6008 of node2: http://port-\d+\.localhost:\d+ or (http://localhost:\d+)\s").group(1)
         assert fetch(cluster, "laptop", url)[0] == 0
         session.send("f 70000\n")

@@ -1,4 +1,4 @@
-"""Every situation on the practice cluster: the sentence that is seen, the exit code, and nothing left behind."""
+"""Every situation on the practice cluster: the user sees its sentences and exit code, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LAUNCH = in_box.launch
 Record = Callable[[Situation, list[str]], None]
 each_slurm, newest_slurm = pytest.mark.each_slurm, pytest.mark.newest_slurm
 QUIET = [one for one in SITUATIONS if not one.alone]
-AT_ONCE = 2  # of these, besides the long ones and those that take turns
-# Where somebody's files could be left: homes (the cluster's and the laptop's) and what every box has of its own.
+AT_ONCE = 2  # situations of QUIET, besides the long ones and those that take turns
+# Where users' files could be left: in the homes on the cluster and on the laptop, and in every box's temporary folders.
 OWN = "/tmp /var/tmp /dev/shm"
 PLACES = {"login": f"/home {OWN}", "laptop": f"/home {OWN}", "login2": OWN, "node1": OWN, "node2": OWN, "gpu1": OWN}
-# What is in a session's folder, and what the launcher, JupyterLab and Apptainer keep for another time.
+# What may stay: the content of session directories, and what the launcher, JupyterLab and Apptainer keep for later.
 KEPT = (
     *("*/.notebook-launcher/sessions/*/*", "*/.notebook-launcher/sessions/.asked*"),
     *(f"*/.notebook-launcher/sessions/{name}" for name in ("image-digests", ".scripts", ".imports")),
@@ -38,9 +38,9 @@ KEPT = (
 
 @pytest.fixture(scope="module", autouse=True)
 def _profiles(cluster: PracticeCluster) -> Iterator[None]:
-    """Every laptop has the profile with all environments, and every home the folder for sessions already.
+    """Give each user the profile with all environments, and a folder for sessions, so that it is no leftover.
 
-    Where JupyterLab is not what it is about, a stand-in does.
+    The environment ``light`` has a stand-in for JupyterLab.
     """
     people = {situation.user for situation in SITUATIONS}
     for user in people:
@@ -54,18 +54,18 @@ def _profiles(cluster: PracticeCluster) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def record(request: pytest.FixtureRequest) -> Record:
-    """Keep what was seen where ``python -m tests.cluster_tests.situations --write`` finds it."""
+    """Return a function that saves what was seen for ``python -m tests.cluster_tests.situations --write``."""
     return lambda situation, seen: recorded_tables.keep(request.config, RECORD, situation.name, seen)
 
 
 def files_of_people(cluster: PracticeCluster) -> set[str]:
-    """Return all files and folders of ordinary users, but for those that may stay; the host sees those of all boxes."""
+    """Return all files and folders of ordinary users on all boxes (``BOX:PATH``), except those that may stay."""
     roots = {box: str(cluster.root_folder(box)) for box in PLACES}
     places = [f"{roots[box]}{place}" for box, folders in PLACES.items() for place in folders.split()]
     passed_over = " -o ".join(f"-path */root{pattern}" for pattern in KEPT).split()
     owners = " -o ".join(f"-uid {user.uid}" for user in USERS.values()).split()
     find = ["find", *places, "(", *passed_over, ")", "-prune", "-o", "(", *owners, ")", "-print"]
-    # what disappears meanwhile is no failure
+    # errors are ignored: files may disappear during the search
     found = set(subprocess.run(find, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.splitlines())
     return {
         f"{box}:{path.removeprefix(root)}" for box, root in roots.items() for path in found if path.startswith(root)
@@ -73,7 +73,7 @@ def files_of_people(cluster: PracticeCluster) -> set[str]:
 
 
 def play(cluster: PracticeCluster, start: Start, record: Record, situation: Situation) -> None:
-    """Play one situation, hold what is seen against it, and record it."""
+    """Run a launch in a situation, check what the user sees and the exit code, and record what was seen."""
     elsewhere = ""
     with situation.arranged(cluster) as given:
         arguments = [word.replace("{}", str(given)) for word in situation.arguments]
@@ -101,7 +101,7 @@ def wait_until_over(cluster: PracticeCluster, jobs: Sequence[str]) -> None:
 
 
 def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int) -> None:
-    """No job, no process, and of files only so many new folders of sessions."""
+    """Check that no job, process or new file is left, except for this number of session directories."""
     assert_nothing_left(cluster)
     left = sorted(files_of_people(cluster) - before)
     assert [path for path in left if "/.notebook-launcher/sessions/" not in path] == []
@@ -117,14 +117,14 @@ def marks_of(situation: Situation) -> list[pytest.MarkDecorator]:
 
 
 class SideBySide:
-    """Situations that do not disturb each other, played while the tests wait for one after the other."""
+    """Runs situations that do not disturb each other side by side; each test then waits for its own."""
 
     def __init__(self, cluster: PracticeCluster, record: Record, situations: Sequence[Situation]) -> None:
         self._cluster, self._record, self.situations = cluster, record, situations
         self._before = files_of_people(cluster)
         self._sessions: list[Session] = []
         long_first = sorted(situations, key=lambda one: not one.long)
-        self._pools = {one.turn: ThreadPoolExecutor(1) for one in situations}  # who takes turns is played by one thread
+        self._pools = {one.turn: ThreadPoolExecutor(1) for one in situations}  # one thread for each ``turn``
         self._pools[""] = ThreadPoolExecutor(sum(one.long for one in situations) + AT_ONCE)
         self._played = {one: self._begin(one) for one in long_first}
 
@@ -137,11 +137,11 @@ class SideBySide:
         return session
 
     def result(self, situation: Situation) -> None:
-        """Wait for one of them; raises what went wrong."""
+        """Wait until a situation has been run; raises the exception with which it failed."""
         self._played[situation].result()
 
     def assert_nothing_left(self) -> None:
-        """Wait for all of them, and look what they left; afterwards there is nothing in any case."""
+        """Wait for all situations, and check what they have left; afterwards remove that in any case."""
         for pool in self._pools.values():
             pool.shutdown()
         try:
@@ -150,7 +150,7 @@ class SideBySide:
             self.close()
 
     def close(self) -> None:
-        """End what still goes on."""
+        """End everything that still runs."""
         for pool in self._pools.values():
             pool.shutdown(cancel_futures=True)
         for session in self._sessions:
@@ -160,7 +160,7 @@ class SideBySide:
 
 @pytest.fixture(scope="module")
 def side_by_side(request: pytest.FixtureRequest, cluster: PracticeCluster, record: Record) -> Iterator[SideBySide]:
-    """All of them that were asked for, begun at once."""
+    """Start all situations whose tests were selected."""
     here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
     asked: list[Situation] = [item.callspec.params["quiet"] for item in here if "quiet" in item.fixturenames]  # type: ignore[misc]
     playing = SideBySide(cluster, record, asked)

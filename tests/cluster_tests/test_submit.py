@@ -1,4 +1,4 @@
-"""Job scripts submitted to the practice cluster: real Slurm runs them and their steps, and accounts for these."""
+"""``submit`` and ``report``: job scripts, their steps and job arrays with a real Slurm and its accounting."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
 
-#: two tasks on two nodes, a file beside it and one to read, a variable and an argument of the user's, and what a
-#: training reports
+#: starts a task on each of two nodes, uses a file beside it, its input, a variable and arguments, and reports a result
+#: as a training does
 SCRIPT = r"""#!/bin/bash -l
 #SBATCH --job-name=mine --time=0:05:00   # minutes
 #SBATCH -N 2 --ntasks-per-node=1 --mem=200M
@@ -33,7 +33,7 @@ exit "${CODE:-0}"
 
 @pytest.fixture
 def scripts(cluster: PracticeCluster) -> Iterator[Callable[..., str]]:
-    """A folder with the script, on the laptop; runs a command there, and returns what it prints."""
+    """Create the script on the laptop; yield a function that runs a command of alice's and returns its output."""
 
     def run(*argv: str, box: str = "laptop") -> str:
         return cluster.run(box, "alice", list(argv), check=True).stdout
@@ -47,7 +47,7 @@ def scripts(cluster: PracticeCluster) -> Iterator[Callable[..., str]]:
 def test_a_script_of_ones_own_from_the_laptop_to_what_it_used(
     cluster: PracticeCluster, start: Start, scripts: Callable[..., str]
 ) -> None:
-    """Its own lines count, what is typed replaces them, and files go with it; Windows line ends do not matter."""
+    """Its #SBATCH lines apply unless flags replace them, files are sent with it, and Windows line ends are removed."""
     along = ("--with", "lab/beside.sh", "--input", "lab/beside.sh")
     sent = start("submit", "lab/mine.sh", *along, "-t", "4", "--", "EPOCHS=3", "--fast", "a b")
     sent.expect(r"Removed from the copy that is sent: Windows line ends \(CRLF\) of mine.sh\.")
@@ -67,7 +67,7 @@ def test_a_script_of_ones_own_from_the_laptop_to_what_it_used(
     for text in (r"State +COMPLETED", r"Timelimit +0:04:00", "CPUTime", "ReqMem", r"AllocTRES +billing"):
         shown.expect(text)
     assert shown.end() == 0
-    listed = start("list", columns=200)  # others are listed as well, which may be wide
+    listed = start("list", columns=200)  # wide enough for other sessions in the list
     listed.expect("mine.sh")
     assert listed.end() == 0
     assert_nothing_left(cluster)
@@ -98,7 +98,7 @@ def test_a_script_that_fails_and_a_job_that_was_submitted_by_hand(
 def test_all_tasks_of_a_job_array_are_followed_and_a_failed_one_is_named(
     cluster: PracticeCluster, start: Start, scripts: Callable[..., str]
 ) -> None:
-    """What is typed replaces the script's own; each prints to a file of its own, and the last one waits for another."""
+    """``--array`` replaces the script's own; each task has its own output file, and the third waits for another one."""
     text = """#!/bin/bash
 #SBATCH --array=1-9 --time=5 -p devcore --output=%x-%A_%a.out
 echo "task $SLURM_ARRAY_TASK_ID in ${PWD##*/}"

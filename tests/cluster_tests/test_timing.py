@@ -1,4 +1,4 @@
-"""notebooks/timing.py beside PyTorch's own timer, as a job in the image with PyTorch that is shipped."""
+"""notebooks/timing.py compared with PyTorch's own timer, in a job in the bundled image with PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PYTHON = "/opt/torch/bin/python3"
 
 @pytest.fixture
 def folder(cluster: PracticeCluster) -> str:
-    """A folder of alice's with the files that are tried."""
+    """A folder of alice's with the module and the program that compares it."""
     made = cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/timing; mkdir ~/timing; echo ~/timing"]).stdout.strip()
     for path in FILES:
         put = cluster.argv("login", "alice", ["tee", f"{made}/{path.name}"])
@@ -40,7 +40,7 @@ def run_in_job(cluster: PracticeCluster, folder: str, *argv: str, timeout: float
 
 @pytest.mark.timeout(900)  # the image may have to be built
 def test_every_workload_takes_about_as_long_by_pytorchs_timer(cluster: PracticeCluster, folder: str) -> None:
-    """How close they are is the benchmark's business, on a machine that does nothing else; here it is the unit."""
+    """The limit of 50 % finds wrong units; on an idle machine, the benchmark shows how close the timers are."""
     few = ("--rounds", "4", "4", "--limit", "0.5")
     printed = run_in_job(cluster, folder, "timing_against_torch.py", *few, folder, timeout=700)
     assert "10 workloads, medians within 50 %" in printed

@@ -1,6 +1,6 @@
-"""The learners' training jobs, for real: one process, two nodes under srun and under mpirun, in an image and without.
+"""The bundled training jobs: one process, and two nodes with srun and with mpirun, in an image and without one.
 
-PyTorch is that of the image torch-cpu; without the image it comes from a module with the same files.
+PyTorch is that of the image torch-cpu; jobs without an image load it from a module with the same files.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tests.practice_cluster.bundled_images import provide_image
 from tests.practice_cluster.layout import USERS
 from tests.practice_cluster.training_software import provide_open_mpi_module, provide_torch_module, remove_modules
 
-# ten steps an epoch, and one thread a process: the machine has two cores
+# Ten steps in each epoch are enough for a machine with two cores.
 SMALL = ("--images", "640")
 ALL_EPOCHS = 4
-LOADED = 150.0  # seconds until several processes have loaded PyTorch, beside other tests
+LOADED = 150.0  # seconds: in this time several processes load PyTorch while other tests run
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def jobs(cluster: PracticeCluster) -> Iterator[Jobs]:
 
 @pytest.fixture(scope="module")
 def alone(jobs: Jobs) -> Any:
-    """What one process learns: the second task of the array has the learning rate that is the others' default."""
+    """The result of one process, the second task of the array: its learning rate is the other scripts' default."""
     job = jobs.submit("train-array.sh", "--array=2", arguments=("--max-epochs", str(ALL_EPOCHS)), MODULES="torch/2")
     assert jobs.end(f"{job}_2") == "COMPLETED", jobs.log(f"train-array-{job}_2.out")
     result = jobs.result(f"{job}/rate-0.001")
@@ -84,19 +84,19 @@ def alone(jobs: Jobs) -> Any:
 
 
 def assert_it_learned_the_same(result: Any, alone: Any) -> None:
-    """To 1e-5, after each epoch; and what is measured of four processes can be true."""
+    """Check that four processes have the losses of one to 1e-5 after each epoch, and plausible measurements."""
     assert len(result["epochs"]) == ALL_EPOCHS
     for epoch, expected in zip(result["epochs"], alone["epochs"], strict=True):
         for name in ("loss", "validation_loss"):
             assert epoch[name] == pytest.approx(expected[name], abs=1e-5)
     assert (result["processes"], result["nodes"], result["backend"]) == (4, ["node1", "node2"], "gloo")
     assert 0 < result["communication_share"] < 1 and result["images_per_second"] > 0
-    assert alone["loss"] > result["epochs"][-1]["validation_loss"] * 0.5  # numbers, and no NaN
+    assert alone["loss"] > result["epochs"][-1]["validation_loss"] * 0.5  # false for NaN
 
 
 @pytest.mark.timeout(600)
 def test_two_nodes_under_srun_in_an_image_stopped_by_the_walltime(jobs: Jobs, alone: Any) -> None:
-    """Slurm sends USR1 before the walltime is over; a checkpoint, the queue, and the same losses in the end."""
+    """At USR1, which Slurm sends before the walltime, it saves a checkpoint; requeued, it ends with the same losses."""
     slow = ("--max-epochs", str(ALL_EPOCHS), "--pause", "1.5")
     job = jobs.submit("train-multi-node.sh", "-p", "node", "--time=20", "--cpus-per-task=2",
                       arguments=slow, IMAGE=jobs.image, PROCESSES="2")  # fmt: skip
@@ -104,7 +104,7 @@ def test_two_nodes_under_srun_in_an_image_stopped_by_the_walltime(jobs: Jobs, al
     wait_until(lambda: "epoch 1/4" in jobs.log(name), LOADED, "the first epoch")
     ask = ["squeue", "-ho", "%M", "-j", job]
     minutes = int(jobs.cluster.run("login", "alice", ask, check=True).stdout.strip().rpartition(":")[0] or 0)
-    # less than the two minutes of --signal are left then
+    # at once less than two minutes are left, which is when the script's --signal is sent
     change = ["scontrol", "update", f"jobid={job}", f"timelimit={minutes + 2}"]
     jobs.cluster.run("login", "alice", change, check=True)
     wait_until(lambda: "Asked to stop in epoch" in jobs.log(name), 100, "the checkpoint")
@@ -122,7 +122,7 @@ def test_two_nodes_under_srun_in_an_image_stopped_by_the_walltime(jobs: Jobs, al
 
 
 def test_two_nodes_under_mpirun_with_modules_until_a_rank_is_killed(jobs: Jobs, alone: Any) -> None:
-    """The same losses, of parts of each batch besides; then the log names who was killed, and the job is over."""
+    """The losses are the same with ``--accumulate``. Then a rank is killed: the job ends, and its log names it."""
     job = jobs.submit("train-mpi.sh", "--cpus-per-task=1", "-w", "node[1-2]",
                       arguments=("--max-epochs", "500", "--accumulate", "2", "--pause", "0.3"),
                       MODULES="torch/2 openmpi/5")  # fmt: skip
@@ -133,7 +133,7 @@ def test_two_nodes_under_mpirun_with_modules_until_a_rank_is_killed(jobs: Jobs, 
     for losses, expected in zip(found, alone["epochs"], strict=False):
         assert float(losses[0]) == pytest.approx(expected["loss"], abs=1e-5)
         assert float(losses[1]) == pytest.approx(expected["validation_loss"], abs=1e-5)
-    # the newest process of the last rank is the training, its parent the one that is left to tell
+    # the newest process of the last rank is the training; its parent stays and reports the signal
     kill = ["pkill", "-KILL", "-n", "-u", "alice", "-f", "python3.* training/train_ddp.py"]
     jobs.cluster.root("node2", kill, check=True)
     assert jobs.end(job) == "FAILED"
@@ -144,7 +144,7 @@ def test_two_nodes_under_mpirun_with_modules_until_a_rank_is_killed(jobs: Jobs, 
 
 
 def test_the_exercise_as_an_lsf_job_in_a_stand_in(jobs: Jobs) -> None:
-    """Its flags are written into the script, as the exercise tells; LSF itself is not here, see tests/bsub.py."""
+    """Its flags are written into the script, as the exercise says; tests/bsub.py stands in for LSF."""
     flags = "--images 640 --trainer.accelerator 'cpu' --trainer.devices 1 --trainer.max_epochs 2"
     text = (jobs.folder / "train.sh").read_text().replace('"$@"', flags)
     command = ["env", "-C", jobs.folder.name, f"IMAGE={jobs.image}", "OMP_NUM_THREADS=1", "python3", "bsub.py"]

@@ -1,4 +1,4 @@
-"""Flags that the launcher does not know, asked of a real sbatch."""
+"""Flags of sbatch that the launcher does not know: it asks the real sbatch about them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tests.practice_cluster import PracticeCluster
 LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
-# run again on the other release of Slurm by `make test`
+# run again on the oldest release of Slurm by `make test`
 each_slurm = pytest.mark.each_slurm
 
-# what sbatch may make of a flag without a value, and with the value 1, which not all can have
+# by the kind of a flag's argument: the answers to the flag without a value, and with the value 1, which not all accept
 EXPECTED: dict[str, tuple[set[FlagAnswer], set[FlagAnswer]]] = {
     "none": ({"accepted"}, {"takes no value"}),
     "optional": ({"accepted"}, {"accepted", "refused"}),
     "required": ({"needs a value", "refused"}, {"accepted", "refused"}),
 }
 
-# of 26.05: the first one takes no value any more, and the second one may have one
+# changed in Slurm 26.05: the first one takes no value any more, and the second one may have one
 CHANGED = frozenset({"get-user-env", "requeue"})
 
 
 @each_slurm
 def test_this_sbatch_tells_of_every_flag_what_the_launcher_takes_it_for(cluster: PracticeCluster) -> None:
-    """It is asked as about a flag that the launcher does not know, with a value and without; and nothing is submitted.
+    """Ask sbatch about each flag as if the launcher did not know it, with a value and without; nothing is submitted.
 
-    That ``--segment`` and others are newer than a release of Slurm is told as well.
+    A release of Slurm may lack a few newer flags, such as ``--segment``.
     """
     trials = [(flag, value) for flag in FLAGS for value in (None, "1")]
     commands = [shlex.join(Slurm().try_flag(flag.name, value)) for flag, value in trials]

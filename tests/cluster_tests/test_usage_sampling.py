@@ -1,4 +1,4 @@
-"""What a job on the practice cluster uses, as its sampler tells it."""
+"""The sampler of a job's use, in a job on the practice cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.unit.jobscripts.usage_sampler import RECORDED
 
-# In place of JupyterLab: what counts here is that a child of it is busy.
+# In place of JupyterLab: its child process keeps a core busy.
 BUSY_LAB = "#!/bin/bash\npython3 -Sc 'while True: pass' &\nwait\n"
 
 
@@ -61,7 +61,7 @@ def nvidia_smi_on(cluster: PracticeCluster, node: str) -> Iterator[None]:
 
 
 def test_a_job_under_slurm(cluster: PracticeCluster) -> None:
-    """A busy child of what stands for JupyterLab is seen over the watch; the job is cancelled, and nothing is left."""
+    """The watcher reports the use of a busy process and of a GPU; the samplers end when the job is cancelled."""
     with nvidia_smi_on(cluster, "gpu1"):
         try:
             job = submit(cluster)
@@ -69,15 +69,15 @@ def test_a_job_under_slurm(cluster: PracticeCluster) -> None:
             with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watch:
                 assert watch.stdin is not None and watch.stdout is not None
                 samples: list[Sample] = []
-                for line in itertools.islice(watch.stdout, 60):  # with its signs of life: a minute or two
+                for line in itertools.islice(watch.stdout, 60):  # with the watcher's heartbeats: a minute or two
                     if line.startswith("usage "):
                         samples += read_samples(line.split(" ", 1)[1].split("|"))
                     if len(samples) >= 2 and samples[-1].gpus:
                         break
                 watch.stdin.close()
-            assert max(sample.cpu_cores or 0 for sample in samples) > 0.05  # of a busy machine
+            assert max(sample.cpu_cores or 0 for sample in samples) > 0.05  # low, because the machine is busy
             assert samples[-1].gpus == (GpuSample("0", "NVIDIA A100-SXM4-40GB", 97, 31782, 40960, 384.77),)
-            # each begins a program now and then, which is a copy of itself until that is loaded
+            # a sampler that starts a program counts twice until that program is loaded
             wait_until(lambda: len(samplers_of(cluster, "gpu1")) == 2, 30, "there is one of each")
             cluster.run("login", "alice", ["scancel", job], check=True)
             wait_until(lambda: not cluster.squeue(), 30, "the job is gone")
