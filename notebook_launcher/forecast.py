@@ -48,8 +48,8 @@ from notebook_launcher.jobs.unlisted_flags import check_request
 from notebook_launcher.planning.plan import Plan, begin_note, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.usage.cost_estimate import Costing
 
 NOW = timedelta(minutes=1)  # a start within this time counts as now; a smaller difference is not mentioned

@@ -33,9 +33,9 @@ from notebook_launcher.planning.plan import (
 )
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.schedulers.make import make_scheduler
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token, worker_files
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.preflight import SoftwareCheck, image_command, image_verb, inspects_image
 from notebook_launcher.session.record import (
     Program,

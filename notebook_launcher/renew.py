@@ -16,9 +16,9 @@ from notebook_launcher.jobs.next_job import begin_of, queue_next_job, refuse_wit
 from notebook_launcher.jobs.session_choice import sessions_after
 from notebook_launcher.jobs.session_index import IndexedSession, SessionIndex
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import read_access
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.cost_estimate import next_price
 

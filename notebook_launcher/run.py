@@ -41,9 +41,9 @@ from notebook_launcher.notebook.results import SENT, fetch_results, results_fold
 from notebook_launcher.planning.course_commands import course_used
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.credentials import Access
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.preflight import check_software, inspects_image
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch import save_output, supervise_run, usual_output

@@ -44,9 +44,9 @@ from notebook_launcher.jobs.session_index import IndexedSession, SessionIndex
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.store import user_profiles
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of, session_and_job
 from notebook_launcher.session.credentials import read_access
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.record import Program, Session, json_object
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from notebook_launcher.jobs.unlisted_flags import check_request
 from notebook_launcher.launch import OfferImage, no_offer, queue_session, software_warning, submitted
 from notebook_launcher.planning.plan import Plan, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.until_started import await_start

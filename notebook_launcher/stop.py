@@ -20,9 +20,9 @@ from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, se
 from notebook_launcher.jobs.session_choice import describe_sessions, sessions_after
 from notebook_launcher.jobs.session_index import LONGEST_WAIT, IndexedSession, SessionIndex
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import read_access
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.record import Session
 from notebook_launcher.sessions import endpoint_of
 

@@ -55,8 +55,8 @@ from notebook_launcher.scripts.templates import (
     is_expanded,
     software_of,
 )
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Site
 from notebook_launcher.supervision.follow_submitted import follow_submitted

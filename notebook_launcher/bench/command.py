@@ -40,8 +40,8 @@ from notebook_launcher.planning.first_run import LinePrompts, complete_options
 from notebook_launcher.planning.new_default import save_new_default
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.schedulers.local import HONOURED
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.preflight import check_software
 
 _RECORDS_NONE = (

@@ -14,7 +14,7 @@ from notebook_launcher.bench.compare import Recording, read_recording
 from notebook_launcher.bench.journal import write_atomically
 from notebook_launcher.bench.report import seconds
 from notebook_launcher.classroom.class_folder import AT_ONCE, MOST_OF_RESULTS, RESULTS, StudentFile, read_folder
-from notebook_launcher.classroom.distribution import ClassTimes, Configuration, class_times
+from notebook_launcher.classroom.class_times import ClassTimes, Configuration, class_times
 from notebook_launcher.classroom.new_files import new_files
 from notebook_launcher.classroom.plot import draw
 from notebook_launcher.classroom.roster import Student
@@ -27,7 +27,7 @@ from notebook_launcher.core.text import finite, printable
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.open_context import open_context
 
 if TYPE_CHECKING:
     import jinja2

@@ -37,8 +37,8 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.user_jobs import UserJob
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 
 NOTICE = "end"  # the file in the class folder
 LONGEST_WAIT = 60  # minutes from the notice to the end

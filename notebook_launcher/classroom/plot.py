@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from notebook_launcher.bench.report import seconds
 from notebook_launcher.bench.svg import DIM, GRID, INK, LINE, Canvas, width_of, wrapped
-from notebook_launcher.classroom.distribution import Configuration
+from notebook_launcher.classroom.class_times import Configuration
 
 MOST_ROWS = 24
 _BOX, _DOT, _FAR = "#b9d3e8", "#1f5f94", "#c0392b"

@@ -30,8 +30,8 @@ from notebook_launcher.core.timestamps import iso
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.tunnel.reconnect import REFUSED_TIMES
 
 LEAST_SECONDS, DEFAULT_SECONDS = 10, 30  # between two updates

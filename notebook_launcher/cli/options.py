@@ -295,7 +295,7 @@ def user_interface(
     """
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.signals import signals
-    from notebook_launcher.cli.views.factory import make_view
+    from notebook_launcher.cli.views.make_view import make_view
 
     view = make_view(as_json=where.as_json, open_browser=open_browser, verbose=verbose, notify=notify,
                      notes_apart=notes_apart, notes_are_results=notes_are_results)  # fmt: skip

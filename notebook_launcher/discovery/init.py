@@ -69,9 +69,9 @@ from notebook_launcher.profiles.store import checked_profile, config_folder, giv
 from notebook_launcher.schedulers.kinds import Kind
 from notebook_launcher.schedulers.make import make_scheduler
 from notebook_launcher.schedulers.missing import loading, missing_scheduler, setting
-from notebook_launcher.session.connect import find_scheduler, find_scheduler_commands, no_bash, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
+from notebook_launcher.session.open_context import find_scheduler, find_scheduler_commands, no_bash, open_context
 from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.supervision.until_started import await_start
 from notebook_launcher.tunnel.routes import LAST_ROUTES, ROUTES, JobNode, NodeTarget

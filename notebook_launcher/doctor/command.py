@@ -53,8 +53,8 @@ from notebook_launcher.planning.site_translation import MAY_BE_REFUSED
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.schedulers.make import make_scheduler
-from notebook_launcher.session.connect import find_scheduler
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import find_scheduler
 from notebook_launcher.session.record import Site
 from notebook_launcher.tunnel.routes import last_route
 

@@ -21,8 +21,8 @@ from notebook_launcher.environments.listing import describe_software
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.launch import Payload, session_env
 from notebook_launcher.planning.plan import Plan
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.preflight import how_to_add_jupyterlab
 from notebook_launcher.session.record import json_object, new_id
 

@@ -30,8 +30,8 @@ from notebook_launcher.profiles.edit import (
 )
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.profiles.store import user_profile_path
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.record import environment_lines, new_id
 
 _SCRIPTS = ("create_environment.sh", "build_steps.sh", *LIBRARY)

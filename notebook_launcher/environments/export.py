@@ -14,8 +14,8 @@ from notebook_launcher.core.view import View
 from notebook_launcher.environments.check import LONGEST_TEXT, probe_environment
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.plan import Plan
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.record import json_object
 
 

@@ -27,8 +27,8 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.plan import Plan, image_path, make_plan
 from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.profiles.models import ClusterProfile, Environment
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.preflight import MAKES_IMAGES, image_verb
 from notebook_launcher.session.record import environment_lines, json_object, new_id
 

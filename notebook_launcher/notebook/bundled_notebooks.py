@@ -15,7 +15,7 @@ from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.notebook.deploy import Bundle, deploy, in_home, shown_folder
 from notebook_launcher.notebook.prepare import HELPER, bundled, data_of, named, sentence_of
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import naming_contact, open_host
+from notebook_launcher.session.open_context import naming_contact, open_host
 from notebook_launcher.session.record import Site, inspect_host
 
 FOLDER = "~/notebooks"

@@ -50,7 +50,7 @@ from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.attached_status import AttachedStatus
-from notebook_launcher.supervision.reconnection import LoginConnection
+from notebook_launcher.supervision.login_connection import LoginConnection
 from notebook_launcher.supervision.staging import not_staged_note, read_staging
 from notebook_launcher.tunnel.reconnect import ReconnectFailed, ReconnectSucceeded
 from notebook_launcher.tunnel.routes import JobNode

@@ -21,7 +21,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.counted_prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import naming_contact, open_host
+from notebook_launcher.session.open_context import naming_contact, open_host
 from notebook_launcher.transfer.data import CorruptData, fetch_batch, fetch_file, send_batch, send_file
 from notebook_launcher.transfer.endpoints import (
     GOES_ON,

@@ -28,8 +28,8 @@ from notebook_launcher.jobs.outcome import NOISE
 from notebook_launcher.jobs.session_index import IndexedSession, Listing, build_index
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import AccountingRecord
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.accounting_wait import note_if_slow
 from notebook_launcher.usage.app_states import read_app_states

@@ -21,8 +21,8 @@ from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, se
 from notebook_launcher.jobs.session_index import IndexedSession
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobAccounts, JobRef
-from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.accounting_wait import complete_answer
 from notebook_launcher.usage.array_report import MOST_TASKS, TaskOutcome, make_array_report, outcomes

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from notebook_launcher.core.timing import DEFAULT_TIMING
-from notebook_launcher.session import connect
+from notebook_launcher.session import open_context as opening
 from notebook_launcher.session.context import Context
 from tests.fuzzing import EXAMPLES, USUAL
 
@@ -42,6 +42,6 @@ def set_timing(monkeypatch: pytest.MonkeyPatch) -> SetTiming:
     def change(**changes: float) -> None:
         nonlocal timing
         timing = dataclasses.replace(timing, **changes)  # type: ignore[arg-type]
-        monkeypatch.setattr(connect, "Context", opened)
+        monkeypatch.setattr(opening, "Context", opened)
 
     return change

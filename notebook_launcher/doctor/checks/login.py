@@ -31,7 +31,7 @@ from notebook_launcher.doctor.findings import (
 )
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_host
+from notebook_launcher.session.open_context import open_host
 from notebook_launcher.session.record import Site, inspect_host
 
 LOGIN_NODE, HOST_KEY, AUTHENTICATION, HOME, ROOT = "login node", "host key", "login", "home", "session folder"

@@ -56,8 +56,8 @@ from notebook_launcher.jobs.unlisted_flags import check_unlisted_flags
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
-from notebook_launcher.session.connect import find_scheduler, find_scheduler_commands
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import find_scheduler, find_scheduler_commands
 
 PROGRAMS, ANSWERS = "scheduler", "scheduler answers"
 PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, START = (

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from notebook_launcher.cli.commands.forward import _ports_and_session
-from notebook_launcher.cli.views import factory
 from notebook_launcher.cli.views.json_view import JsonView
+from notebook_launcher.cli.views.make_view import make_view
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
@@ -62,4 +62,4 @@ def test_a_command_in_a_note_stays_on_one_line(width: int) -> None:
 
 
 def test_the_views_module_is_what_commands_use() -> None:
-    assert isinstance(factory.make_view(as_json=True, notify=False), JsonView)
+    assert isinstance(make_view(as_json=True, notify=False), JsonView)

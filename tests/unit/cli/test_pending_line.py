@@ -13,7 +13,7 @@ from rich.console import Console
 
 from notebook_launcher.cli.views import pending_line
 from notebook_launcher.cli.views.clock import ago, clock
-from notebook_launcher.cli.views.factory import make_view
+from notebook_launcher.cli.views.make_view import make_view
 from notebook_launcher.cli.views.pending_line import PendingLine, WaitingLine, is_news, pending_parts
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events

@@ -18,7 +18,7 @@ from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, Environment
-from notebook_launcher.session import connect
+from notebook_launcher.session import open_context as opening
 from tests.doubles import FakePrompts, RecordingView
 
 
@@ -29,7 +29,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     def missing(_host: LocalHost, _target: LaunchTarget) -> str:
         raise SchedulerMissing("None of Slurm and LSF was found on login.")
 
-    monkeypatch.setattr(connect, "find_scheduler", missing)
+    monkeypatch.setattr(opening, "find_scheduler", missing)
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path / "config"))
     (tmp_path / "requirements.txt").write_text("numpy\n")
     target = LaunchTarget(ClusterProfile(session_root=str(tmp_path / "sessions")), None, None, "auto")

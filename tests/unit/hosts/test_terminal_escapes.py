@@ -26,8 +26,8 @@ from rich.console import Console
 from notebook_launcher.cli.prompts import TerminalPrompts
 from notebook_launcher.cli.views import errors as errors_view
 from notebook_launcher.cli.views.base import BaseView
-from notebook_launcher.cli.views.factory import make_view
 from notebook_launcher.cli.views.json_view import JsonView
+from notebook_launcher.cli.views.make_view import make_view
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import JobFailed, LauncherError, SubmitRefused

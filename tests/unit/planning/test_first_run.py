@@ -21,7 +21,7 @@ from notebook_launcher.planning.new_default import save_new_default
 from notebook_launcher.planning.plan import make_plan
 from notebook_launcher.planning.target import LaunchOptions, LocalMachine, find_target
 from notebook_launcher.profiles import load_configuration, load_profile
-from notebook_launcher.session.connect import open_host
+from notebook_launcher.session.open_context import open_host
 from tests.conftest import Session
 from tests.unit.planning.conftest import LaunchNotebook
 from tests.unit.planning.first_user import FirstUser

@@ -18,7 +18,7 @@ from notebook_launcher.hosts.login_setup import NONE
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.schedulers.missing import FIND_SCHEDULERS, missing_scheduler, read_found
-from notebook_launcher.session.connect import find_scheduler
+from notebook_launcher.session.open_context import find_scheduler
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.session import connect
+from notebook_launcher.session import open_context as opening
 from notebook_launcher.session.record import Session, new_session, session_files
 from tests.doubles import RecordingHost
 from tests.unit.sessions.local_sessions import (
@@ -22,14 +22,14 @@ from tests.unit.sessions.local_sessions import (
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> RecordingHost:
     host = RecordingHost()
-    monkeypatch.setattr(connect, "open_host", lambda *_: host)
+    monkeypatch.setattr(opening, "open_host", lambda *_: host)
     return host
 
 
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> SlurmHost:
     host = SlurmHost()
-    monkeypatch.setattr(connect, "open_host", lambda *_: host)
+    monkeypatch.setattr(opening, "open_host", lambda *_: host)
     return host
 
 

@@ -17,7 +17,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.jobs.session_choice import short_name_among
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles import Environment
-from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.open_context import open_context
 from notebook_launcher.session.record import Session
 from tests.doubles import FakePrompts, RecordingHost
 from tests.session_directories import name_of, plant

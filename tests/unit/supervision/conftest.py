@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core.interrupts import Interrupt
-from notebook_launcher.session import connect as opening
+from notebook_launcher.session import open_context as opening
 from notebook_launcher.supervision import end_check, jupyter
 from notebook_launcher.tunnel import node_connection, page_port
 from tests.unit.conftest import SetTiming

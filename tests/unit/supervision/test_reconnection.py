@@ -22,7 +22,7 @@ from notebook_launcher.core.errors import (
     OutOfMemory,
 )
 from notebook_launcher.hosts.base import LineStream, OnEnd, OnLine
-from notebook_launcher.supervision import reconnection
+from notebook_launcher.supervision import login_connection
 from notebook_launcher.tunnel import reconnect
 from tests.doubles import wait_until
 from tests.unit.supervision.fake_login import PATIENCE
@@ -143,7 +143,7 @@ def test_a_watch_that_breaks_at_once_every_time_is_no_reason_for_haste(
             pauses.append(pause)
             super().__init__(*args, pause=pause, **others)
 
-    monkeypatch.setattr(reconnection, "Reconnection", Noting)
+    monkeypatch.setattr(login_connection, "Reconnection", Noting)
     launcher.set_timing(remake_pause=0.01, longest_reconnect_pause=8.0)
     launcher.launched("attached")
     usual = launcher.host.stream

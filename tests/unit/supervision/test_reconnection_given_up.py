@@ -13,7 +13,7 @@ from notebook_launcher.core.errors import (
     ConnectionLost,
     HostKeyChanged,
 )
-from notebook_launcher.supervision import reconnection, supervisor
+from notebook_launcher.supervision import login_connection, supervisor
 from notebook_launcher.tunnel import reconnect
 from tests.unit.supervision.launcher_doubles import CHANGED, UNREACHABLE, WHEN, Launcher, is_left_with_the_way_back
 
@@ -129,7 +129,7 @@ def test_it_is_tried_for_as_long_as_the_job_can_be_there(
             deadlines.append(others["deadline"] - time.monotonic())
             super().__init__(*args, **others)
 
-    monkeypatch.setattr(reconnection, "Reconnection", Noting)
+    monkeypatch.setattr(login_connection, "Reconnection", Noting)
     launcher.launched(when)
     launcher.host.drops()
     launcher.is_reconnected()

@@ -26,9 +26,9 @@ from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import load_profile
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
-from notebook_launcher.session import connect
-from notebook_launcher.session.connect import open_context, open_host
+from notebook_launcher.session import open_context as opening
 from notebook_launcher.session.context import Context
+from notebook_launcher.session.open_context import open_context, open_host
 from tests.doubles import FakePrompts, RecordingView
 
 
@@ -118,7 +118,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def with_slow_shells(
     monkeypatch: pytest.MonkeyPatch, clock: list[float], scheduler: str, *seconds: float
 ) -> Iterator[Context]:
-    monkeypatch.setattr(connect, "open_host", lambda *_: SlowShells(clock, *seconds))
+    monkeypatch.setattr(opening, "open_host", lambda *_: SlowShells(clock, *seconds))
     target = LaunchTarget(ClusterProfile(), "uni", Destination("uni"), scheduler)
     with open_context(target, RecordingView(), FakePrompts(), Interrupts()) as context:
         yield context

@@ -9,8 +9,8 @@ import pytest
 
 from notebook_launcher.bench.compare import read_recording
 from notebook_launcher.classroom import collect as collect_module
+from notebook_launcher.classroom.class_times import class_times, is_outlier, quartiles
 from notebook_launcher.classroom.collect import CollectOptions, as_html, as_json, collect, conclusion
-from notebook_launcher.classroom.distribution import class_times, is_outlier, quartiles
 from notebook_launcher.classroom.plot import draw
 from notebook_launcher.classroom.roster import Student
 from notebook_launcher.core.errors import NothingMeasured, UsageError
