@@ -270,7 +270,7 @@ def test_who_ends_a_session_leaves_word(launcher: Launcher) -> None:
     launcher.attach()
     launcher.types("")
     launcher.well()
-    assert any("ended-from" in command for _, command in launcher.host.ran)
+    wait_until(lambda: any("ended-from" in command for _, command in launcher.host.ran), PATIENCE)
 
 
 def test_a_session_is_attached_here_for_as_long_as_it_is(launcher: Launcher) -> None:
