@@ -45,7 +45,7 @@ def job_script(name: str) -> Path:
 
 def container_definitions() -> dict[str, Path]:
     """Return the bundled definition files of container images, by name."""
-    return {path.stem: path for path in sorted((folder("jobscripts") / "lib" / "containers").glob("*.def"))}
+    return {path.stem: path for path in sorted((folder("jobscripts") / "lib" / "image_definitions").glob("*.def"))}
 
 
 def job_files() -> dict[str, bytes]:

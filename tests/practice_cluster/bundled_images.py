@@ -22,7 +22,7 @@ from .cluster import PracticeCluster
 from .errors import ClusterError
 from .layout import Bind
 
-DEFINITIONS = recipes.CHECKOUT / "jobscripts" / "lib" / "containers"
+DEFINITIONS = recipes.CHECKOUT / "jobscripts" / "lib" / "image_definitions"
 # what the %post of each installs; a test compares the two
 LAB = ("jupyterlab", "ipykernel")
 BESIDES = (*LAB, "numpy", "matplotlib", "scikit-learn")

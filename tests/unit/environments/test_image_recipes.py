@@ -20,7 +20,7 @@ def target() -> LaunchTarget:
     return LaunchTarget(load_profile("uni"), "uni", None, "slurm")
 
 
-CONTAINERS = JOBSCRIPTS / "lib" / "containers"
+CONTAINERS = JOBSCRIPTS / "lib" / "image_definitions"
 
 
 def test_these_definitions_come_along() -> None:
