@@ -16,8 +16,9 @@
 #
 # This script only starts, waits and reports, so that it handles a signal at once. `enter`, in lib/enter.sh, loads
 # modules, enters the container, and execs JupyterLab or the program that runs the notebook. lib/job_services.sh has the
-# services that run beside it. Bash 5.2 loses a trap that is due while it parses $(…), or as it leaves a loop by `break`
-# or `continue`: so here, and in what is sourced, there are backquotes and loops that end by their condition.
+# services that run beside it. Bash loses a trap that is due while it parses $(…) or <(…), or carries out `break` or
+# `continue` (seen in 5.2): so here, and in what is sourced, there are backquotes, loops end by their condition, and the
+# few process substitutions are made only once.
 #
 # shellcheck disable=SC2006
 
@@ -61,10 +62,10 @@ readonly EXIT_UNUSABLE=73
 
 run_job() {
   concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' heartbeat='' noter='' stager='' passed_on='' ended_by=''
-  users_umask=$(umask)
   answer_signals
   trap : USR1 # meant for the user's script, which has not started yet; see pass_signals_on
   find_log_is_new
+  users_umask=`umask`
   umask 077
   open_session_dir "$1"
   find_scripts

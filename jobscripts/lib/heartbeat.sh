@@ -128,7 +128,7 @@ copy_results() {
 
 # Wait for the next heartbeat, a change of state, or the time at which the teacher ends the class.
 await_next() {
-  local waited
+  local waited now
   for ((waited = 0; waited < BEAT_SECONDS; waited++)); do
     [[ -z $ending ]] || return 0
     if ((waited % HEED_SECONDS == 0)); then
@@ -136,7 +136,8 @@ await_next() {
       [[ $state == "$was" ]] || return 0
       heed_teacher
     fi
-    [[ -z $ends_at ]] || (($(printf '%(%s)T' -1) < ends_at)) || end_session
+    printf -v now '%(%s)T' -1
+    [[ -z $ends_at ]] || ((now < ends_at)) || end_session
     pause 1
   done
 }

@@ -27,10 +27,11 @@ read_settings() {
   [[ -e $1 ]] || return 0
   local line key value
   while IFS= read -r line || [[ -n $line ]]; do
-    [[ -z $line || $line == '#'* ]] && continue
     key=${line%%=*} value=${line#*=}
     [[ $line == *=* ]] || key='' value=''
+    [[ -n $line && $line != '#'* ]] || key='#'
     case $key in
+      '#')               ;;
       container)         want_container=$value ;;
       container_command) want_container_command=$value ;;
       bind)              want_binds+=("$value") ;;
@@ -202,7 +203,7 @@ is_exported() {
     eval "attributes=\${$1@a}"
     [[ $attributes == *x* ]]
   else
-    [[ $(declare -p "$1") == declare\ -*x*\ "$1"=* ]]
+    [[ `declare -p "$1"` == declare\ -*x*\ "$1"=* ]]
   fi
 }
 
@@ -359,8 +360,7 @@ find_node_address() {
   own=" `own_addresses` "
   for name in "${node_names[@]}"; do
     for address in `addresses_of "$name"`; do
-      is_reachable "$address" || continue
-      [[ $own == '  ' || $own == *" $address "* ]] && listen_address=$address && return
+      is_reachable "$address" && [[ $own == '  ' || $own == *" $address "* ]] && listen_address=$address && return
     done
   done
   for address in $own; do
@@ -372,7 +372,7 @@ find_node_address() {
 # Print the IPv4 addresses of this machine's interfaces on one line; nothing if no program lists them.
 own_addresses() {
   local words
-  words=$(hostname -I 2>/dev/null || ip -4 -o addr show 2>/dev/null)
+  words=`hostname -I 2>/dev/null || ip -4 -o addr show 2>/dev/null`
   [[ $words =~ [^[:space:]] ]] || return 0
   for words in $words; do printf '%s ' "${words%%/*}"; done
 }
@@ -440,8 +440,8 @@ list_tagged() {
   tagged=()
   for file in /proc/[0-9]*/environ; do
     pid=${file#/proc/} pid=${pid%/environ}
-    [[ -O $file && $pid != "$$" ]] || continue
-    if is_tagged "$pid" "$1"; then tagged+=("$pid")
+    if [[ ! -O $file || $pid == "$$" ]]; then :
+    elif is_tagged "$pid" "$1"; then tagged+=("$pid")
     elif [[ -z $seen ]] && may_get_environment "$pid"; then unsure+=("$pid")
     fi
   done

@@ -180,7 +180,7 @@ list_stragglers() {
 
 # Set members to the ids of all other processes of this job's session; to none if the session is not the job's alone, as
 # in a terminal. Schedulers start a batch job as the leader of a session; with Slurm, this script's parent, slurmstepd,
-# has started the session.
+# has started the session; its other members are those of the same step.
 list_session() {
   local file session
   members=()

@@ -33,7 +33,6 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import listed, one_line
 from notebook_launcher.core.view import View
 from notebook_launcher.discovery.cluster_survey import (
-    LONGEST_MESSAGE,
     ClusterSurvey,
     Software,
     is_name,
@@ -79,6 +78,7 @@ from notebook_launcher.tunnel.routes import LAST_ROUTES, ROUTES, JobNode, NodeTa
 READ_WITHIN = 90.0  # seconds for the whole survey; the script itself starts no command after 70
 _POLL_INTERVAL = 0.5  # seconds, while the job surveys its node
 _ATTEMPTS = 3  # to answer a question
+_LONGEST_REASON = 500  # characters of the reason for which a job ended
 
 Probing = Literal["ask", "no", "cpu", "gpu"]
 
@@ -454,7 +454,7 @@ def _software(context: Context, session: Session, node: str) -> Software | None:
             if text := context.host.read_file(f"{session.directory}/runtime/survey"):
                 return read_node(text.decode(errors="replace"))
         if ended:
-            why = one_line(str(ended.get("message") or ""), LONGEST_MESSAGE)
+            why = one_line(str(ended.get("message") or ""), _LONGEST_REASON)
             context.view.show(
                 events.Note(f"The job ended before it had looked at {node}: {why or 'no reason is given.'}")
             )

@@ -59,17 +59,17 @@ class EnvironmentReport:
         self.where = where
         if line.startswith(f"{self.mark} "):
             self._add(json_object(line[len(self.mark) :]))
-        elif text := one_line(line, LONGEST_TEXT):
+        elif text := one_line(line, LONGEST_LINE):
             self.output.append(text)
         return self.complete
 
     def _add(self, found: Mapping[str, object]) -> None:
         for name, value in found.items():
-            most = LONGEST_TEXT if name in _LONG_TEXTS else _LONGEST_VERSION
+            most = LONGEST_LINE if name in _LONG_TEXTS else _LONGEST_VERSION
             if name in _TEXTS and isinstance(value, str | int | float) and (text := one_line(str(value), most)):
                 self.values[name] = text
             elif name in _LISTS and isinstance(value, list):
-                self.values[name] = [one_line(item, LONGEST_TEXT) for item in value if isinstance(item, str)]
+                self.values[name] = [one_line(item, LONGEST_LINE) for item in value if isinstance(item, str)]
             elif name == "gpus" and type(value) is int and 0 <= value <= _MOST_GPUS:
                 self.values[name] = value
         self.complete = self.complete or "end" in found
@@ -80,7 +80,7 @@ _LONG_TEXTS = frozenset({"prefix", "kernel", "torch", "tensorflow"})  # they may
 _LISTS = frozenset({"packages", "conda", "channels"})
 _MOST_OUTPUT = 200  # lines
 _MOST_GPUS = 1024
-LONGEST_TEXT, _LONGEST_VERSION = 500, 100  # characters
+LONGEST_LINE, _LONGEST_VERSION = 500, 100  # characters
 
 
 def probe_environment(plan: Plan, context: Context, what: str, *, node: bool) -> EnvironmentReport:

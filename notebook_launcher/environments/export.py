@@ -11,7 +11,7 @@ from notebook_launcher.core.errors import EnvironmentFailed, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.text import one_line
 from notebook_launcher.core.view import View
-from notebook_launcher.environments.check import LONGEST_TEXT, probe_environment
+from notebook_launcher.environments.check import LONGEST_LINE, probe_environment
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.context import Context
@@ -71,7 +71,7 @@ def exported_files(plan: Plan, values: Mapping[str, object], image: Mapping[str,
         files["modules.txt"] = "".join(f"{module}\n" for module in plan.environment.modules)
         readme += ["Load the modules first:", "", f"    module load {' '.join(plan.environment.modules)}", ""]
     if plan.container:
-        digest, source = (one_line(str(image.get(key) or ""), LONGEST_TEXT) for key in ("digest", "source"))
+        digest, source = (one_line(str(image.get(key) or ""), LONGEST_LINE) for key in ("digest", "source"))
         files["container.txt"] = f"{plan.container}\n{digest or 'digest unknown'}\n{source}\n"
         readme += [f"It runs in the image {plan.container}; container.txt has its digest, and what it was made of.", ""]
     if conda:
@@ -121,4 +121,4 @@ def _divided(value: object, pattern: re.Pattern[str]) -> tuple[list[str], list[s
     """Return the texts in a list that match a pattern, and those that do not."""
     texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
     matching = [text for text in texts if pattern.fullmatch(text)]
-    return matching, [one_line(text, LONGEST_TEXT) for text in texts if not pattern.fullmatch(text)]
+    return matching, [one_line(text, LONGEST_LINE) for text in texts if not pattern.fullmatch(text)]

@@ -70,7 +70,7 @@ class UsageView:
         elif self._console.is_terminal:
             self._draw(event)
         elif self._has_shown:
-            self._print([_one_line(event, _now())])
+            self._print([_status_line(event, _now())])
         else:
             self._has_shown = True
             self._print(_Picture(event, _encodes_blocks(self._console)).lines(_now()))
@@ -138,7 +138,7 @@ def _now() -> datetime:
     return datetime.now().astimezone()
 
 
-def _one_line(event: events.Status, now: datetime) -> tuple[str, str]:
+def _status_line(event: events.Status, now: datetime) -> tuple[str, str]:
     """Return a short line for output that cannot update in place."""
     used = [f"{one.label} {_number(one.latest, one.unit)} {one.unit}" for one in event.series if one.latest is not None]
     tasks = [counts_text(event.tasks)] if event.tasks else []

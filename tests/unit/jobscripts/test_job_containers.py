@@ -123,16 +123,18 @@ exit $?
     [("", []), ("slurmstepd", []), ("a shell in a terminal", ["sleep 302", "sleep 303"])],
     ids=["the job leads its session", "slurmstepd leads it", "a terminal's"],
 )
-def test_what_mounts_an_image_ends_with_the_job_alone(boxed: Job, starter: str, left: list[str]) -> None:
+def test_a_job_ends_what_mounts_its_image_but_nothing_of_a_terminal(boxed: Job, starter: str, left: list[str]) -> None:
     boxed.tool("apptainer", STOPPED_WHILE_STARTING)
     boxed.ask(image(boxed))
     boxed.start(under=("bash", "-c", STARTER, "starter", starter) if starter else ())
-    assert boxed.exit()["cause"] == "container-failed"
     assert boxed.process is not None
-    members = [one for one in psutil.process_iter() if is_in_session(one, boxed.process.pid)]
-    found = sorted(" ".join(command_of(one)) for one in members)
-    for one in members:
-        one.kill()
+    try:
+        assert boxed.exit()["cause"] == "container-failed"
+    finally:
+        members = [one for one in psutil.process_iter() if is_in_session(one, boxed.process.pid)]
+        found = sorted(" ".join(command_of(one)) for one in members)
+        for one in members:
+            one.kill()
     assert found == left
 
 
