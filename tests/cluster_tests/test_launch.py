@@ -128,7 +128,7 @@ def forwarded_as_told(cluster: PracticeCluster, session: Session) -> Iterator[No
     """Run on the laptop, unchanged, the command that a launch on the login node, typed over ssh, prints for it."""
     session.expect("To open the address on your own computer, type there:")
     told = session.expect(r"ssh -N -L [^\r\n]+").group(0)
-    assert re.search(rf"launch-notebook connect --host \S+ {session.session_id[-4:]}\s", session.printed)
+    session.expect(rf"launch-notebook connect --host \S+ {session.session_id[-4:]}\s")
     # The laptop knows the login node's key only by the node's name, but the command has its address.
     command = ["sh", "-c", f"exec {told.replace('ssh', 'ssh -o StrictHostKeyChecking=accept-new', 1)}"]
     child = subprocess.Popen(cluster.argv("laptop", "alice", command), stdin=subprocess.DEVNULL)
