@@ -461,15 +461,11 @@ guard() {
 # Send TERM, wait some seconds, and exit. The signal may come from outside, from the job's script, or from ourselves.
 # shellcheck disable=SC2317  # called by the trap
 end_guarded() {
-  local tries
   trap '' TERM
   exec 2>/dev/null
   if [[ -n $guarded ]]; then
     kill -TERM -- "-$guarded"
-    for ((tries = 0; tries < 80; tries++)); do
-      kill -0 "$guarded" || break
-      pause 0.1
-    done
+    wait_while 0.1 80 kill -0 "$guarded"
     kill -KILL -- "-$guarded" "-$watcher"
   fi
   exit 143

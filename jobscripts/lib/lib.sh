@@ -476,10 +476,17 @@ is_tagged() {
 
 # Whether a process may have an environment: not a dead one or a kernel thread.
 may_get_environment() {
-  local text='' fields
-  { IFS= read -r -d '' text <"/proc/$1/stat"; } 2>/dev/null
-  read -r -a fields <<<"${text##*') '}"
+  local fields
+  read_stat "/proc/$1/stat"
   ((${#fields[@]} > 6)) && [[ ${fields[0]} != [ZX] ]] && ((!(fields[6] & 0x200000)))   # PF_KTHREAD
+}
+
+# read_stat FILE: set fields to what follows the name in a stat file of /proc: state, parent, process group, session …; to
+# nothing if the process has ended. The name may contain anything, even newlines.
+read_stat() {
+  local text=''
+  { IFS= read -r -d '' text <"$1"; } 2>/dev/null
+  read -r -a fields <<<"${text##*') '}"
 }
 
 # end_tagged NAME=VALUE: end all processes that list_tagged finds, and set ended to their number. Checking all processes

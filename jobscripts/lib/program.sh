@@ -182,28 +182,19 @@ list_stragglers() {
 # in a terminal. Schedulers start a batch job as the leader of a session; with Slurm, this script's parent, slurmstepd,
 # has started the session; its other members are those of the same step.
 list_session() {
-  local file session
+  local file session fields
   members=()
-  find_session_of "/proc/$$/stat"
-  session=$REPLY
+  read_stat "/proc/$$/stat"
+  session=${fields[3]-}
   [[ $session == "$$" ]] || is_started_by_slurmstepd || return 0
   for file in /proc/[0-9]*/stat; do
-    find_session_of "$file"
+    read_stat "$file"
     file=${file#/proc/} file=${file%/stat}
-    if [[ $REPLY == "$session" && $file != "$$" && $file != "$PPID" ]]; then members+=("$file"); fi
+    if [[ ${fields[3]-} == "$session" && $file != "$$" && $file != "$PPID" ]]; then members+=("$file"); fi
   done
 }
 
 is_started_by_slurmstepd() { read_line "/proc/$PPID/comm" && [[ $REPLY == slurmstepd ]]; }
-
-# find_session_of FILE: set REPLY to the session in a stat file of /proc; to nothing if the process has ended.
-find_session_of() {
-  local line='' fields
-  { IFS= read -r -d '' line <"$1"; } 2>/dev/null
-  # after the name, which may contain anything, even newlines: state, parent, process group, session
-  read -r -a fields <<<"${line##*) }"
-  REPLY=${fields[3]-}
-}
 
 wait_for_program() {
   local code

@@ -24,7 +24,7 @@ from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.timing import LONGEST_SHELL
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host
 from notebook_launcher.jobs.evidence import run_queries
-from notebook_launcher.jobs.session_choice import choose_session, is_named, is_part
+from notebook_launcher.jobs.session_choice import choose_session, is_named, is_part, typed_command
 from notebook_launcher.jobs.session_index import (
     MAY_COME_BACK,
     IndexedSession,
@@ -136,7 +136,7 @@ def choose_on_host(
         if (elsewhere := _submitted_elsewhere(context, prefix)) and not is_named(index, prefix):
             session, arguments = elsewhere
             error.why = joined(error.why, f"Session {session} was submitted from here with {arguments}.")
-            error.hint = f"look there: launch-notebook {command} {arguments} {prefix}"
+            error.hint = f"look there: {typed_command(command, arguments, prefix)}"
             raise
         if context.target.name == "this machine" and not index.entries and (names := user_profiles()):
             have = f"a profile named {names[0]}" if len(names) == 1 else f"profiles named {', '.join(names)}"

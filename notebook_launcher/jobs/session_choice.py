@@ -46,7 +46,7 @@ def choose_session(
     if not name and not live and index.ended:
         raise _none_is_active(index.ended[0], index, where, arguments)
     if not live:
-        all_listed, launch = _typed("list", arguments, "--all"), _typed("", arguments)
+        all_listed, launch = typed_command("list", arguments, "--all"), typed_command("", arguments)
         hint = f"list the ended ones with: {all_listed}" if name else f"start one: {launch}"
         raise SessionNotFound(missing, why="None is active there." if name else "", hint=hint)
     raise SessionNotFound(
@@ -99,7 +99,8 @@ def is_part(session: str, name: str) -> bool:
     return len(name) >= shortest and (session.startswith(name) or session.endswith(name))
 
 
-def _typed(command: str, arguments: str, *words: str) -> str:
+def typed_command(command: str, arguments: str, *words: str) -> str:
+    """Return a command of the launcher as a user types it; ``arguments``: the flags that select the cluster."""
     return " ".join(filter(None, ["launch-notebook", command, arguments, *words]))
 
 
@@ -110,7 +111,7 @@ def _has_ended(entry: IndexedSession, index: SessionIndex, arguments: str) -> Se
     return SessionNotFound(
         f"Session {entry.session.id} {_describe_end(entry, index.now)}{about}.",
         why=f"Active sessions there:\n{describe_sessions(index.live, index.now)}" if index.live else "",
-        hint=f"see: {_typed(command, arguments, name)}, {_typed('bill', arguments, name)}",
+        hint=f"see: {typed_command(command, arguments, name)}, {typed_command('bill', arguments, name)}",
     )
 
 
@@ -119,10 +120,10 @@ def _none_is_active(last: IndexedSession, index: SessionIndex, where: str, argum
     see = {"script": ("logs", "report"), "notebook": ("results", "bill")}.get(
         last.session.record.program, ("logs", "bill")
     )
-    commands = ", ".join(_typed(command, arguments, name) for command in see)
+    commands = ", ".join(typed_command(command, arguments, name) for command in see)
     return SessionNotFound(
         f"No session is active on {where}. The last one, {name}, {describe_state(last, index.now)}.",
-        hint=f"see: {commands}; start one: {_typed('', arguments)}",
+        hint=f"see: {commands}; start one: {typed_command('', arguments)}",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import counted, stopwatch
+from notebook_launcher.core.text import one_line
 
 _MOST_NAMED = 6  # files
 _LONGEST_VALUE = 40  # characters
@@ -35,7 +36,7 @@ def cell_parts(event: events.NotebookProgress, seconds: float) -> list[str]:
     """Return the same as parts of a line that updates in place; ``seconds``: how long ago it was reported."""
     if event.cell is None:
         return [f"{event.done} of {event.cells} cells done"]
-    title = event.heading if len(event.heading) <= _TITLE else f"{event.heading[: _TITLE - 1]}…"
+    title = one_line(event.heading, _TITLE)
     return [f"Cell {event.cell} of {event.cells}", title, stopwatch(event.seconds + seconds)]
 
 

@@ -10,7 +10,7 @@ from notebook_launcher.cli.views.tables import print_table
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import time_left
 from notebook_launcher.core.text import printable
-from notebook_launcher.jobs.session_choice import describe_progress
+from notebook_launcher.jobs.session_choice import describe_progress, typed_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,10 @@ class SessionListView:
             running = [one.session for one in entries if one.state == "running"]
             name = (running or [one.session for one in entries])[-1]
             name = name if name[-4:].isdecimal() else name[-4:]  # four digits could be a job id
-            self._commands(f"Reconnect: {_typed('connect', event, name)}", f"End: {_typed('stop', event, name)}")
+            self._commands(
+                f"Reconnect: {typed_command('connect', event.arguments, name)}",
+                f"End: {typed_command('stop', event.arguments, name)}",
+            )
 
     def _line(self, text: str, style: str = "") -> None:
         folded = self._console.is_terminal
@@ -110,18 +113,16 @@ def _past(at: datetime, now: datetime) -> str:
     return f"{at:%a %H:%M}" if timedelta(0) < now.date() - at.date() < timedelta(days=7) else clock(at, now)
 
 
-def _typed(command: str, event: events.ListDone, *words: str) -> str:
-    return " ".join(filter(None, ["launch-notebook", command, event.arguments, *words]))
-
-
 def _below(event: events.ListDone, entries: list[events.SessionEntry]) -> list[tuple[str, str]]:
     """Return the texts below the table, or in place of it, each with a style."""
     lines = []
     if not entries:
-        lines.append((f"There is no session on {event.where}. Start one: {_typed('', event)}", ""))
+        lines.append((f"There is no session on {event.where}. Start one: {typed_command('', event.arguments)}", ""))
     if event.hidden:
         older = "1 that ended" if event.hidden == 1 else f"{event.hidden} that ended"
-        lines.append((f"Not shown: {older} more than a day ago. All: {_typed('list', event, '--all')}", "dim"))
+        lines.append(
+            (f"Not shown: {older} more than a day ago. All: {typed_command('list', event.arguments, '--all')}", "dim")
+        )
     if event.unreadable:
         count = len(event.unreadable)
         which = "1 record is damaged" if count == 1 else f"{count} records are damaged"

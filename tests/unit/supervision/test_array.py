@@ -81,6 +81,18 @@ def all_ended(launcher: Launcher) -> None:
     launcher.host.says("exit", cause="finished", exit_code=0)
 
 
+def second_task_ends(
+    launcher: Launcher, states: dict[int, State], end: tuple[str, int] | None, state: State | None
+) -> None:
+    """End the array: its second task as it reports itself (cause and exit code), and as the scheduler does."""
+    if end:
+        started(launcher, 2)
+        ends(launcher, 2, *end)
+    if state:
+        states[2] = state
+    all_ended(launcher)
+
+
 def test_all_tasks_are_followed_to_their_end(launcher: Launcher) -> None:
     running(launcher)
     launcher.host.tasks_say("log 1 epoch 1", "log 1 12:00:00 notebook-launcher: ours", "log 1e a warning", ".", "odd")
@@ -150,12 +162,7 @@ def test_a_task_that_did_not_finish_is_named(
 ) -> None:
     running(launcher)
     ends(launcher, 1)
-    if second:
-        started(launcher, 2)
-        ends(launcher, 2, *second)
-    if state:
-        states[2] = state
-    all_ended(launcher)
+    second_task_ends(launcher, states, second, state)
     assert text in launcher.fails(error).what
     assert launcher.host.count("scancel") == 0 and "script_finished" not in launcher.names
     assert "launch-notebook logs" in launcher.notes[-1] and f"{launcher.session_id}/work ." in launcher.notes[-1]
@@ -174,12 +181,7 @@ def test_the_hint_is_about_a_task_that_failed_before_one_that_was_cancelled(
 ) -> None:
     running(launcher)
     ends(launcher, 1, "stopped", 143)
-    if second:
-        started(launcher, 2)
-        ends(launcher, 2, *second)
-    if state:
-        states[2] = state
-    all_ended(launcher)
+    second_task_ends(launcher, states, second, state)
     error = launcher.over()
     assert isinstance(error, LauncherError) and error.hint == hint
 
